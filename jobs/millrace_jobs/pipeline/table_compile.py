@@ -13,8 +13,9 @@ from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.table_query import InputTraits, NotATableQueryError, translate
+from millrace_jobs.pipeline.table_query import translate
 from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
 from millrace_jobs.tables.join_side import Contents
 
 

@@ -1,0 +1,111 @@
+"""What the SQL of a table query may name: the columns of its relations, each by an internal name of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from millrace_api.sql.dialect import to_sql
+from millrace_api.sql.join_conditions import Side
+from millrace_jobs.pipeline.table_relations import Relation
+from millrace_jobs.tables.join_side import Contents
+
+
+class NotATableQueryError(Exception):
+    """Error that carries the reason a query cannot be run by the operators on tables."""
+
+
+@dataclass(frozen=True)
+class InputTraits:
+    """What the translation has to know of a source: columns, event-time column, and the primary key of a table."""
+
+    columns: tuple[str, ...]
+    time: str | None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Name:
+    """A column of a relation: the table it is found under in the query, its name there, and its internal name."""
+
+    table: str
+    column: str
+    internal: str
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A relation with what the query may name in it.
+
+    ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
+    event time of its row. ``keys`` is the primary key of a table, as internal names.
+    """
+
+    relation: Relation
+    names: tuple[Name, ...]
+    contents: Contents
+    times: Mapping[str, int] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+
+class Scopes:
+    """One or two relations whose columns an expression may name."""
+
+    def __init__(self, left: Scope, right: Scope | None = None) -> None:
+        self.left = left
+        self.right = right if right is not None else replace(left, names=())
+        self._sides: dict[str, Side] = {name.internal: "left" for name in self.left.names}
+        self._sides |= {name.internal: "right" for name in self.right.names}
+
+    @property
+    def are_streams(self) -> bool:
+        """Whether none of the relations is a table."""
+        return Contents.TABLE not in (self.left.contents, self.right.contents)
+
+    def knows(self, expression: exp.Expr) -> bool:
+        """Whether all columns of an expression are columns of these relations."""
+        return all(self._found(column) is not None for column in expression.find_all(exp.Column))
+
+    def resolved(self, expression: exp.Expr) -> exp.Expr:
+        """Return an expression over internal columns."""
+
+        def replaced(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column):
+                return node
+            found = self._found(node)
+            if found is None:
+                raise NotATableQueryError(f"it reads {to_sql(node)}, which is a column of none of its tables")
+            internal, fields = found
+            result: exp.Expr = exp.column(internal)
+            for each in fields:
+                result = exp.Dot(this=result, expression=each.copy())
+            return result
+
+        return expression.copy().transform(replaced)
+
+    def side_of(self, expression: exp.Expr) -> Side | None:
+        """Return the side that all columns of a resolved expression belong to."""
+        sides = {self._sides[column.name] for column in expression.find_all(exp.Column)}
+        return sides.pop() if len(sides) == 1 else None
+
+    def lag_of(self, expression: exp.Expr) -> int | None:
+        """Return how far a resolved column may be behind the event time of its row; None if it is not event time."""
+        if not isinstance(expression, exp.Column):
+            return None
+        return {**self.left.times, **self.right.times}.get(expression.name)
+
+    def _found(self, column: exp.Column) -> tuple[str, list[exp.Expr]] | None:
+        """Return the internal name of a column, and the fields that are read from it."""
+        parts = list(column.parts)
+        names = [*self.left.names, *self.right.names]
+        first = parts[0].name.lower()
+        if len(parts) > 1:
+            for name in names:
+                if name.table == first and name.column == parts[1].name.lower():
+                    return name.internal, parts[2:]
+        for name in names:
+            if name.column == first:
+                return name.internal, parts[1:]
+        return None
