@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql.dialect import to_sql
@@ -103,6 +104,19 @@ def _input(call: exp.Expr, function: exp.Expr) -> str:
     if isinstance(call, exp.Filter):
         return f"CASE WHEN {to_sql(call.expression.this)} THEN {value} END"
     return "" if star else value
+
+
+def part_type(reduce: str, kind: pa.DataType) -> pa.DataType:
+    """Return the type of a merged part, as in the state of Spark's own aggregate; ``kind`` is that of its input."""
+    if reduce in ("rows", "count"):
+        return pa.int64()
+    if reduce == "has_nan":
+        return pa.bool_()
+    if reduce == "sum":
+        if pa.types.is_decimal(kind):
+            return pa.decimal128(min(38, kind.precision + 10), kind.scale)
+        return pa.int64() if pa.types.is_integer(kind) else pa.float64()
+    return kind
 
 
 Split = tuple[tuple[Part, ...], str]

@@ -53,7 +53,7 @@ class Native:
     reason: str
 
 
-class _NotRoutableError(Exception):
+class NotRoutableError(Exception):
     """Error that carries the reason a query stays with Spark's own plan."""
 
 
@@ -71,7 +71,7 @@ def compile_sql(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> 
     query = parse_query(sql)
     try:
         return _aggregation(query, schemas, type_of)
-    except _NotRoutableError as reason:
+    except NotRoutableError as reason:
         return Native(sql, str(reason))
 
 
@@ -94,31 +94,31 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
     select = _plain_select(query)
     source = _one_source(select, schemas)
     columns = {field.name.lower() for field in schemas[source]}
-    select.set("expressions", list(_without_lateral_aliases(select.expressions, columns)))
+    select.set("expressions", list(without_lateral_aliases(select.expressions, columns)))
     group = group_expressions(select, select_aliases(select, columns))
     if group is None:
-        raise _NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+        raise NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
     windows = [node for node in group if is_window(node)]
     if len(windows) > 1:
-        raise _NotRoutableError("it groups by more than one window")
+        raise NotRoutableError("it groups by more than one window")
     timestamps = {field.name.lower() for field in schemas[source] if pa.types.is_timestamp(field.type)}
-    window = _window(windows[0], timestamps) if windows else None
+    window = parse_window(windows[0], timestamps) if windows else None
     expressions = (to_sql(node) for node in group if not is_window(node))
     keys = tuple(GroupingKey(f"k{index}", sql) for index, sql in enumerate(expressions))
     for key in keys:
         if not is_scalar(type_of(key.sql)):
-            raise _NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
-    aggregates = tuple(_aggregates(select, type_of))
+            raise NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
+    aggregates = tuple(split_aggregates(select, type_of))
     if not aggregates:
-        raise _NotRoutableError("it has no aggregate, so there is nothing to combine")
+        raise NotRoutableError("it has no aggregate, so there is nothing to combine")
     if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):
-        raise _NotRoutableError(
+        raise NotRoutableError(
             "it has a deviation or variance without GROUP BY, which cannot be merged before the first record"
         )
     having = select.args.get("having")
     if having:
         grouped = {column.name.lower() for node in group for column in node.find_all(exp.Column)}
-        having = _unaliased(having.this, select_aliases(select, grouped))
+        having = without_aliases(having.this, select_aliases(select, grouped))
     where = select.args.get("where")
     return Aggregation(
         source=source,
@@ -126,28 +126,28 @@ def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: Ty
         keys=keys,
         window=window,
         aggregates=aggregates,
-        select=tuple(_over_parts(item, keys, aggregates) for item in select.expressions),
-        having=_over_parts(having, keys, aggregates) if having else "",
+        select=tuple(over_parts(item, keys, aggregates) for item in select.expressions),
+        having=over_parts(having, keys, aggregates) if having else "",
     )
 
 
 def _plain_select(query: exp.Query) -> exp.Select:
     """Return the query if it is one SELECT with only filter, groups and aggregates."""
     if not isinstance(query, exp.Select):
-        raise _NotRoutableError(f"it is a {query.key.upper()}, not one SELECT")
+        raise NotRoutableError(f"it is a {query.key.upper()}, not one SELECT")
     if query.args.get("with_") or query.args.get("with"):
-        raise _NotRoutableError("it has a WITH clause")
+        raise NotRoutableError("it has a WITH clause")
     clauses = {"joins": "a JOIN", "laterals": "a LATERAL VIEW", "distinct": "SELECT DISTINCT", "order": "ORDER BY",
                "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "pivots": "PIVOT"}  # fmt: skip
     for clause, name in clauses.items():
         if query.args.get(clause):
-            raise _NotRoutableError(f"it has {name}")
+            raise NotRoutableError(f"it has {name}")
     if any(inner is not query for inner in query.find_all(exp.Select)):
-        raise _NotRoutableError("it has a subquery")
+        raise NotRoutableError("it has a subquery")
     if query.find(exp.Window):
-        raise _NotRoutableError("it has an OVER clause")
+        raise NotRoutableError("it has an OVER clause")
     if any(item.is_star for item in query.expressions):
-        raise _NotRoutableError("it selects *")
+        raise NotRoutableError("it selects *")
     return query
 
 
@@ -157,9 +157,9 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
     table = clause.this if clause else None
     (name, *others) = sources
     if not isinstance(table, exp.Table) or table.name.lower() != name.lower() or others:
-        raise _NotRoutableError("it does not read from one source")
+        raise NotRoutableError("it does not read from one source")
     if table.alias_column_names or any(value for part, value in table.args.items() if part not in ("this", "alias")):
-        raise _NotRoutableError(f"it reads from {to_sql(table)}")
+        raise NotRoutableError(f"it reads from {to_sql(table)}")
     names = {column.lower(): column for column in sources[name].names}
     for column in select.find_all(exp.Column):
         qualified = column.table.lower() in (table.name.lower(), table.alias_or_name.lower())
@@ -170,17 +170,17 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
     return name
 
 
-def _without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) -> Iterator[exp.Expr]:
+def without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) -> Iterator[exp.Expr]:
     """Yield the items of a SELECT list with earlier aliases replaced, unless a column has the same name."""
     aliases: dict[str, exp.Expr] = {}
     for item in items:
-        resolved = _unaliased(item, aliases)
+        resolved = without_aliases(item, aliases)
         yield resolved
         if isinstance(resolved, exp.Alias) and resolved.alias.lower() not in columns:
             aliases[resolved.alias.lower()] = resolved.this
 
 
-def _unaliased(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+def without_aliases(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
     """Return an expression with aliases replaced by what they stand for.
 
     The arguments of aggregates stay as they are, because Spark looks for their names among the columns only.
@@ -199,16 +199,16 @@ def _unaliased(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> exp.Exp
     return expression.transform(replace)
 
 
-def _window(call: exp.Expr, timestamps: set[str]) -> Window:
-    """Parse ``window(column, size[, slide[, start]])``."""
+def parse_window(call: exp.Expr, timestamps: set[str]) -> Window:
+    """Parse ``window(column, size[, slide[, start]])``; raises NotRoutableError for what routing does not do."""
     column, *lengths = call.expressions
     if not isinstance(column, exp.Column) or column.name.lower() not in timestamps:
-        raise _NotRoutableError(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
+        raise NotRoutableError(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
     try:
         micros = [PositiveDuration(item.name).microseconds for item in lengths[:2]]
         micros += [Duration(item.name).microseconds for item in lengths[2:]]
     except ValueError as error:
-        raise _NotRoutableError(f"a length of its window cannot be read: {error}") from None
+        raise NotRoutableError(f"a length of its window cannot be read: {error}") from None
     size, slide, start = [*micros, *(micros[0], 0)[len(micros) - 1 :]]
     return Window(column.name, size, slide, start)
 
@@ -220,7 +220,12 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
             yield found
 
 
-def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregate]:
+def split_aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregate]:
+    """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts.
+
+    Raises:
+        NotRoutableError: one of them cannot be split.
+    """
     items = [*select.expressions, *filter(None, [select.args.get("having")])]
     seen: set[str] = set()
     for call in (call for item in items for call in _aggregate_calls(item)):
@@ -229,13 +234,17 @@ def _aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregat
             continue
         compiled = compile_aggregate(call, len(seen), type_of)
         if isinstance(compiled, str):
-            raise _NotRoutableError(compiled)
+            raise NotRoutableError(compiled)
         seen.add(text)
         yield compiled
 
 
-def _over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
-    """Return the SQL of a SELECT item or of HAVING over the columns that merge yields."""
+def over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
+    """Return the SQL of a SELECT item or of HAVING over the columns that merge yields.
+
+    Raises:
+        NotRoutableError: it reads something else than keys and aggregates.
+    """
     known = {key.sql: key.name for key in keys} | {a.call: f"({a.finish})" for a in aggregates}
     by_text = {_quoted(parse_expression(sql)): name for sql, name in known.items()}
 
@@ -249,7 +258,7 @@ def _over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple
     merged = item.unalias().copy().transform(replace)
     for column in merged.find_all(exp.Column):
         if "window" not in (column.name.lower(), column.table.lower()):
-            raise _NotRoutableError(f"{to_sql(item)} is not made of its GROUP BY expressions and aggregates alone")
+            raise NotRoutableError(f"{to_sql(item)} is not made of its GROUP BY expressions and aggregates alone")
     return to_sql(merged)
 
 

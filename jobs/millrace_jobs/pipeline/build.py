@@ -97,17 +97,19 @@ def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context
 
     changes = build_tables(tables, read, context.spark, has_watermark=bool(timed))
     columns = [
-        F.col(item).cast(field.dataType).alias(field.name)
+        F.expr(item).cast(field.dataType).alias(field.name)
         for item, field in zip(tables.items, query.result, strict=True)
     ]
-    if _is_weighted(tables):
+    if _is_weighted(tables, spec):
         columns.append(F.col(WEIGHT))
+    elif tables.contents is not Contents.RECORDS:
+        changes = changes.where(F.col(WEIGHT) > 0)  # the sink shows every row that replaces another
     return changes.select(*columns)
 
 
-def _is_weighted(tables: TableQuery) -> bool:
+def _is_weighted(tables: TableQuery, spec: Spec) -> bool:
     """Whether results can be taken back, so that the sink has to know their weights."""
-    return tables.contents is not Contents.RECORDS
+    return tables.contents is not Contents.RECORDS and spec.sink.table is not None
 
 
 def is_per_record(query: CompiledQuery, context: RunContext, *, routed: bool) -> bool:
@@ -257,7 +259,7 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     groups = result_groups(spec)
     columns = row_key(spec.sink, names, None if groups is None else [group.known_by(names) for group in groups])
     if isinstance(query.execution, TableQuery):
-        return ResultKeys(columns, weighted=_is_weighted(query.execution))
+        return ResultKeys(columns, weighted=_is_weighted(query.execution, spec))
     if columns is None or not _updates_table(spec):
         return ResultKeys(columns)
     _require_retractable(query, spec)

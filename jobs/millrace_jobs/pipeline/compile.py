@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import PythonQuery, Spec
+from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
@@ -69,7 +70,7 @@ class CompiledQuery:
     @property
     def waits(self) -> bool:
         """Whether results wait for the watermark, even if every change is to be emitted."""
-        return isinstance(self.execution, TableQuery) and self.execution.final
+        return isinstance(self.execution, TableQuery) and self.execution.waits
 
 
 def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
@@ -92,7 +93,7 @@ def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
     if needs_tables(spec, sql):
-        execution = compile_tables(spec, sql, schemas)
+        execution = compile_tables(spark, spec, sql, schemas)
         longest = execution.longest if isinstance(execution, TableQuery) else longest_window(sql)
         return CompiledQuery(execution, result, has_groups(sql), longest)
     types: dict[str, str] = {}
@@ -135,7 +136,7 @@ def _routed(spark: SparkSession, query: Aggregation) -> Routed:
     for part in query.parts:
         column = f"i{inputs.index(part.input)}" if part.input else ""
         kind = schema.field(column).type if column else pa.int64()
-        parts.append(PartColumn(part.name, part.reduce, column, _part_type(part.reduce, kind)))
+        parts.append(PartColumn(part.name, part.reduce, column, part_type(part.reduce, kind)))
     where = query.where
     if window is not None:
         has_time = f"`{window.column}` IS NOT NULL"
@@ -156,19 +157,6 @@ def _deviating_setting(spark: SparkSession) -> str:
         if (spark.conf.get(name, value) or "").lower() != value.lower():
             return f"{name}={spark.conf.get(name)}"
     return ""
-
-
-def _part_type(reduce: str, kind: pa.DataType) -> pa.DataType:
-    """Return the type of a part, as in the state of Spark's own aggregate."""
-    if reduce in ("rows", "count"):
-        return pa.int64()
-    if reduce == "has_nan":
-        return pa.bool_()
-    if reduce == "sum":
-        if pa.types.is_decimal(kind):
-            return pa.decimal128(min(38, kind.precision + 10), kind.scale)
-        return pa.int64() if pa.types.is_integer(kind) else pa.float64()
-    return kind
 
 
 def _compile_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:

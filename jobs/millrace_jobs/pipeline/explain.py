@@ -9,9 +9,10 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
-from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, Upserted
+from millrace_jobs.pipeline.table_relations import WINDOW, Grouping, Join, Relation, Selection, TableQuery, Upserted
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.base import Source
+from millrace_jobs.tables.join_side import Contents
 
 
 def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
@@ -41,7 +42,7 @@ def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
     yield from (f"source   {name} ({source.kind})" for name, source in spec.sources.items())
     yield from _relation_steps(tables.relation)
-    when = "when final" if tables.final else "every change"
+    when = "when final" if tables.contents is Contents.RECORDS and tables.waits else "every change"
     yield f"emit     {when} -> {spec.sink.kind}"
 
 
@@ -52,6 +53,12 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
         within = "" if relation.match is None else f", state for {_seconds(relation.match.longest)} of event time"
         yield f"join     {relation.type} on {keys}{within}"
+    elif isinstance(relation, Grouping):
+        yield from _relation_steps(relation.input)
+        keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
+        window = f" and window of {_seconds(relation.window.size)}" if relation.window is not None else ""
+        state = "state for ever" if relation.closing is None else "state until the watermark passes the group"
+        yield f"group    by {keys}{window}; {state}"
     elif isinstance(relation, Upserted):
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}"
     elif isinstance(relation, Selection):

@@ -14,15 +14,29 @@ from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.join_conditions import Side
-from millrace_jobs.pipeline.table_relations import Join, Relation, Scan, Selection, TableQuery, Upserted, contents_of
+from millrace_jobs.pipeline.table_relations import (
+    WINDOW,
+    Grouping,
+    Join,
+    Relation,
+    Scan,
+    Selection,
+    TableQuery,
+    Upserted,
+    contents_of,
+)
 from millrace_jobs.pipeline.table_stages import run_stage
+from millrace_jobs.tables.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.tables.changes import BEGINNING, CHANGE, FOREVER, FROM, TO, WEIGHT, values_of
 from millrace_jobs.tables.join import TemporalJoin
-from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, JoinInput
+from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.tables.operator import TableOperator
 from millrace_jobs.tables.upserts import UpsertedTable
 
 _SIDES: tuple[Side, Side] = ("left", "right")
+
+_CLOSING = "millrace_closing"
+"""Key column with the watermark, in microseconds since 1970, at which a group can no longer change."""
 
 
 def build_tables(
@@ -36,25 +50,26 @@ def build_tables(
         spark: the session, which determines the number of state partitions.
         has_watermark: whether a source has a watermark that counts.
     """
-    return _Build(query, read, spark, has_watermark).rows(query.relation, frozenset(query.items))
+    return _Build(read, spark, has_watermark).rows(query.relation, frozenset(_columns(query.items)), versions=False)
 
 
 @dataclass(frozen=True)
 class _Build:
-    query: TableQuery
     read: Callable[[str], DataFrame]
     spark: SparkSession
     has_watermark: bool
 
-    def rows(self, relation: Relation, needed: frozenset[str]) -> DataFrame:
-        """Return the changes of a relation with the columns that are needed."""
+    def rows(self, relation: Relation, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        """Return the changes of a relation with the columns that are needed; of all ``versions``, or of the latest."""
         if isinstance(relation, Scan):
             return self._scan(relation, needed)
         if isinstance(relation, Upserted):
-            return self._upserted(relation, needed)
+            return self._upserted(relation, needed, versions=versions)
         if isinstance(relation, Selection):
-            return self._selection(relation, needed)
-        return self._join(relation, needed)
+            return self._selection(relation, needed, versions=versions)
+        if isinstance(relation, Grouping):
+            return self._grouping(relation, versions=versions and not relation.final)
+        return self._join(relation, needed, versions=versions)
 
     def _scan(self, scan: Scan, needed: frozenset[str]) -> DataFrame:
         needed |= {*scan.keys, *_columns([scan.where])}
@@ -69,35 +84,71 @@ class _Build:
         keyed = named.where(" AND ".join(f"{column} IS NOT NULL" for column in (*scan.keys, scan.time)))
         return keyed.selectExpr(*kept, f"{micros} AS {FROM}", f"{FOREVER}L AS {TO}", f"{weight} AS {WEIGHT}")
 
-    def _upserted(self, relation: Upserted, needed: frozenset[str]) -> DataFrame:
+    def _upserted(self, relation: Upserted, needed: frozenset[str], *, versions: bool) -> DataFrame:
         keys = relation.input.keys
-        rows = self.rows(relation.input, needed | set(keys))
-        operator = UpsertedTable(_values(rows), keys, versions=self._versions)
+        rows = self._scan(relation.input, needed | set(keys))
+        operator = UpsertedTable(_values(rows), keys, versions=versions)
         return self._stage(operator, [rows], [keys])
 
-    def _selection(self, selection: Selection, needed: frozenset[str]) -> DataFrame:
+    def _selection(self, selection: Selection, needed: frozenset[str], *, versions: bool) -> DataFrame:
         items = [(sql, name) for sql, name in selection.items if name in needed]
         below = frozenset(_columns([selection.where, *(sql for sql, _ in items)]))
-        rows = self.rows(selection.input, below if selection.items else needed | below)
+        rows = self.rows(selection.input, below if selection.items else needed | below, versions=versions)
         if selection.where:
             rows = rows.where(selection.where)
         if not selection.items:
             return rows
         return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *CHANGE.names)
 
-    def _join(self, join: Join, needed: frozenset[str]) -> DataFrame:
+    def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
+        closing = grouping.closing
+        keys = [(sql, name) for sql, name in grouping.keys]
+        if closing is not None:
+            keys.append((f"{closing.sql} + {closing.lag}L", _CLOSING))
+        columns = [*keys, *((part.sql, part.name) for part in grouping.parts)]
+        rows = self._windowed(grouping, _columns(sql for sql, _ in columns), versions=versions)
+        rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
+        values = _values(rows)
+        operator = GroupedAggregate(
+            pa.schema([values.field(name) for _, name in keys]),
+            tuple(MergedPart(part.name, part.merge, values.field(part.name).type) for part in grouping.parts),
+            window_end=_CLOSING if closing is not None else None,
+            of_table=contents_of(grouping.input) is Contents.TABLE,
+            versions=versions,
+            final=grouping.final,
+            checked=not _is_source(grouping.input),
+        )
+        groups = self._stage(operator, [rows], [[name for _, name in grouping.keys]])
+        if not grouping.final or closing is None:
+            return groups
+        at = f"{_CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
+        return groups.selectExpr(*groups.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
+
+    def _windowed(self, grouping: Grouping, needed: set[str], *, versions: bool) -> DataFrame:
+        """Return the rows of a grouping's input, each once for every window that it is in."""
+        if grouping.window is None:
+            return self.rows(grouping.input, frozenset(needed), versions=versions)
+        column = grouping.window.column
+        lengths = (grouping.window.size, grouping.window.slide, grouping.window.offset)
+        rows = self.rows(grouping.input, frozenset({*needed, column} - {WINDOW}), versions=versions)
+        texts = ", ".join(f"'{length} microseconds'" for length in lengths)
+        return rows.selectExpr("*", f"window({column}, {texts}) AS {WINDOW}")
+
+    def _join(self, join: Join, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        # a stream looks up the versions of a table by event time
+        versions |= any(contents_of(side) is not Contents.TABLE for side in (join.left, join.right))
         periods = join.match.periods if join.match is not None else {}
         read = {side: _columns([*join.keys[side], *periods.get(side, ())]) for side in _SIDES}
         wanted = needed.union(*read.values())
-        rows = {side: self.rows(getattr(join, side), wanted) for side in _SIDES}
+        rows = {side: self.rows(getattr(join, side), wanted, versions=versions) for side in _SIDES}
         # a row keeps the columns that its keys and periods are made of only if something else needs them
         rows = {side: self._keyed(rows[side], join, side, needed) for side in _SIDES}
         rows = self._with_common_types(rows, len(join.keys["left"]))
         operator = TemporalJoin(
             self._input(join, "left", rows["left"]),
             self._input(join, "right", rows["right"]),
-            versions=self._versions,
-            final=self.query.final,
+            versions=versions,
+            final=join.final,
         )
         keys = [operator.left.keys, operator.right.keys]
         return self._stage(operator, [rows["left"], rows["right"]], keys)
@@ -133,7 +184,7 @@ class _Build:
         return JoinInput(
             _values(rows),
             _key_names(join, side),
-            contents_of(relation, final=self.query.final),
+            contents_of(relation),
             upserted=isinstance(relation, Scan) and bool(relation.keys),
             preserved=_preserved(join, side),
             reach=join.match.reach[side] if join.match is not None else 0,
@@ -143,11 +194,6 @@ class _Build:
     def _stage(self, operator: TableOperator, inputs: list[DataFrame], keys: Sequence[Sequence[str]]) -> DataFrame:
         partitions = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         return run_stage(operator, inputs, keys, partitions, has_watermark=self.has_watermark)
-
-    @property
-    def _versions(self) -> bool:
-        """Whether tables keep their versions: a join with a stream looks them up by event time."""
-        return self.query.has_streams
 
 
 def _is_source(relation: Relation) -> bool:

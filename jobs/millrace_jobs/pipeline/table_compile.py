@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, StructField, StructType
 from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
@@ -13,6 +16,7 @@ from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.table_grouping import own_aggregates
 from millrace_jobs.pipeline.table_query import translate
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
@@ -20,11 +24,13 @@ from millrace_jobs.tables.join_side import Contents
 
 
 def needs_tables(spec: Spec, sql: str) -> bool:
-    """Whether a query joins its sources, or reads one of them as a table."""
-    return _reads_tables(spec) or parse_query(sql).find(exp.Join) is not None
+    """Whether a query joins its sources, reads one of them as a table, or aggregates what it has aggregated."""
+    query = parse_query(sql)
+    grouped = sum(bool(own_aggregates(select)) for select in query.find_all(exp.Select))
+    return _reads_tables(spec) or query.find(exp.Join) is not None or grouped > 1
 
 
-def compile_tables(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> TableQuery | Native:
+def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> TableQuery | Native:
     """Translate a query to operators on tables; a query of streams alone that they do not run stays with Spark.
 
     Raises:
@@ -32,15 +38,21 @@ def compile_tables(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> Ta
     """
     if spec.partitioner.algorithm is Algorithm.NATIVE and not _reads_tables(spec):
         return Native(sql, "the algorithm is native")
+
+    def types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
+        rows = spark.createDataFrame([], StructType([StructField(*column) for column in columns.items()]))
+        return [field.dataType for field in rows.selectExpr(*expressions).schema]
+
+    closes = spec.emit is Emit.ON_WINDOW_CLOSE
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
     try:
-        query = translate(sql, sources, final=spec.emit is Emit.ON_WINDOW_CLOSE or spec.sink.table is None)
+        query = translate(sql, sources, types_of, final_joins=closes or spec.sink.table is None, final_groups=closes)
     except NotATableQueryError as reason:
         if not _reads_tables(spec):
             return Native(sql, str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
-    if query.contents is Contents.TABLE and spec.sink.table is None:
+    if query.contents is Contents.TABLE and spec.sink.table is None and not query.replaces:
         message = f"the rows of the result change, which {spec.sink.kind} cannot show"
         raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))
     return query
@@ -48,7 +60,8 @@ def compile_tables(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> Ta
 
 def _traits(source: SourceSpec, schema: pa.Schema) -> InputTraits:
     time = source.watermark.column if source.watermark is not None else None
-    return InputTraits(tuple(schema.names), time, source.table.keys if source.table is not None else ())
+    columns = {field.name: field.dataType for field in from_arrow_schema(schema)}
+    return InputTraits(columns, time, source.table.keys if source.table is not None else ())
 
 
 def _reads_tables(spec: Spec) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from pyspark.sql.types import DataType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_query, to_sql
-from millrace_api.sql.groups import aggregates
+from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_api.sql.join_conditions import Bound, JoinCondition, Side, TimeRange, conjuncts, take_apart
+from millrace_jobs.pipeline.table_grouping import GroupTranslation, TypesOf, own_aggregates, takes_rows_back
 from millrace_jobs.pipeline.table_relations import (
+    Grouping,
     Join,
     JoinType,
     Match,
@@ -25,43 +27,60 @@ from millrace_jobs.pipeline.table_scopes import InputTraits, Name, NotATableQuer
 from millrace_jobs.tables.join_side import Contents
 
 
-def translate(sql: str, sources: Mapping[str, InputTraits], *, final: bool) -> TableQuery:
+def translate(
+    sql: str, sources: Mapping[str, InputTraits], types_of: TypesOf, *, final_joins: bool, final_groups: bool
+) -> TableQuery:
     """Translate the SQL of a query that Spark has accepted.
 
     Args:
         sql: one SELECT.
         sources: the sources by name, in lower case.
-        final: whether only results that can no longer change are emitted.
+        types_of: asks Spark for types.
+        final_joins: whether only results of joins that can no longer change are emitted.
+        final_groups: whether only groups that can no longer change are emitted.
 
     Raises:
         NotATableQueryError: the query has something that these operators do not do.
     """
-    query = parse_query(sql)
-    translation = _Translation(sources, final)
-    scope = translation.select(query)
-    items = tuple(name.internal for name in scope.names)
-    return TableQuery(scope.relation, items, scope.contents, final, translation.longest, translation.has_streams)
+    translation = _Translation(sources, types_of, final_joins, final_groups)
+    scope = translation.select(parse_query(sql))
+    items = tuple(name.sql for name in scope.names)
+    return TableQuery(
+        scope.relation, items, scope.contents, translation.waits, translation.longest, _replaces(scope.relation)
+    )
 
 
 class _Translation:
-    def __init__(self, sources: Mapping[str, InputTraits], final: bool) -> None:
+    def __init__(
+        self, sources: Mapping[str, InputTraits], types_of: TypesOf, final_joins: bool, final_groups: bool
+    ) -> None:
         self._sources = sources
-        self._final = final
+        self._types_of = types_of
+        self._final_joins = final_joins
+        self._final_groups = final_groups
+        self._types: dict[str, DataType] = {}
         self._columns = 0
         self.longest = 0
-        self.has_streams = False
+        self.waits = False
 
     def select(self, query: exp.Query) -> Scope:
         """Return the scope of a SELECT's result."""
         select = _plain_select(query)
-        clause = select.args["from_"]
-        scope = self._read(clause.this)
+        groups = select.args.get("group") is not None or bool(own_aggregates(select))
+        before = self._final_joins, self._final_groups
+        if groups and not takes_rows_back(select):  # what is below must not change any more
+            self._final_joins = self._final_groups = True
+        scope, wheres = self._rows(select)
+        self._final_joins, self._final_groups = before
+        return self._grouped(scope, select, wheres) if groups else self._selected(scope, select, wheres)
+
+    def _rows(self, select: exp.Select) -> tuple[Scope, list[exp.Expr]]:
+        """Return the scope of FROM with its joins, and the conditions of WHERE that are left over."""
+        scope = self._read(select.args["from_"].this)
         wheres = conjuncts(select.args["where"].this if select.args.get("where") else None)
         for join in select.args.get("joins") or ():
             scope, wheres = self._join(scope, join, wheres)
-        if aggregates(select):
-            raise NotATableQueryError("it aggregates")
-        return self._selected(scope, select, wheres)
+        return scope, wheres
 
     def _internal(self) -> str:
         self._columns += 1
@@ -72,7 +91,7 @@ class _Translation:
         alias = table.alias_or_name.lower()
         if isinstance(table, exp.Subquery):
             inner = self.select(table.this)
-            return replace(inner, names=tuple(Name(alias, name.column, name.internal) for name in inner.names))
+            return replace(inner, names=tuple(replace(name, table=alias) for name in inner.names))
         source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
         if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
@@ -81,12 +100,12 @@ class _Translation:
             raise NotATableQueryError(f"{table.name} is {kind} without a watermark, whose column is the event time")
         names = tuple(Name(alias, column.lower(), self._internal()) for column in source.columns)
         internal = {name.column: name.internal for name in names}
+        self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
         columns = tuple((column, internal[column.lower()]) for column in source.columns)
         time, keys = internal[source.time.lower()], tuple(internal[key.lower()] for key in source.keys)
         scan = Scan(table.name.lower(), columns, time, keys)
         if keys:
             return Scope(scan, names, Contents.TABLE, {}, keys)
-        self.has_streams = True
         return Scope(scan, names, Contents.RECORDS, {time: 0})
 
     def _join(self, left: Scope, join: exp.Join, wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
@@ -99,7 +118,8 @@ class _Translation:
             here = [part for part in wheres if both.knows(part)]
             wheres = [part for part in wheres if part not in here]
             parts += here
-        condition = take_apart([both.resolved(part) for part in parts], both.side_of, both.lag_of)
+        resolved = [each for part in parts for each in _windows_by_ends(both, both.resolved(part))]
+        condition = take_apart(resolved, both.side_of, both.lag_of)
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
         if kind != "inner" and condition.others:
@@ -130,9 +150,10 @@ class _Translation:
             raise NotATableQueryError("it compares event time with a column of a table, which has versions instead")
         relation = Join(
             _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
-            {side: tuple(texts) for side, texts in keys.items()}, match,
+            {side: tuple(texts) for side, texts in keys.items()}, match, self._final_joins,
         )  # fmt: skip
-        contents = contents_of(relation, final=self._final)
+        self.waits |= self._final_joins
+        contents = contents_of(relation)
         times = dict(_times(both, match, condition.range, preserved))
         primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()
         return Scope(relation, (*both.left.names, *both.right.names), contents, times, primary)
@@ -157,19 +178,33 @@ class _Translation:
         self.longest += longest
         return Match(periods, {found.point: found.lag, ranged: found.reach}, longest)
 
+    def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
+        """Return the scope of the groups of the rows that pass WHERE."""
+        rows = _where(scope, wheres)
+        made = GroupTranslation(
+            select, scope, rows, self._types, self._types_of, self._internal, final=self._final_groups
+        )
+        result = made.result()
+        self.waits |= self._final_groups
+        self.longest += made.longest
+        return result
+
     def _selected(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the SELECT list over the rows that pass WHERE."""
         both = Scopes(scope)
-        where = " AND ".join(f"({to_sql(both.resolved(part))})" for part in wheres)
         names, items, times = [], [], {}
         for item in _unstarred(select.expressions, scope.names):
-            internal = self._internal()
             resolved = both.resolved(item.unalias())
-            names.append(Name("", item.alias_or_name.lower(), internal))
-            items.append((to_sql(resolved), internal))
-            if isinstance(resolved, exp.Column) and resolved.name in scope.times:
-                times[internal] = scope.times[resolved.name]
-        relation = Selection(_as_table(scope), where, tuple(items))
+            internals = []
+            for text in both.window_in(resolved) or (to_sql(resolved),):
+                internals.append(self._internal())
+                items.append((text, internals[-1]))
+                if text in scope.times:
+                    times[internals[-1]] = scope.times[text]
+            names.append(Name("", item.alias_or_name.lower(), *internals))
+        types = self._types_of({name: self._types[name] for name in scope.internals}, [text for text, _ in items])
+        self._types.update((internal, kind) for (_, internal), kind in zip(items, types, strict=True))
+        relation = Selection(_where(scope, wheres), "", tuple(items))
         renamed = dict(items)
         keys = tuple(renamed.get(key, "") for key in scope.keys)
         return Scope(relation, tuple(names), scope.contents, times, keys if all(keys) else ())
@@ -199,6 +234,33 @@ def _join_type(join: exp.Join) -> JoinType:
         raise NotATableQueryError(f"it has a {f'{side} {kind}'.strip()} JOIN")
     types: dict[str, JoinType] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
     return types[side]
+
+
+def _where(scope: Scope, wheres: Sequence[exp.Expr]) -> Relation:
+    """Return the rows of a relation that pass the conditions."""
+    rows, both = _as_table(scope), Scopes(scope)
+    where = " AND ".join(f"({to_sql(both.resolved(part))})" for part in wheres)
+    return Selection(rows, where) if where else rows
+
+
+def _windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:
+    """Return the equality of two windows as that of their starts and of their ends; other conditions as they are."""
+    if not isinstance(condition, exp.EQ):
+        return [condition]
+    one, other = both.window_in(condition.left), both.window_in(condition.right)
+    if one is None or other is None:
+        return [condition]
+    starts, ends = zip(one, other, strict=True)
+    # as numbers, starts are keys only; the ends are event time, too
+    texts = (f"unix_micros({starts[0]}) = unix_micros({starts[1]})", " = ".join(ends))
+    return [parse_expression(text) for text in texts]
+
+
+def _replaces(relation: Relation) -> bool:
+    """Whether rows are taken back only by newer rows of their groups."""
+    if isinstance(relation, Selection):
+        return _replaces(relation.input)
+    return isinstance(relation, Grouping) and contents_of(relation.input) is Contents.RECORDS
 
 
 def _filtered(relation: Relation, where: str) -> Relation:

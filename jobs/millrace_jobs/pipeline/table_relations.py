@@ -11,6 +11,8 @@ from typing import Literal
 
 from millrace_api.sql.join_conditions import Side
 from millrace_jobs.tables.join_side import Contents
+from millrace_jobs.tables.merging import Merge
+from millrace_jobs.windows import Window
 
 JoinType = Literal["inner", "left", "right", "full"]
 
@@ -56,6 +58,42 @@ class Join:
     type: JoinType
     keys: Mapping[Side, tuple[str, ...]]
     match: Match | None
+    final: bool
+    """Whether only results that can no longer change are emitted."""
+
+
+WINDOW = "millrace_window"
+"""Struct column with the window of a row, while its group is determined."""
+
+
+@dataclass(frozen=True)
+class Closing:
+    """When a group can no longer change: once the watermark has passed ``sql``, in microseconds, by ``lag``."""
+
+    sql: str
+    lag: int
+
+
+@dataclass(frozen=True)
+class GroupPart:
+    """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged."""
+
+    sql: str
+    name: str
+    merge: Merge
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of rows: their keys, each as SQL over the input and ``WINDOW`` with an internal name, and their parts."""
+
+    input: Relation
+    keys: tuple[tuple[str, str], ...]
+    window: Window | None
+    closing: Closing | None
+    parts: tuple[GroupPart, ...]
+    final: bool
+    """Whether only groups that can no longer change are emitted, as records of a stream."""
 
 
 @dataclass(frozen=True)
@@ -67,35 +105,38 @@ class Selection:
     items: tuple[tuple[str, str], ...] = ()
 
 
-Relation = Scan | Upserted | Join | Selection
+Relation = Scan | Upserted | Join | Grouping | Selection
 
 
 @dataclass(frozen=True)
 class TableQuery:
-    """A query by operators on tables: its relation, whose columns are ``items``, the internal names of the result.
+    """A query by operators on tables: its relation, and the SQL of the result's columns over those of the relation.
 
-    ``final``: only results that can no longer change are emitted. ``longest`` is how long, in microseconds, a result
-    can wait for the watermark after the event time of its records. ``has_streams``: not all inputs are tables.
+    ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
+    after the event time of its records. ``replaces``: a row of the result is never taken back but by a newer one of its
+    group.
     """
 
     relation: Relation
     items: tuple[str, ...]
     contents: Contents
-    final: bool
+    waits: bool
     longest: int
-    has_streams: bool
+    replaces: bool
 
 
-def contents_of(relation: Relation, *, final: bool) -> Contents:
+def contents_of(relation: Relation) -> Contents:
     """Return what the rows of a relation are."""
     if isinstance(relation, Scan):
         return Contents.TABLE if relation.keys else Contents.RECORDS
     if isinstance(relation, Upserted):
         return Contents.TABLE
     if isinstance(relation, Selection):
-        return contents_of(relation.input, final=final)
-    sides = [contents_of(side, final=final) for side in (relation.left, relation.right)]
+        return contents_of(relation.input)
+    if isinstance(relation, Grouping):
+        return Contents.RECORDS if relation.final else Contents.TABLE
+    sides = [contents_of(side) for side in (relation.left, relation.right)]
     if sides == [Contents.TABLE, Contents.TABLE]:
         return Contents.TABLE
     changes = Contents.RESULTS in sides or Contents.TABLE in sides or relation.type != "inner"
-    return Contents.RESULTS if changes and not final else Contents.RECORDS
+    return Contents.RESULTS if changes and not relation.final else Contents.RECORDS

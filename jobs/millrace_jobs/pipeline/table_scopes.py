@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from pyspark.sql.types import DataType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import Side
 from millrace_jobs.pipeline.table_relations import Relation
 from millrace_jobs.tables.join_side import Contents
@@ -21,26 +22,35 @@ class NotATableQueryError(Exception):
 class InputTraits:
     """What the translation has to know of a source: columns, event-time column, and the primary key of a table."""
 
-    columns: tuple[str, ...]
+    columns: Mapping[str, DataType]
     time: str | None
     keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Name:
-    """A column of a relation: the table it is found under in the query, its name there, and its internal name."""
+    """A column of a relation: the table it is found under in the query, its name there, and its internal name.
+
+    A window is two columns, ``internal`` for its start and ``end`` for its end.
+    """
 
     table: str
     column: str
     internal: str
+    end: str = ""
+
+    @property
+    def sql(self) -> str:
+        """The column over internal names."""
+        return f"named_struct('start', {self.internal}, 'end', {self.end})" if self.end else self.internal
 
 
 @dataclass(frozen=True)
 class Scope:
     """A relation with what the query may name in it.
 
-    ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
-    event time of its row. ``keys`` is the primary key of a table, as internal names.
+    ``times`` are the internal names of event-time columns, each with how long, in microseconds, after a value of it a
+    row with this value can still come or change. ``keys`` is the primary key of a table, as internal names.
     """
 
     relation: Relation
@@ -49,6 +59,11 @@ class Scope:
     times: Mapping[str, int] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
 
+    @property
+    def internals(self) -> tuple[str, ...]:
+        """Internal names of all columns."""
+        return tuple(each for name in self.names for each in (name.internal, name.end) if each)
+
 
 class Scopes:
     """One or two relations whose columns an expression may name."""
@@ -56,8 +71,10 @@ class Scopes:
     def __init__(self, left: Scope, right: Scope | None = None) -> None:
         self.left = left
         self.right = right if right is not None else replace(left, names=())
-        self._sides: dict[str, Side] = {name.internal: "left" for name in self.left.names}
-        self._sides |= {name.internal: "right" for name in self.right.names}
+        self._sides: dict[str, Side] = dict.fromkeys(self.left.internals, "left")
+        self._sides |= dict.fromkeys(self.right.internals, "right")
+        windows = [name for name in (*self.left.names, *self.right.names) if name.end]
+        self._windows = {to_sql(parse_expression(name.sql)): (name.internal, name.end) for name in windows}
 
     @property
     def are_streams(self) -> bool:
@@ -68,22 +85,30 @@ class Scopes:
         """Whether all columns of an expression are columns of these relations."""
         return all(self._found(column) is not None for column in expression.find_all(exp.Column))
 
-    def resolved(self, expression: exp.Expr) -> exp.Expr:
-        """Return an expression over internal columns."""
+    def resolved(self, expression: exp.Expr, keep: str | None = None) -> exp.Expr:
+        """Return an expression over internal columns; ``keep`` is a name that is not theirs, and stays."""
 
         def replaced(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column):
                 return node
             found = self._found(node)
+            if found is None and keep in (node.table.lower(), node.name.lower()):
+                return node
             if found is None:
                 raise NotATableQueryError(f"it reads {to_sql(node)}, which is a column of none of its tables")
-            internal, fields = found
-            result: exp.Expr = exp.column(internal)
+            name, fields = found
+            if name.end and fields:
+                return exp.column(name.end if fields[0].name.lower() == "end" else name.internal)
+            result = parse_expression(name.sql)
             for each in fields:
                 result = exp.Dot(this=result, expression=each.copy())
             return result
 
         return expression.copy().transform(replaced)
+
+    def window_in(self, resolved: exp.Expr) -> tuple[str, str] | None:
+        """Return the internal names of start and end, if a resolved expression is a window of these relations."""
+        return self._windows.get(to_sql(resolved))
 
     def side_of(self, expression: exp.Expr) -> Side | None:
         """Return the side that all columns of a resolved expression belong to."""
@@ -96,16 +121,16 @@ class Scopes:
             return None
         return {**self.left.times, **self.right.times}.get(expression.name)
 
-    def _found(self, column: exp.Column) -> tuple[str, list[exp.Expr]] | None:
-        """Return the internal name of a column, and the fields that are read from it."""
+    def _found(self, column: exp.Column) -> tuple[Name, list[exp.Expr]] | None:
+        """Return the name that a column refers to, and the fields that are read from it."""
         parts = list(column.parts)
         names = [*self.left.names, *self.right.names]
         first = parts[0].name.lower()
         if len(parts) > 1:
             for name in names:
                 if name.table == first and name.column == parts[1].name.lower():
-                    return name.internal, parts[2:]
+                    return name, parts[2:]
         for name in names:
             if name.column == first:
-                return name.internal, parts[1:]
+                return name, parts[1:]
         return None

@@ -74,6 +74,7 @@ class GroupedAggregate:
         versions: whether to keep and emit every version by event time, or only the latest version.
         final: whether to emit only what can no longer change, or every change.
         slots: number of tables that the state is cut into; it stays while the state exists.
+        checked: whether earlier operators have removed late rows.
     """
 
     keys: pa.Schema
@@ -83,6 +84,7 @@ class GroupedAggregate:
     versions: bool
     final: bool
     slots: int = SLOTS
+    checked: bool = False
 
     def __post_init__(self) -> None:
         parts = [field.name for part in self.parts for field in part.state]
@@ -153,6 +155,8 @@ class GroupedAggregate:
 
     def _on_time(self, rows: pa.Table, watermark: int) -> tuple[pa.Table, int]:
         """Return the rows that are not late, and the number of those that are."""
+        if self.checked:
+            return rows, 0
         if self.window_end is not None:
             late = pc.less_equal(rows.column(self.window_end).fill_null(FOREVER), watermark)
         elif self.versions and not self.of_table:

@@ -1,0 +1,55 @@
+"""Groups of joins and of other groups come to what DuckDB has for the whole input."""
+
+import pytest
+
+from .joined import NEAR, duckdb_rows, run
+
+pytestmark = pytest.mark.spark
+
+MINUTE = "epoch(time_bucket(INTERVAL 1 MINUTE, {}))::BIGINT"
+
+
+def test_windows_of_a_join(tmp_path):
+    columns = "e.who, count(*) AS pairs, sum(c.n) AS total, max(c.n) AS most, avg(e.n) AS mean"
+    joined = f"FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
+    project, rows = run(
+        tmp_path,
+        f"""SELECT unix_seconds(window.start) AS since, {columns} {joined} WHERE e.n % 5 > 0
+            GROUP BY window(e.at, '1 minute'), e.who HAVING total > 100""",
+        emit="OnWindowClose",
+    )
+    minute = MINUTE.format("e.at")
+    assert rows == duckdb_rows(
+        project,
+        f"SELECT {minute}, {columns} {joined} WHERE e.n % 5 > 0 GROUP BY 1, e.who HAVING sum(c.n) > 100",
+    )
+
+
+def test_groups_of_groups(tmp_path):
+    counts = "SELECT {0} AS begin_at, who, count(*) AS events FROM events GROUP BY {1}, who"
+    project, rows = run(
+        tmp_path,
+        f"""SELECT unix_seconds(begin_at) AS since, max(events) AS most, count(*) AS users
+            FROM ({counts.format("window.start", "window(at, '1 minute')")}) GROUP BY begin_at""",
+        emit="OnWindowClose",
+    )
+    inner = counts.format(MINUTE.format("events.at"), "1")
+    assert rows == duckdb_rows(project, f"SELECT begin_at, max(events), count(*) FROM ({inner}) GROUP BY 1")
+
+
+def test_a_join_of_windows(tmp_path):
+    project, rows = run(
+        tmp_path,
+        """SELECT unix_seconds(e.window.start) AS since, e.who, c.clicks
+           FROM (SELECT window, who FROM events GROUP BY window(at, '1 minute'), who) e
+           JOIN (SELECT window, who, count(*) AS clicks FROM clicks GROUP BY window(at, '1 minute'), who) c
+           ON e.who = c.who AND e.window = c.window""",
+        emit="OnWindowClose",
+    )
+    minutes = {table: MINUTE.format(f"{table}.at") for table in ("events", "clicks")}
+    assert rows == duckdb_rows(
+        project,
+        f"""SELECT e.since, e.who, c.clicks FROM (SELECT DISTINCT {minutes["events"]} AS since, who FROM events) e
+            JOIN (SELECT {minutes["clicks"]} AS since, who, count(*) AS clicks FROM clicks GROUP BY 1, 2) c
+            USING (since, who)""",
+    )
