@@ -17,6 +17,30 @@ STREAMS = f"SELECT e.n, e.who, c.n AS m FROM events e {{join}} clicks c ON e.who
 VERSIONS = "SELECT e.n, e.who, p.n AS price FROM events e {join} prices p ON p.who = e.who"
 LATEST = """
     SELECT coalesce(p.who, q.who) AS user, p.n AS price, q.n AS plan FROM prices p {join} plans q ON p.who = q.who"""
+PAIRS = f"FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
+GROUPED = [
+    # what users spend at most on an event, on average: groups of groups
+    (
+        f"""SELECT who, avg(most) AS mean, count(*) AS events
+            FROM (SELECT e.who, e.n, max(c.n) AS most {PAIRS} GROUP BY e.who, e.n) GROUP BY who""",
+        ["who"],
+    ),
+    # results that are taken back
+    (
+        f"""SELECT e.who, count(*) AS events, count(c.n) AS pairs, sum(c.n) AS total
+            FROM events e LEFT JOIN clicks c ON e.who = c.who AND {NEAR} GROUP BY e.who""",
+        ["who"],
+    ),
+    (f"SELECT e.who, max_by(c.n, struct(c.n % 7, e.n, c.n)) AS best {PAIRS} GROUP BY e.who", ["who"]),
+    (f"SELECT count(*) AS pairs, sum(c.n) AS total {PAIRS} HAVING sum(c.n) % 2 = 0 OR count(*) > 100", []),
+    # groups of a table lose rows, and end
+    ("SELECT n AS plan, count(*) AS users FROM plans p GROUP BY n", ["plan"]),
+    (
+        """SELECT q.n AS plan, count(*) AS users, sum(p.n) AS total
+           FROM prices p JOIN plans q ON p.who = q.who GROUP BY q.n HAVING total > 30""",
+        ["plan"],
+    ),
+]
 NEWEST = "SELECT who, max_by(n, {table}.at) AS n FROM {table} GROUP BY who"
 
 
@@ -57,7 +81,31 @@ def test_the_table_of_a_join(broker, make_topic, tmp_path, question, join, key, 
     assert table == duckdb_rows(project, duckdb_version(sql, join))
     changed = Counter(message.key for message in messages)
     assert (max(changed.values()) > 1 or any(m.value is None for m in messages)) == is_updated
+    assert_each_key_once_per_batch(messages, key)
+
+
+def assert_each_key_once_per_batch(messages, key):
     for number in {int(message.headers["millrace-batch"]) for message in messages}:
         of_batch = [m.key for m in messages if int(m.headers["millrace-batch"]) == number]
         assert len(of_batch) == len(set(of_batch)), "a batch wrote a key twice"
         assert all(set(json.loads(each)) == set(key) for each in of_batch)
+
+
+@pytest.mark.parametrize(("sql", "key"), GROUPED)
+def test_the_table_of_groups(broker, make_topic, tmp_path, sql, key):
+    topic = make_topic(2, cleanup_policy="compact")
+    sink = {"table": {"bootstrapServers": broker.bootstrap, "topic": topic, "key": key}}
+    project, file = joining(tmp_path, sql, sink=sink)
+    result = project.millrace("run", file, "--once")
+    assert (result.status, result.err) == (0, ""), result
+    table = Counter(tuple(str(v) for v in row.values()) for row in rows(broker, topic))
+    assert table == duckdb_rows(project, in_duckdb(sql))
+    assert_each_key_once_per_batch(committed(broker, topic), key)
+
+
+def in_duckdb(sql):
+    """The same query for DuckDB, which reads the newest rows of tables."""
+    for table in ("prices", "plans"):
+        sql = sql.replace(f"FROM {table} ", f"FROM ({NEWEST.format(table=table)}) ")
+        sql = sql.replace(f"JOIN {table} ", f"JOIN ({NEWEST.format(table=table)}) ")
+    return sql.replace("struct(", "row(").replace("HAVING total", "HAVING sum(p.n)")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.sql.dialect import to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_jobs.aggregates.reducing import Reduce
 
 TypeOf = Callable[[str], str]
@@ -48,15 +48,19 @@ class BuiltinAggregate:
     finish: str
 
 
-def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate | str:
+def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf, *, structs: bool = False) -> BuiltinAggregate | str:
     """Split one aggregate call into parts, or return a text that says why it cannot be split.
 
     Args:
         call: the parsed call, possibly with ``FILTER (WHERE ...)``.
         index: number of the call in the query, which makes the names of its parts unique.
         type_of: asks Spark for the type of an expression.
+        structs: whether the largest and the smallest of structs can be found, which workers cannot.
     """
     function = call.this if isinstance(call, exp.Filter) else call
+    chosen = ""
+    if structs and isinstance(function, exp.ArgMax | exp.ArgMin):
+        function, chosen = _largest_pair(function), ".what"
     split = _SPLITTERS.get(type(function))
     if split is None:
         return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result"
@@ -65,12 +69,13 @@ def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAgg
     if function.expressions:
         return f"{to_sql(call)} has more than one argument"
     value = _input(call, function)
-    if value and not is_scalar(type_of(value)):
+    has_order = structs and isinstance(function, exp.Max | exp.Min) and _is_struct(type_of(value))
+    if value and not has_order and not is_scalar(type_of(value)):
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
     if isinstance(function, exp.Avg) and _digits(type_of(value)) > _AVERAGED_DIGITS:
         return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
     parts, finish = split(function, value, f"a{index}", type_of)
-    return BuiltinAggregate(to_sql(call), parts, f"CAST({finish} AS {type_of(to_sql(call))})")
+    return BuiltinAggregate(to_sql(call), parts, f"CAST({finish}{chosen} AS {type_of(to_sql(call))})")
 
 
 _NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}
@@ -80,6 +85,18 @@ _SCALARS = _NUMBERS | {"boolean", "string", "date", "timestamp", "binary"}
 def is_scalar(spark_type: str) -> bool:
     """Return whether workers can group by, compare and ship values of this type."""
     return spark_type in _SCALARS or spark_type.startswith("decimal")
+
+
+def _is_struct(spark_type: str) -> bool:
+    """Return whether a type is a struct of values that have an order."""
+    return spark_type.startswith("struct<") and re.search(r"\b(array|map)<|\b(variant|interval)\b", spark_type) is None
+
+
+def _largest_pair(function: exp.ArgMax | exp.ArgMin) -> exp.Expr:
+    """Return ``max_by(what, by)`` as a maximum of pairs, the same for ``min_by``; of equal ``by``, ``what`` decides."""
+    what, by = to_sql(function.this), to_sql(function.expression)
+    pair = parse_expression(f"CASE WHEN ({by}) IS NOT NULL THEN named_struct('by', {by}, 'what', {what}) END")
+    return exp.Max(this=pair) if isinstance(function, exp.ArgMax) else exp.Min(this=pair)
 
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")

@@ -220,8 +220,8 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
             yield found
 
 
-def split_aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAggregate]:
-    """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts.
+def split_aggregates(select: exp.Select, type_of: TypeOf, *, structs: bool = False) -> Iterator[BuiltinAggregate]:
+    """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts; see ``compile_aggregate``.
 
     Raises:
         NotRoutableError: one of them cannot be split.
@@ -232,7 +232,7 @@ def split_aggregates(select: exp.Select, type_of: TypeOf) -> Iterator[BuiltinAgg
         text = to_sql(call)
         if text in seen:
             continue
-        compiled = compile_aggregate(call, len(seen), type_of)
+        compiled = compile_aggregate(call, len(seen), type_of, structs=structs)
         if isinstance(compiled, str):
             raise NotRoutableError(compiled)
         seen.add(text)

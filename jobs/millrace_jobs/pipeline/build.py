@@ -7,7 +7,7 @@ forms, so a query can change its form between two batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -259,12 +259,18 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     groups = result_groups(spec)
     columns = row_key(spec.sink, names, None if groups is None else [group.known_by(names) for group in groups])
     if isinstance(query.execution, TableQuery):
-        return ResultKeys(columns, weighted=_is_weighted(query.execution, spec))
+        weighted = _is_weighted(query.execution, spec)
+        windows = _open_windows(query.execution, groups or (), names) if weighted else ()
+        return ResultKeys(columns, _in_key(windows, columns), weighted=weighted)
     if columns is None or not _updates_table(spec):
         return ResultKeys(columns)
     _require_retractable(query, spec)
-    windows = (window for window in _closing_windows(groups or (), names, spec) if window.name in columns)
-    return ResultKeys(columns, next(windows, None), retracts(query, spec))
+    windows = _closing_windows(groups or (), names, spec)
+    return ResultKeys(columns, _in_key(windows, columns), retracts(query, spec))
+
+
+def _in_key(windows: Iterable[WindowColumn], columns: tuple[str, ...] | None) -> WindowColumn | None:
+    return next((window for window in windows if window.name in (columns or ())), None)
 
 
 def lookup_columns(query: CompiledQuery, keys: ResultKeys, spec: Spec) -> tuple[KeyColumn, ...]:
@@ -301,6 +307,17 @@ def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) ->
             for column in group.columns:
                 if column.part:
                     yield WindowColumn(names[column.position], column.part, group.size)
+
+
+def _open_windows(tables: TableQuery, groups: tuple[Group, ...], names: list[str]) -> Iterator[WindowColumn]:
+    """Yield the columns that identify a window of groups whose state is removed once the watermark has passed it."""
+    grouping = tables.groups
+    if grouping is None or grouping.window is None or grouping.closing is None:
+        return
+    for group in groups:
+        for column in group.columns:
+            if column.part:
+                yield WindowColumn(names[column.position], column.part, group.size, grouping.closing.lag)
 
 
 def _require_retractable(query: CompiledQuery, spec: Spec) -> None:

@@ -51,7 +51,7 @@ def own_aggregates(select: exp.Select) -> list[exp.Expr]:
 
 def takes_rows_back(select: exp.Select) -> bool:
     """Whether the aggregates of a SELECT can take back rows that they have aggregated."""
-    return not any(isinstance(call, exp.Min | exp.Max) for call in own_aggregates(select))
+    return not any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class GroupTranslation:
         having = [exp.Having(this=self._having)] if self._having is not None else []
         calls = exp.Select(expressions=[item.copy() for item in self._resolved_items])
         calls.set("having", having[0] if having else None)
-        return tuple(split_aggregates(calls, type_of))
+        return tuple(split_aggregates(calls, type_of, structs=True))
 
     @property
     def _scope_types(self) -> dict[str, DataType]:

@@ -12,7 +12,6 @@ from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_api.sql.join_conditions import Bound, JoinCondition, Side, TimeRange, conjuncts, take_apart
 from millrace_jobs.pipeline.table_grouping import GroupTranslation, TypesOf, own_aggregates, takes_rows_back
 from millrace_jobs.pipeline.table_relations import (
-    Grouping,
     Join,
     JoinType,
     Match,
@@ -45,9 +44,7 @@ def translate(
     translation = _Translation(sources, types_of, final_joins, final_groups)
     scope = translation.select(parse_query(sql))
     items = tuple(name.sql for name in scope.names)
-    return TableQuery(
-        scope.relation, items, scope.contents, translation.waits, translation.longest, _replaces(scope.relation)
-    )
+    return TableQuery(scope.relation, items, scope.contents, translation.waits, translation.longest)
 
 
 class _Translation:
@@ -254,13 +251,6 @@ def _windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:
     # as numbers, starts are keys only; the ends are event time, too
     texts = (f"unix_micros({starts[0]}) = unix_micros({starts[1]})", " = ".join(ends))
     return [parse_expression(text) for text in texts]
-
-
-def _replaces(relation: Relation) -> bool:
-    """Whether rows are taken back only by newer rows of their groups."""
-    if isinstance(relation, Selection):
-        return _replaces(relation.input)
-    return isinstance(relation, Grouping) and contents_of(relation.input) is Contents.RECORDS
 
 
 def _filtered(relation: Relation, where: str) -> Relation:

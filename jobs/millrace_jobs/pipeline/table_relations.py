@@ -113,8 +113,7 @@ class TableQuery:
     """A query by operators on tables: its relation, and the SQL of the result's columns over those of the relation.
 
     ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
-    after the event time of its records. ``replaces``: a row of the result is never taken back but by a newer one of its
-    group.
+    after the event time of its records.
     """
 
     relation: Relation
@@ -122,7 +121,19 @@ class TableQuery:
     contents: Contents
     waits: bool
     longest: int
-    replaces: bool
+
+    @property
+    def groups(self) -> Grouping | None:
+        """The grouping of which each row of the result is a group; None if they are no groups."""
+        relation = self.relation
+        while isinstance(relation, Selection):
+            relation = relation.input
+        return relation if isinstance(relation, Grouping) else None
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a row of the result is taken back only by a newer one of its group."""
+        return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
 
 
 def contents_of(relation: Relation) -> Contents:

@@ -60,13 +60,19 @@ class LastBatch:
 class WindowColumn:
     """A result column that determines the window of a row.
 
-    ``part`` names the column's content: the window itself, its start or its end. ``size`` is the window's length in
-    microseconds.
+    ``part`` names the column's content: the window itself, its start or its end. ``size`` is the window's length, and
+    ``lag`` how long after its end a row can still change, both in microseconds.
     """
 
     name: str
     part: Literal["window", "start", "end"]
     size: int
+    lag: int = 0
+
+    @property
+    def after(self) -> int:
+        """How long after the time in the column a row can still change, in microseconds."""
+        return self.lag + (self.size if self.part == "start" else 0)
 
 
 @dataclass(frozen=True)

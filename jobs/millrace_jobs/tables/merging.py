@@ -58,7 +58,7 @@ class MergedPart:
             )
         if self.merge == "sum" and not (pa.types.is_int64(self.type) or _is_float(self.type) or _is_decimal(self.type)):
             raise ValueError(f"column {self.name!r} cannot be summed as {self.type}: use int64, double or a decimal")
-        if pa.types.is_nested(self.type):
+        if not has_order(self.type):
             raise ValueError(f"column {self.name!r} of type {self.type} has no {self.merge}: use a type with an order")
 
     @property
@@ -195,10 +195,11 @@ class _Extreme:
     """A minimum or maximum: an array of ranks, which begin at 1."""
 
     def __init__(self, part: MergedPart, column: pa.Array) -> None:
-        ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+        ranks = _ranks(column)
         self._column = column
         self._row = np.zeros(len(column) + 2, np.int64)
-        self._row[ranks] = np.arange(len(ranks))
+        present = np.flatnonzero(column.is_valid())
+        self._row[ranks[present]] = present
         self.ufunc: np.ufunc = np.minimum if part.merge == "min" else np.maximum
         self.identity = len(column) + 1 if part.merge == "min" else 0
         ranks[column.is_null().to_numpy(zero_copy_only=False)] = self.identity
@@ -221,10 +222,38 @@ class _Extreme:
 
 def normalized(column: pa.Array) -> pa.Array:
     """Return a column in which equal floats have equal bits: one zero and one NaN. Others are returned as they are."""
+    if pa.types.is_struct(column.type):
+        fields = [normalized(column.field(index)) for index in range(column.type.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(column.type), mask=column.is_null())
     if not pa.types.is_floating(column.type):
         return column
     nan = pa.scalar(np.nan, column.type)
     return pc.if_else(pc.is_nan(column), nan, pc.add(column, pa.scalar(0.0, column.type)))
+
+
+def has_order(kind: pa.DataType) -> bool:
+    """Whether values of a type have a minimum and a maximum: scalars, and structs of them."""
+    if pa.types.is_struct(kind):
+        return all(has_order(field.type) for field in kind)
+    return not pa.types.is_nested(kind)
+
+
+def _ranks(column: pa.Array) -> Integers:
+    """Return the dense ranks of values, which begin at 1; that of NULL is undefined.
+
+    Structs are compared field by field, and NULL is the lowest value of a field, as in Spark.
+    """
+    if not pa.types.is_struct(column.type):
+        ranks: Integers = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+        return ranks
+    fields = column.flatten()
+    codes = [np.where(field.is_null(), 0, _ranks(field)) for field in fields]
+    order = np.lexsort(codes[::-1])
+    in_order = np.stack([code[order] for code in codes])
+    new = np.append(True, (in_order[:, 1:] != in_order[:, :-1]).any(axis=0))[: len(order)]
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(new)
+    return ranks
 
 
 def _words(column: pa.Array) -> list[Integers]:

@@ -327,3 +327,28 @@ def test_keys_without_a_hash_are_refused():
 def test_parts_that_cannot_be_merged_are_refused(merge, kind, message):
     with pytest.raises(ValueError, match=message):
         MergedPart("x", merge, kind)
+
+
+@given(
+    st.lists(st.none() | st.tuples(st.none() | st.floats(), st.none() | st.sampled_from("abc")), max_size=12), st.data()
+)
+def test_the_largest_struct_is_that_of_spark(values, data):
+    """Structs are compared field by field; NULL is the lowest value of a field, and NaN the highest."""
+    kind = pa.struct([("number", pa.float64()), ("text", pa.string())])
+    aggregate = operator([MergedPart("m", "max", kind)], keys=NO_KEYS)
+    store, most = MemoryStore(), None
+    cut = data.draw(st.integers(0, len(values)))
+    for batch in (values[:cut], values[cut:]):
+        structs = [value and dict(zip(("number", "text"), value, strict=True)) for value in batch]
+        for changed in process(aggregate, store, [(struct, 0, 1, 1) for struct in structs]).changes:
+            most = next(row["m"] for row in changed.to_pylist() if row["millrace_weight"] > 0)
+    present = [value for value in values if value is not None]
+    if not present:
+        assert most is None
+    else:
+        assert in_spark_order(tuple(most.values())) == max(map(in_spark_order, present))
+
+
+def in_spark_order(value):
+    number, text = value
+    return (number is not None, number != number, 0 if number is None or number != number else number, text or "")

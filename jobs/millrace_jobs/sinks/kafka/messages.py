@@ -75,13 +75,9 @@ def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
 
 
 def window_end(window: WindowColumn) -> Column:
-    """Return a column with the end of each row's window in microseconds since 1970; ``NO_END`` without a window."""
-    column = _quoted(window.name)
-    if window.part == "window":
-        end = F.unix_micros(F.col(f"{column}.end"))
-    else:
-        end = F.unix_micros(F.col(column)) + (window.size if window.part == "start" else 0)
-    return F.coalesce(end, F.lit(NO_END))
+    """Return a column with the watermark, in microseconds since 1970, that a row expires at; ``NO_END`` without one."""
+    column = _quoted(window.name) + (".end" if window.part == "window" else "")
+    return F.coalesce(F.unix_micros(F.col(column)) + window.after, F.lit(NO_END))
 
 
 def require_json(schema: StructType, field: str) -> None:

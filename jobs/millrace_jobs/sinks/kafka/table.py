@@ -229,8 +229,8 @@ def _row(message: Message, window: WindowColumn | None, topic: TargetTopic) -> t
 
 
 def _window_end(value: Any, window: WindowColumn) -> int:
-    """Return the end of a window in microseconds since 1970, from the window's value in a key."""
+    """Return the watermark, in microseconds since 1970, that a row expires at, from the window's value in a key."""
     if value is None:
         return NO_END
     moment = datetime.fromisoformat(value["end"] if window.part == "window" else value)
-    return (moment - _EPOCH) // timedelta(microseconds=1) + (window.size if window.part == "start" else 0)
+    return (moment - _EPOCH) // timedelta(microseconds=1) + window.after
