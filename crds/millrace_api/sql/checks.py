@@ -32,6 +32,7 @@ def check_sql(
     tables: Mapping[str, SourceTable],
     *,
     on_window_close: bool,
+    takes_back: bool = False,
     more_functions: bool = False,
     as_stream: bool = True,
 ) -> list[Problem]:
@@ -41,6 +42,7 @@ def check_sql(
         text: SQL of the query.
         tables: sources by name, in lower case.
         on_window_close: whether results are emitted once, when their window closes.
+        takes_back: whether results can be taken back after they were emitted.
         more_functions: whether there may be functions other than Spark's own.
         as_stream: whether SQL that Spark refuses as a stream is a problem.
     """
@@ -65,7 +67,9 @@ def check_sql(
     if as_stream:
         watermarks = {name: table.watermark for name, table in tables.items()}
         keyed = [name for name, table in tables.items() if table.keys]
-        problems += stream_problems(text, query, scopes, watermarks, tables=keyed, on_window_close=on_window_close)
+        problems += stream_problems(
+            text, query, scopes, watermarks, tables=keyed, on_window_close=on_window_close, takes_back=takes_back
+        )
     return list(dict.fromkeys(problems))
 
 

@@ -37,6 +37,7 @@ def stream_problems(
     *,
     tables: Collection[str] = (),
     on_window_close: bool,
+    takes_back: bool = False,
 ) -> list[Problem]:
     """Return everything in the query that cannot run as a stream.
 
@@ -46,8 +47,9 @@ def stream_problems(
         watermarks: watermark column of each source, or None; source names are in lower case.
         tables: the sources that are read as tables.
         on_window_close: whether results are emitted once, when their window closes.
+        takes_back: whether results can be taken back after they were emitted.
     """
-    check = _StreamCheck(text, query, list(scopes), watermarks, tables, on_window_close)
+    check = _StreamCheck(text, query, list(scopes), watermarks, tables, on_window_close, takes_back)
     return check.problems()
 
 
@@ -60,6 +62,7 @@ class _StreamCheck:
         watermarks: Mapping[str, str | None],
         tables: Collection[str],
         on_window_close: bool,
+        takes_back: bool,
     ) -> None:
         self._text = text
         self._query = query
@@ -68,6 +71,7 @@ class _StreamCheck:
         self._tables = tables
         self._keywords = Keywords(text)
         self._updates = not on_window_close and aggregates(query)
+        self._only_adds = self._updates and not takes_back
         self._streams: dict[int, str] = {}
         """Sources of the tables that are streams, by the identity of the table; a CTE has the source of its SELECT."""
         self._aggregated: set[int] = set()
@@ -176,9 +180,13 @@ class _StreamCheck:
         grouped, distinct = _aggregations(scope)
         if grouped or distinct or over_aggregate:
             self._aggregated.add(id(node))
-        if self._updates and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
+        changes = self._updates if distinct else self._only_adds
+        if changes and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
             message = "an aggregate of an aggregate is not possible under emit OnUpdate: the inner one changes"
-            hint = "write emit: OnWindowClose, and group both by a window, as in examples/15-nexmark-q5-hot-items.yaml"
+            hint = (
+                "write the results to sink.table, or write emit: OnWindowClose and group both by a window, as in "
+                "examples/15-nexmark-q5-hot-items.yaml"
+            )
             yield self._at(self._first_keyword(node), message, hint)
         elif not self._updates and grouped and over_aggregate and node.args.get("group") is None:
             message = "an aggregate over all windows has no window of its own that closes"
@@ -213,9 +221,12 @@ class _StreamCheck:
         self, start: int | None, name: str, scope: Scope, select: exp.Select, join: exp.Join
     ) -> Iterator[Problem]:
         sources = [source for _, source in scope.selected_sources.values()]
-        if self._updates and any(isinstance(s, Scope) and id(s.expression) in self._aggregated for s in sources):
+        if self._only_adds and any(isinstance(s, Scope) and id(s.expression) in self._aggregated for s in sources):
             message = f"a {name} with an aggregate is not possible under emit OnUpdate: the aggregate changes"
-            hint = "write emit: OnWindowClose, and group by a window, as in examples/17-nexmark-q8-new-sellers.yaml"
+            hint = (
+                "write the results to sink.table, or write emit: OnWindowClose and group by a window, as in "
+                "examples/17-nexmark-q8-new-sellers.yaml"
+            )
             yield self._at(start, message, hint)
         elif join.kind == "ANTI":
             yield self._at(
@@ -226,9 +237,10 @@ class _StreamCheck:
             yield self._at(start, message, "write JOIN ... ON a.key = b.key")
         elif not _has_equality(select, join):
             yield self._at(start, f"a {name} of two streams needs a key", "write ON a.key = b.key")
-        elif self._updates and join.side and join.kind != "SEMI":
+        elif self._only_adds and join.side and join.kind != "SEMI":
             message = f"a {name} of two streams is not possible under emit OnUpdate with GROUP BY or DISTINCT"
-            yield self._at(start, message, "write emit: OnWindowClose, and group by a window")
+            hint = "write the results to sink.table, or write emit: OnWindowClose and group by a window"
+            yield self._at(start, message, hint)
         elif join.side or join.kind == "SEMI":
             yield from self._check_outer_join(start, name, sources, join)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from millrace_api.errors import MillraceError, Problem, suggest
+from millrace_api.model.deployment import Algorithm
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, StreamQuery
@@ -145,6 +146,7 @@ class _Check:
             text,
             tables,
             on_window_close=close,
+            takes_back=self._spec.sink.table is not None and self._spec.partitioner.algorithm is not Algorithm.NATIVE,
             more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
             as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
         )
