@@ -33,6 +33,14 @@ GROUPED = [
     ),
     (f"SELECT e.who, max_by(c.n, struct(c.n % 7, e.n, c.n)) AS best {PAIRS} GROUP BY e.who", ["who"]),
     (f"SELECT count(*) AS pairs, sum(c.n) AS total {PAIRS} HAVING sum(c.n) % 2 = 0 OR count(*) > 100", []),
+    # windows that still change
+    (
+        """SELECT e.minute, e.who, e.events, c.clicks
+            FROM (SELECT minute(t.at) AS minute, who, count(*) AS events FROM events t GROUP BY minute(t.at), who) e
+            JOIN (SELECT minute(t.at) AS minute, who, count(*) AS clicks FROM clicks t GROUP BY minute(t.at), who) c
+            ON e.who = c.who AND e.minute = c.minute""",
+        ["minute", "who"],
+    ),
     # groups of a table lose rows, and end
     ("SELECT n AS plan, count(*) AS users FROM plans p GROUP BY n", ["plan"]),
     (

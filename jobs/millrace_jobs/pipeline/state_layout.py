@@ -72,7 +72,7 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
     """Return how a compiled query lays out its state, as plain values that can be stored and compared."""
     routed = query.execution
     if isinstance(routed, TableQuery):
-        return {_STAGES: repr(routed.relation), "buckets": BUCKETS, "slots": SLOTS}
+        return {_STAGES: routed.sql, "waits for the watermark": routed.waits, "buckets": BUCKETS, "slots": SLOTS}
     if isinstance(routed, Native):
         return dict(outline(routed.sql, frozenset()).state)
     reduction = routed.reduction

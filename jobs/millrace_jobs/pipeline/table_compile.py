@@ -18,16 +18,17 @@ from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.table_grouping import own_aggregates
 from millrace_jobs.pipeline.table_query import translate
-from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, groups_of
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
 from millrace_jobs.tables.join_side import Contents
 
 
 def needs_tables(spec: Spec, sql: str) -> bool:
-    """Whether a query joins its sources, reads one of them as a table, or aggregates what it has aggregated."""
+    """Whether a query joins its sources, reads one of them as a table, or aggregates groups that still change."""
     query = parse_query(sql)
     grouped = sum(bool(own_aggregates(select)) for select in query.find_all(exp.Select))
-    return _reads_tables(spec) or query.find(exp.Join) is not None or grouped > 1
+    nested = grouped > 1 and spec.emit is Emit.ON_UPDATE  # Spark aggregates closed windows itself
+    return _reads_tables(spec) or query.find(exp.Join) is not None or nested
 
 
 def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> TableQuery | Native:
@@ -52,10 +53,19 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
             return Native(sql, str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
+    if closes and not _reads_tables(spec) and _joins_only_groups(query.relation):
+        return Native(sql, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and spec.sink.table is None and not query.replaces:
         message = f"the rows of the result change, which {spec.sink.kind} cannot show"
         raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))
     return query
+
+
+def _joins_only_groups(relation: Relation) -> bool:
+    """Whether both sides of the last join are groups: one row for each key, which Spark joins faster."""
+    if isinstance(relation, Selection):
+        return _joins_only_groups(relation.input)
+    return isinstance(relation, Join) and groups_of(relation.left) is not None and groups_of(relation.right) is not None
 
 
 def _traits(source: SourceSpec, schema: pa.Schema) -> InputTraits:

@@ -97,23 +97,28 @@ class GroupTranslation:
             tuple(self._parts(aggregates)), self.final,
         )  # fmt: skip
         contents = contents_of(grouping)
-        names, items, times = [], [], {}
-        key_times = dict(self._key_times())
+        names, items, closings = [], [], {}
+        key_closings = dict(self._key_closings())
         for item, resolved in zip(self._items, self._resolved_items, strict=True):
             internals = []
             for text in self._columns_of(resolved):
                 internal = self.internal()
                 internals.append(internal)
                 items.append((text, internal))
-                if text in key_times:
-                    times[internal] = key_times[text]
+                if text in key_closings:
+                    closings[internal] = key_closings[text]
             names.append(Name("", _result_name(item), *internals))
         self.types.update(self._types_of_items(grouping, items))
         having = self._over_groups(self._having) if self._having is not None else ""
         renamed = dict(items)
         primary = tuple(renamed.get(key.name, "") for key in keys) if contents is Contents.TABLE else ()
         return Scope(
-            Selection(grouping, having, tuple(items)), tuple(names), contents, times, primary if all(primary) else ()
+            Selection(grouping, having, tuple(items)),
+            tuple(names),
+            contents,
+            times=closings if self.final and self._window is not None else {},
+            bounds=closings,
+            keys=primary if all(primary) else (),
         )
 
     @cached_property
@@ -176,20 +181,22 @@ class GroupTranslation:
 
     @cached_property
     def _closing(self) -> Closing | None:
-        """When groups can no longer change: by the end of their window, or by event time in their key."""
+        """When groups can no longer change: by the end of their window, or by a time in their key."""
         if self._window is not None:
-            lag = self.scope.times.get(self._window.column)
+            lag = self.scope.closings.get(self._window.column)
             return None if lag is None else Closing(f"unix_micros({WINDOW}.end)", lag)
-        timed = [(self.scope.times[key.sql], key.sql) for key in self._keys if key.sql in self.scope.times]
-        if not timed:
+        closings = self.scope.closings
+        found = [(closings[key.sql], key.sql) for key in self._keys if key.sql in closings]
+        if not found:
             return None
-        lag, column = min(timed)
+        lag, column = min(found)
         return Closing(f"unix_micros(CAST({column} AS TIMESTAMP)) + 1L", lag)
 
-    def _key_times(self) -> Iterator[tuple[str, int]]:
-        """Yield the keys that are event time, each with how long after it a row of the result can come or change."""
+    def _key_closings(self) -> Iterator[tuple[str, int]]:
+        """Yield the keys that say until when a group can come or change; see ``Scope.bounds``."""
         if self._window is None:
-            yield from ((key.name, self.scope.times[key.sql] + 1) for key in self._keys if key.sql in self.scope.times)
+            closings = self.scope.closings
+            yield from ((key.name, closings[key.sql] + 1) for key in self._keys if key.sql in closings)
         elif self._closing is not None:
             start, end = self._keys[:2]
             yield start.name, self._window.size + self._closing.lag

@@ -42,9 +42,10 @@ def translate(
         NotATableQueryError: the query has something that these operators do not do.
     """
     translation = _Translation(sources, types_of, final_joins, final_groups)
-    scope = translation.select(parse_query(sql))
+    query = parse_query(sql)
+    scope = translation.select(query)
     items = tuple(name.sql for name in scope.names)
-    return TableQuery(scope.relation, items, scope.contents, translation.waits, translation.longest)
+    return TableQuery(to_sql(query), scope.relation, items, scope.contents, translation.waits, translation.longest)
 
 
 class _Translation:
@@ -102,7 +103,7 @@ class _Translation:
         time, keys = internal[source.time.lower()], tuple(internal[key.lower()] for key in source.keys)
         scan = Scan(table.name.lower(), columns, time, keys)
         if keys:
-            return Scope(scan, names, Contents.TABLE, {}, keys)
+            return Scope(scan, names, Contents.TABLE, keys=keys)
         return Scope(scan, names, Contents.RECORDS, {time: 0})
 
     def _join(self, left: Scope, join: exp.Join, wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
@@ -153,7 +154,8 @@ class _Translation:
         contents = contents_of(relation)
         times = dict(_times(both, match, condition.range, preserved))
         primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()
-        return Scope(relation, (*both.left.names, *both.right.names), contents, times, primary)
+        bounds = _bounds(match, condition.range) if kind == "inner" else {}
+        return Scope(relation, (*both.left.names, *both.right.names), contents, times, bounds, primary)
 
     def _match(self, both: Scopes, found: TimeRange | None) -> Match:
         """Return the matching periods of two streams, from the range of event time in their condition."""
@@ -189,22 +191,23 @@ class _Translation:
     def _selected(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the SELECT list over the rows that pass WHERE."""
         both = Scopes(scope)
-        names, items, times = [], [], {}
+        names, items, renamed = [], [], {}
         for item in _unstarred(select.expressions, scope.names):
             resolved = both.resolved(item.unalias())
             internals = []
             for text in both.window_in(resolved) or (to_sql(resolved),):
                 internals.append(self._internal())
                 items.append((text, internals[-1]))
-                if text in scope.times:
-                    times[internals[-1]] = scope.times[text]
+                renamed[text] = internals[-1]
             names.append(Name("", item.alias_or_name.lower(), *internals))
         types = self._types_of({name: self._types[name] for name in scope.internals}, [text for text, _ in items])
         self._types.update((internal, kind) for (_, internal), kind in zip(items, types, strict=True))
         relation = Selection(_where(scope, wheres), "", tuple(items))
-        renamed = dict(items)
+        times, bounds = (
+            {name: each[text] for text, name in items if text in each} for each in (scope.times, scope.bounds)
+        )
         keys = tuple(renamed.get(key, "") for key in scope.keys)
-        return Scope(relation, tuple(names), scope.contents, times, keys if all(keys) else ())
+        return Scope(relation, tuple(names), scope.contents, times, bounds, keys if all(keys) else ())
 
 
 def _plain_select(query: exp.Query) -> exp.Select:
@@ -285,6 +288,14 @@ def _times(
         behind = match.reach[other] if side == found.point else found.span
         if behind is not None:
             yield from ((name, lag + behind) for name, lag in scope.times.items())
+
+
+def _bounds(match: Match | None, found: TimeRange | None) -> dict[str, int]:
+    """Return the column that the range of event time ends with: no result comes after it."""
+    if match is None or found is None or found.upper is None or not isinstance(found.upper.expression, exp.Column):
+        return {}
+    ranged: Side = "left" if found.point == "right" else "right"
+    return {found.upper.expression.name: max(0, found.upper.offset) + match.reach[ranged]}
 
 
 def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:

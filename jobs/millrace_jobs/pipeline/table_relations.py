@@ -110,12 +110,13 @@ Relation = Scan | Upserted | Join | Grouping | Selection
 
 @dataclass(frozen=True)
 class TableQuery:
-    """A query by operators on tables: its relation, and the SQL of the result's columns over those of the relation.
+    """A query by operators on tables: its SQL as text in one form, the relation, and its columns as SQL over that.
 
     ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
     after the event time of its records.
     """
 
+    sql: str
     relation: Relation
     items: tuple[str, ...]
     contents: Contents
@@ -125,15 +126,19 @@ class TableQuery:
     @property
     def groups(self) -> Grouping | None:
         """The grouping of which each row of the result is a group; None if they are no groups."""
-        relation = self.relation
-        while isinstance(relation, Selection):
-            relation = relation.input
-        return relation if isinstance(relation, Grouping) else None
+        return groups_of(self.relation)
 
     @property
     def replaces(self) -> bool:
         """Whether a row of the result is taken back only by a newer one of its group."""
         return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
+
+
+def groups_of(relation: Relation) -> Grouping | None:
+    """Return the grouping of which each row of a relation is a group; None if they are no groups."""
+    while isinstance(relation, Selection):
+        relation = relation.input
+    return relation if isinstance(relation, Grouping) else None
 
 
 def contents_of(relation: Relation) -> Contents:

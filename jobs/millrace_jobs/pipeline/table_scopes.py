@@ -49,15 +49,22 @@ class Name:
 class Scope:
     """A relation with what the query may name in it.
 
-    ``times`` are the internal names of event-time columns, each with how long, in microseconds, after a value of it a
-    row with this value can still come or change. ``keys`` is the primary key of a table, as internal names.
+    ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
+    event time of its row. ``bounds`` are other columns that say until when a row can come or change: until the
+    watermark has passed the column by so many microseconds. ``keys`` is the primary key of a table, as internal names.
     """
 
     relation: Relation
     names: tuple[Name, ...]
     contents: Contents
     times: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+
+    @property
+    def closings(self) -> dict[str, int]:
+        """All columns that say until when a row can come or change; see ``bounds``."""
+        return {**self.bounds, **self.times}
 
     @property
     def internals(self) -> tuple[str, ...]:
