@@ -1,8 +1,10 @@
 """Joins of streams and tables by their own operators give the results that DuckDB has for the whole input."""
 
+from collections import Counter
+
 import pytest
 
-from .joined import NEAR, duckdb_rows, run
+from .joined import NEAR, duckdb_rows, joining, run
 
 pytestmark = pytest.mark.spark
 
@@ -49,3 +51,14 @@ def test_a_stream_with_the_version_of_a_table_at_its_own_time(tmp_path, join):
     project, rows = run(tmp_path, sql)
     asof = sql.replace(join, f"ASOF {join}").replace("ON p.who = e.who", "ON p.who = e.who AND e.at >= p.at")
     assert rows == duckdb_rows(project, asof)
+
+
+def test_late_records_are_counted_and_left_out(tmp_path):
+    sql = f"SELECT e.n, c.n AS m FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
+    project, file = joining(tmp_path, sql)
+    expected = duckdb_rows(project, sql)
+    with (tmp_path / "events" / "4.csv").open("a", encoding="utf-8") as last:
+        last.write("2024-01-01T00:00:00Z,user 0,1\n2024-01-01T00:00:07Z,user 1,2\n")
+    result = project.millrace("run", file, "--once")
+    assert (result.status, result.summary["late"]) == (0, "2"), result
+    assert Counter(row[:-1] for row in project.results().elements()) == expected

@@ -13,6 +13,7 @@ import numpy as np
 from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.merge import OBSERVED
+from millrace_jobs.pipeline.table_stages import LATE
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.selection.costs import CombineTask
 from millrace_jobs.sketches import key_profile
@@ -117,7 +118,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         rows=sum(note.get("read", 0) for note in replicas),
         bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
-        late=_late(replicas, state),
+        late=_late(replicas, state) + _late_in_stages(progress),
         taken=sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source)),
         waiting=sum(waiting.values()),
         pin=pin,
@@ -145,6 +146,12 @@ def _late(replicas: list[dict[str, Any]], state: list[dict[str, Any]]) -> int:
     if all("late" in note for note in replicas):
         return int(sum(note["late"] for note in replicas))
     return int(sum(operator["numRowsDroppedByWatermark"] for operator in state))
+
+
+def _late_in_stages(progress: Mapping[str, Any]) -> int:
+    """Return the late rows that operators on tables counted."""
+    observed = progress.get("observedMetrics", {})
+    return sum(metrics["late"] or 0 for name, metrics in observed.items() if name.startswith(LATE))
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,8 @@ class _Build:
     read: Callable[[str], DataFrame]
     spark: SparkSession
     has_watermark: bool
+    numbers: Iterator[int] = field(default_factory=count)
+    """Numbers for the stages of the query."""
 
     def rows(self, relation: Relation, needed: frozenset[str], *, versions: bool) -> DataFrame:
         """Return the changes of a relation with the columns that are needed; of all ``versions``, or of the latest."""
@@ -193,7 +196,8 @@ class _Build:
 
     def _stage(self, operator: TableOperator, inputs: list[DataFrame], keys: Sequence[Sequence[str]]) -> DataFrame:
         partitions = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        return run_stage(operator, inputs, keys, partitions, has_watermark=self.has_watermark)
+        number = next(self.numbers)
+        return run_stage(operator, inputs, keys, partitions, number=number, has_watermark=self.has_watermark)
 
 
 def _is_source(relation: Relation) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -35,7 +36,11 @@ BUCKETS = 16
 MAX_ROWS = 1 << 16
 """Maximum number of rows in one block."""
 
-_BUCKET, _INPUT, _BLOCK = "bucket", "input", "block"
+LATE = "late_rows_"
+"""Prefix, before the number of a stage, of the observations with the number of late rows, under ``late``."""
+
+_BUCKET, _INPUT, _BLOCK, _LATE = "bucket", "input", "block", "late"
+_RESULT = StructType([StructField(_BLOCK, BinaryType()), StructField(_LATE, LongType())])
 _BLOCKS = pa.schema([(_BUCKET, pa.int32()), (_INPUT, pa.int32()), (_BLOCK, pa.binary())])
 
 
@@ -98,7 +103,7 @@ class Unpacked:
     def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of every block."""
         for batch in stream:
-            for block in batch.column(_BLOCK):
+            for block in batch.column(_BLOCK).drop_null():
                 yield pa.ipc.read_record_batch(block.as_buffer(), self.schema)
 
 
@@ -108,6 +113,7 @@ def run_stage(
     keys: Sequence[Sequence[str]],
     partitions: int,
     *,
+    number: int,
     has_watermark: bool,
 ) -> DataFrame:
     """Return the changes that an operator makes of its inputs, as rows with its output's columns.
@@ -117,24 +123,26 @@ def run_stage(
         inputs: rows with the columns of the operator's inputs, in any order.
         keys: for each input, the columns that bring rows together; the n-th ones have the same type.
         partitions: number of state partitions.
+        number: number of the stage in the query.
         has_watermark: whether an input has a watermark.
     """
     blocks = [
         rows.select(*schema.names).mapInArrow(
-            InBuckets(schema, tuple(key), number, partitions), from_arrow_schema(_BLOCKS)
+            InBuckets(schema, tuple(key), place, partitions), from_arrow_schema(_BLOCKS)
         )
-        for number, (rows, schema, key) in enumerate(zip(inputs, operator.inputs, keys, strict=True))
+        for place, (rows, schema, key) in enumerate(zip(inputs, operator.inputs, keys, strict=True))
     ]
     processed = (
         reduce(DataFrame.union, blocks)
         .groupBy(_BUCKET)
         .transformWithState(
             TableStage(operator),
-            StructType([StructField(_BLOCK, BinaryType())]),
+            _RESULT,
             outputMode="append",
             timeMode="eventTime" if has_watermark else "none",
         )
     )
+    processed = processed.observe(f"{LATE}{number}", F.sum(_LATE).alias(_LATE))
     return processed.mapInArrow(Unpacked(operator.output), from_arrow_schema(operator.output))
 
 
@@ -182,9 +190,11 @@ class TableStage(StatefulProcessor):
         watermark = max(timers.getCurrentWatermarkInMs(), 0) * 1000 or BEGINNING
         outcome = self._operator.process(_SparkStore(self._tables), changes, watermark)
         self._wake_at(outcome.wake)
+        if outcome.late:
+            yield Row(block=None, late=outcome.late)
         for table in outcome.changes:
             for batch in table.combine_chunks().to_batches(max_chunksize=MAX_ROWS):
-                yield Row(block=batch.serialize().to_pybytes())
+                yield Row(block=batch.serialize().to_pybytes(), late=None)
 
     def _wake_at(self, watermark: int | None) -> None:
         """Replace the timer of this bucket."""
