@@ -9,7 +9,17 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
-from millrace_jobs.pipeline.table_relations import WINDOW, Grouping, Join, Relation, Selection, TableQuery, Upserted
+from millrace_jobs.pipeline.table_relations import (
+    WINDOW,
+    Grouping,
+    Join,
+    Relation,
+    Selection,
+    TableQuery,
+    Upserted,
+    contents_of,
+)
+from millrace_jobs.pipeline.table_scopes import with_labels
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.base import Source
 from millrace_jobs.tables.join_side import Contents
@@ -41,7 +51,7 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
 def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
     yield from (f"source   {name} ({source.kind})" for name, source in spec.sources.items())
-    yield from _relation_steps(tables.relation)
+    yield from (with_labels(step, tables.labels) for step in _relation_steps(tables.relation))
     when = "when final" if tables.contents is Contents.RECORDS and tables.waits else "every change"
     yield f"emit     {when} -> {spec.sink.kind}"
 
@@ -51,8 +61,7 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.left)
         yield from _relation_steps(relation.right)
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
-        within = "" if relation.match is None else f", state for {_seconds(relation.match.longest)} of event time"
-        yield f"join     {relation.type} on {keys}{within}"
+        yield f"join     {relation.type} on {keys}; {_join_state(relation)}"
     elif isinstance(relation, Grouping):
         yield from _relation_steps(relation.input)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
@@ -65,6 +74,15 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.input)
         if relation.where:
             yield f"filter   {relation.where}"
+
+
+def _join_state(join: Join) -> str:
+    if join.match is None:
+        streams = [side for side in (join.left, join.right) if contents_of(side) is not Contents.TABLE]
+        return "state until the watermark, and the tables" if streams else "state of both tables"
+    if join.match.end:
+        return f"state until the watermark passes {join.match.end}"
+    return f"state for {_seconds(join.match.longest)} of event time"
 
 
 def _native_steps(spec: Spec) -> list[str]:

@@ -31,7 +31,7 @@ from millrace_jobs.pipeline.table_relations import (
     Selection,
     contents_of,
 )
-from millrace_jobs.pipeline.table_scopes import Name, NotATableQueryError, Scope, Scopes
+from millrace_jobs.pipeline.table_scopes import Name, NotATableQueryError, Scope, Scopes, with_labels
 from millrace_jobs.tables.join_side import Contents
 from millrace_jobs.tables.merging import Merge
 from millrace_jobs.windows import Window
@@ -64,7 +64,8 @@ class GroupTranslation:
         input: the relation of these rows.
         types: types of all internal columns; those of the result are added.
         types_of: asks Spark for types.
-        internal: returns a new internal name.
+        labels: what the query calls the internal columns.
+        internal: returns a new internal name for what the query calls so.
         final: whether only groups that can no longer change are wanted.
     """
 
@@ -73,7 +74,8 @@ class GroupTranslation:
     input: Relation
     types: dict[str, DataType]
     types_of: TypesOf
-    internal: Callable[[], str]
+    labels: Mapping[str, str]
+    internal: Callable[[str], str]
     final: bool
 
     def result(self) -> Scope:
@@ -102,7 +104,7 @@ class GroupTranslation:
         for item, resolved in zip(self._items, self._resolved_items, strict=True):
             internals = []
             for text in self._columns_of(resolved):
-                internal = self.internal()
+                internal = self.internal(_result_name(item) or to_sql(item))
                 internals.append(internal)
                 items.append((text, internal))
                 if text in key_closings:
@@ -167,14 +169,14 @@ class GroupTranslation:
         found = []
         if self._window is not None:
             for end in ("start", "end"):
-                key = GroupingKey(self.internal(), f"{WINDOW}.{end}")
+                key = GroupingKey(self.internal(f"window.{end}"), f"{WINDOW}.{end}")
                 self.types[key.name] = TimestampType()
                 found.append(key)
         texts = [to_sql(node) for node in self._grouped if not is_window(node)]
         for text, kind in zip(texts, self.types_of(self._scope_types, texts), strict=True):
             if not is_scalar(kind.simpleString()):
                 raise NotATableQueryError(f"its key {text} is of type {kind.simpleString()}")
-            key = GroupingKey(self.internal(), text)
+            key = GroupingKey(self.internal(with_labels(text, self.labels)), text)
             self.types[key.name] = kind
             found.append(key)
         return found

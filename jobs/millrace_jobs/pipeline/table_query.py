@@ -22,7 +22,7 @@ from millrace_jobs.pipeline.table_relations import (
     Upserted,
     contents_of,
 )
-from millrace_jobs.pipeline.table_scopes import InputTraits, Name, NotATableQueryError, Scope, Scopes
+from millrace_jobs.pipeline.table_scopes import InputTraits, Name, NotATableQueryError, Scope, Scopes, with_labels
 from millrace_jobs.tables.join_side import Contents
 
 
@@ -43,9 +43,14 @@ def translate(
     """
     translation = _Translation(sources, types_of, final_joins, final_groups)
     query = parse_query(sql)
-    scope = translation.select(query)
+    try:
+        scope = translation.select(query)
+    except NotATableQueryError as reason:
+        raise NotATableQueryError(with_labels(str(reason), translation.labels)) from None
     items = tuple(name.sql for name in scope.names)
-    return TableQuery(to_sql(query), scope.relation, items, scope.contents, translation.waits, translation.longest)
+    return TableQuery(
+        to_sql(query), scope.relation, items, scope.contents, translation.waits, translation.longest, translation.labels
+    )
 
 
 class _Translation:
@@ -57,7 +62,7 @@ class _Translation:
         self._final_joins = final_joins
         self._final_groups = final_groups
         self._types: dict[str, DataType] = {}
-        self._columns = 0
+        self.labels: dict[str, str] = {}
         self.longest = 0
         self.waits = False
 
@@ -80,9 +85,11 @@ class _Translation:
             scope, wheres = self._join(scope, join, wheres)
         return scope, wheres
 
-    def _internal(self) -> str:
-        self._columns += 1
-        return f"c{self._columns}"
+    def _internal(self, label: str) -> str:
+        """Return a new internal name for what the query calls ``label``."""
+        internal = f"c{len(self.labels) + 1}"
+        self.labels[internal] = label
+        return internal
 
     def _read(self, table: exp.Expr) -> Scope:
         """Return the scope of a table or a subquery in FROM."""
@@ -96,7 +103,7 @@ class _Translation:
         if source.time is None:
             kind = "a table" if source.keys else "a stream"
             raise NotATableQueryError(f"{table.name} is {kind} without a watermark, whose column is the event time")
-        names = tuple(Name(alias, column.lower(), self._internal()) for column in source.columns)
+        names = tuple(Name(alias, column.lower(), self._internal(f"{alias}.{column}")) for column in source.columns)
         internal = {name.column: name.internal for name in names}
         self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
         columns = tuple((column, internal[column.lower()]) for column in source.columns)
@@ -175,13 +182,14 @@ class _Translation:
         }
         longest = found.reach + found.lag + (found.span or 0)
         self.longest += longest
-        return Match(periods, {found.point: found.lag, ranged: found.reach}, longest)
+        end = "" if found.span is not None else to_sql(found.upper.expression)
+        return Match(periods, {found.point: found.lag, ranged: found.reach}, longest, end)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
         rows = _where(scope, wheres)
         made = GroupTranslation(
-            select, scope, rows, self._types, self._types_of, self._internal, final=self._final_groups
+            select, scope, rows, self._types, self._types_of, self.labels, self._internal, final=self._final_groups
         )
         result = made.result()
         self.waits |= self._final_groups
@@ -196,7 +204,7 @@ class _Translation:
             resolved = both.resolved(item.unalias())
             internals = []
             for text in both.window_in(resolved) or (to_sql(resolved),):
-                internals.append(self._internal())
+                internals.append(self._internal(item.alias_or_name or with_labels(text, self.labels)))
                 items.append((text, internals[-1]))
                 renamed[text] = internals[-1]
             names.append(Name("", item.alias_or_name.lower(), *internals))

@@ -41,12 +41,14 @@ class Upserted:
 class Match:
     """The SQL of the periods, in microseconds, by which the records of two streams match.
 
-    ``reach`` is how far each side's period can begin before the event time of its record.
+    ``reach`` is how far each side's period can begin before the event time of its record. ``longest`` is how long a
+    record can wait for a partner, in microseconds; where that is not known, ``end`` is the SQL of the time until then.
     """
 
     periods: Mapping[Side, tuple[str, str]]
     reach: Mapping[Side, int]
     longest: int
+    end: str
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class TableQuery:
     """A query by operators on tables: its SQL as text in one form, the relation, and its columns as SQL over that.
 
     ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
-    after the event time of its records.
+    after the event time of its records. ``labels`` are what the query calls the internal columns.
     """
 
     sql: str
@@ -122,6 +124,7 @@ class TableQuery:
     contents: Contents
     waits: bool
     longest: int
+    labels: Mapping[str, str]
 
     @property
     def groups(self) -> Grouping | None:

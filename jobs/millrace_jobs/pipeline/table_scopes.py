@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +13,13 @@ from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import Side
 from millrace_jobs.pipeline.table_relations import Relation
 from millrace_jobs.tables.join_side import Contents
+
+_INTERNAL = re.compile(r"\bc\d+\b")
+
+
+def with_labels(text: str, labels: Mapping[str, str]) -> str:
+    """Return a text with what the query calls its columns in place of their internal names."""
+    return _INTERNAL.sub(lambda found: labels.get(found[0], found[0]), text)
 
 
 class NotATableQueryError(Exception):
