@@ -12,11 +12,21 @@ from millrace_api.model.sources import FileFormat
 from millrace_api.model.values import ColumnName, Count, Path, Topic
 
 
+def result_file(batch: int, index: int, format: str) -> str:
+    """Return the name of one of the files that a batch's results are written to."""
+    return f"batch-{batch:010d}-{index:04d}.{format}"
+
+
 class FilesSinkSpec(Model):
     """Appends to files: final rows under OnWindowClose; under OnUpdate every update, with ``_batch_id``."""
 
     path: Path = Field(description="Folder for the results.", examples=["out/results"])
     format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
+
+    @property
+    def first_file(self) -> str:
+        """Path of its first file of results."""
+        return f"{self.path}/{result_file(0, 0, self.format)}"
 
 
 class ConsoleSinkSpec(Model):

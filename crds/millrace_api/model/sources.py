@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -55,6 +58,11 @@ class FilesSourceSpec(_Files):
     max_files_per_batch: Count | None = Field(
         default=None, description="Maximum number of files per batch; default: all."
     )
+
+    def reads(self, file: str) -> bool:
+        """Return whether the path is this file, its folder, or a pattern without ``**`` that the file matches."""
+        path, parts = PurePosixPath(normpath(self.path)).parts, PurePosixPath(normpath(file)).parts
+        return path == parts[:-1] or (len(path) == len(parts) and all(map(fnmatchcase, parts, path)))
 
 
 class RateTrace(Model):

@@ -42,6 +42,7 @@ class _Check:
         self._document = document
         schemas = {name: self._check_source(name, source) for name, source in query.spec.sources.items()}
         self._check_topics()
+        self._check_folder()
         self._check_settings()
         if query.spec.query.python is not None:
             self._check_python(query.spec.query.python, schemas)
@@ -85,6 +86,16 @@ class _Check:
             if topic is not None and source.kafka is not None:
                 at = ("spec", "sources", name, "corruptRecords", "topic")
                 self._not_read_again(at, topic, source.kafka, "dead letter", excluding=name)
+
+    def _check_folder(self) -> None:
+        """Check that the query does not read the files that it writes; not a rule of Spec, like ``_check_topics``."""
+        sink = self._spec.sink.files
+        if sink is None:
+            return
+        for name, source in self._spec.sources.items():
+            if source.files is not None and source.files.reads(sink.first_file):
+                message = f'source {name} reads the files in "{sink.path}", so every result would come back as a record'
+                self._add(("spec", "sink", "files", "path"), message, "write to another folder")
 
     def _check_settings(self) -> None:
         """Check the time zone; like ``_check_topics``, this is not a rule of Spec because of existing checkpoints."""

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.sinks import result_file
 from millrace_jobs.disk import make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
 
@@ -141,7 +142,7 @@ class FilesSink(Sink):
         for old in self._leftovers.get(batch, []):
             old.unlink(missing_ok=True)
         files = sorted(part for part in staged.glob("part-*") if self._has_rows(part))
-        placed = [self._folder / f"batch-{batch:010d}-{index:04d}.{self._format}" for index in range(len(files))]
+        placed = [self._folder / result_file(batch, index, self._format) for index in range(len(files))]
         self._leftovers = {batch: placed}  # Spark may run the batch again in this process
         for part, place in zip(files, placed, strict=True):
             sync(part)

@@ -334,6 +334,28 @@ def test_other_topics_and_clusters_may_be_written_to(tmp_path, text):
     assert problems(tmp_path, text) == []
 
 
+def between_folders(source, sink):
+    """A query from files to files; ``sink`` is the sink's settings."""
+    text = changed(MINIMAL, 11, f"  sink: {{files: {sink}}}")
+    return changed(text, 7, f"      files: {{path: '{source}', format: csv}}")
+
+
+@pytest.mark.parametrize(
+    ("path", "format"), [("out", "csv"), ("out/", "parquet"), ("./out/*.csv", "csv"), ("*/*", "csv")]
+)
+def test_what_is_written_to_files_must_not_be_read_again(tmp_path, path, format):
+    text = between_folders(path, f"{{path: out, format: {format}}}")
+    assert problems(tmp_path, text) == [
+        '11: spec.sink.files.path: source trips reads the files in "out", so every result would come back as a record; '
+        "write to another folder"
+    ]
+
+
+@pytest.mark.parametrize("path", ["out.csv", "out/part-*.csv", "out/*.txt", "out/*/*.csv", "*.csv", "/out", "in"])
+def test_other_files_may_be_written(tmp_path, path):
+    assert problems(tmp_path, between_folders(path, "{path: out, format: csv}")) == []
+
+
 def test_the_window_is_over_the_column_of_the_watermark(tmp_path):
     text = changed(MINIMAL, 10, "    sql: SELECT count(*) FROM trips GROUP BY window(other, '1 minute')" + CLOSE)
     schema = "      schema: at TIMESTAMP, other TIMESTAMP\n      watermark: {column: at, delay: 1s}"
