@@ -50,6 +50,10 @@ class TransientError(MillraceError):
     """A fault of the environment that may pass by itself, such as an unreachable broker. A retry may help."""
 
 
+class MissingInputError(MillraceError):
+    """The topic or the files that a source reads do not exist; another query may still create them."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most similar to ``name``, or None if none is similar."""
     by_lower = {candidate.lower(): candidate for candidate in known}

@@ -11,7 +11,9 @@ from confluent_kafka import Producer
 from millrace_api.errors import MillraceError
 
 from . import topics
+from .live import LiveQuery
 from .sources import everything, opened, remove, transaction, values
+from .test_state import document
 
 pytestmark = pytest.mark.kafka
 
@@ -141,6 +143,16 @@ def test_partitions_and_offsets_that_are_not_there(broker, topic, tmp_path, chos
 def test_a_topic_that_is_not_there_is_told_with_the_one_that_was_meant(broker, topic, tmp_path):
     with pytest.raises(MillraceError, match=rf"has no topic {topic}x; did you mean {topic}\?"):
         opened(broker, tmp_path, {"topic": topic + "x"}).initial()
+
+
+def test_a_run_that_misses_its_topic_says_so_to_the_operator(spark, broker, tmp_path):
+    asked = document(broker.bootstrap, "absent", {"console": {}}, tmp_path, "OnUpdate", sql="SELECT key FROM events")
+    with (
+        pytest.raises(MillraceError, match="has no topic absent") as failed,
+        LiveQuery(spark, broker, tmp_path, asked).run(("native", 1, 1)) as run,
+    ):
+        run.wait()
+    assert failed.value.failure == "SourceMissing"
 
 
 def test_new_partitions_are_found_while_running_and_begin_at_their_beginning(broker, make_topic, tmp_path):

@@ -172,6 +172,8 @@ class FailureClass(StrEnum):
     """The query's own Python code raised an error."""
     SOURCE = "SourceFailed"
     """A source cannot be read."""
+    SOURCE_MISSING = "SourceMissing"
+    """The topic or the files that a source reads do not exist."""
     SINK = "SinkFailed"
     """The sink cannot be written."""
     STATE = "StateUnusable"

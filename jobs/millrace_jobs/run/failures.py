@@ -14,15 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.status import MAX_REPORT_BYTES, REPORT_VARIABLE, FailureClass, FailureReport
 from millrace_jobs import jvm
 from millrace_support.backoff import Backoff
 
-_OURS = re.compile(
-    r"millrace_api\.errors\.(MillraceError|TransientError): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL
-)
+_OURS = re.compile(r"millrace_api\.errors\.(\w+): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL)
 _WORKER = re.compile(r"thrown from the Python worker:\n(.+?)(?=\n\s*\tat |\Z)", re.DOTALL)
 _SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$)", re.MULTILINE)
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
@@ -159,6 +157,7 @@ _FIELDS = {
 """Failure class by spec field; the first field that contains the problem's field wins."""
 
 _MARKS = {
+    f"{MissingInputError.__module__}.{MissingInputError.__name__}: ": FailureClass.SOURCE_MISSING,
     "Java heap space": FailureClass.OUT_OF_MEMORY,
     "OutOfMemoryError": FailureClass.OUT_OF_MEMORY,
     "STATE_STORE": FailureClass.STATE,
@@ -198,9 +197,15 @@ def class_of(error: Exception) -> FailureClass:
 
 @contextmanager
 def attributed_to(part: FailureClass) -> Iterator[None]:
-    """Attribute transient errors in this block, such as an unreachable broker, to this part of the query."""
+    """Attribute transient errors in this block, such as an unreachable broker, to this part of the query.
+
+    Missing input has a class of its own.
+    """
     try:
         yield
+    except MissingInputError as error:
+        error.failure = FailureClass.SOURCE_MISSING
+        raise
     except TransientError as error:
         if error.failure is None:
             error.failure = part

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, Source, cut
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.file_log import FileLog, SeenFile
@@ -87,7 +87,7 @@ class FilesSource(Source):
         log = FileLog(log_directory)  # only for this check: another process plans the batches
         if not log.count and not self._path.is_dir() and not self._has_files():
             hint = "write a file, a folder or a glob pattern"
-            raise MillraceError(Problem(f"source {name}: no file matches this path", hint, path))
+            raise MissingInputError(Problem(f"source {name}: no file matches this path", hint, path))
 
     @cached_property
     def _log(self) -> FileLog:

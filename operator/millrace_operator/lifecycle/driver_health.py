@@ -90,6 +90,7 @@ RESTART_POLICIES: Mapping[str, RestartPolicy] = {
     FailureClass.OTHER: RestartPolicy(6),
     FailureClass.HUNG: RestartPolicy(6),
     FailureClass.SOURCE: RestartPolicy(None),
+    FailureClass.SOURCE_MISSING: RestartPolicy(None),
     FailureClass.SINK: RestartPolicy(None),
     FailureClass.LOST_NODE: RestartPolicy(None, first=1.0, longest=60.0),
     FailureClass.IMAGE: RestartPolicy(None),

@@ -26,6 +26,10 @@ def traceback(*files):
         (traceback(json.__file__), "DriverFailed"),
         ("java.lang.OutOfMemoryError: Java heap space", "OutOfMemory"),
         ("[CANNOT_LOAD_STATE_STORE.X] An error occurred", "StateUnusable"),
+        (
+            traceback(OURS["source"]) + "millrace_api.errors.MissingInputError: Kafka at k has no topic t",
+            "SourceMissing",
+        ),
         ("something else", "DriverFailed"),
     ],
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_jobs.disk import sync
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition, Topic
 from millrace_jobs.kafka.errors import LONGEST_PAUSE
@@ -208,7 +208,7 @@ class AvailableOffsets:
         known = self._state.topics if self._state is not None else {}
         for name in self._subscription.names or ():
             if name not in found and name not in known:
-                raise self._cluster.no_topic(name)
+                raise MissingInputError(*self._cluster.no_topic(name).problems)
         return found
 
     def _partitions(self, found: Mapping[str, Topic]) -> list[Partition]:
