@@ -17,10 +17,11 @@ from enum import Enum
 from itertools import pairwise
 from textwrap import dedent
 
-from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, Schema, openapi_schema
+from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, WIDE_COLUMNS, Schema, openapi_schema
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import ByteSize, Duration, PositiveDuration
+from millrace_operator.lifecycle.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
 from millrace_operator.lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
@@ -47,7 +48,9 @@ def reference() -> str:
     """Return the whole page."""
     levels = _Levels()
     levels.add("", openapi_schema())
-    columns = [(name, f"`{path}`", kind, description) for name, kind, path, description in PRINTER_COLUMNS]
+    columns = [
+        (name, f"`{path}`", kind, description) for name, kind, path, description in (*PRINTER_COLUMNS, *WIDE_COLUMNS)
+    ]
     failures = [
         (f"`{name}`", meaning, _patience(FailureClass(name))) for name, meaning in docstrings(FailureClass).items()
     ]
@@ -72,7 +75,7 @@ def reference() -> str:
         "Classes of failures in `status.attempts` and of the condition `Degraded`:",
         _table(("class", "meaning", "the driver is"), failures),
         "## Columns",
-        "What `kubectl get sq` shows:",
+        "What `kubectl get sq` shows, and `Chain` with `-o wide`:",
         _table(("column", "field", "type", "description"), columns),
     ]
     return "\n\n".join(parts) + "\n"
@@ -235,6 +238,7 @@ def _reasons() -> dict[str, Meanings]:
     reasons: dict[ConditionType, Meanings] = {
         ConditionType.READY: docstrings(ReadyReason),
         ConditionType.PROGRESSING: docstrings(ProgressingReason),
+        ConditionType.UPSTREAM_READY: docstrings(UpstreamReason),
         ConditionType.METRICS_AVAILABLE: docstrings(MetricsReason),
         ConditionType.AT_CAPACITY: docstrings(CapacityReason) | short,
         ConditionType.SCALING_ACTIVE: docstrings(ActiveReason),

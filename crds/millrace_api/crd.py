@@ -37,6 +37,9 @@ PRINTER_COLUMNS = (
     ("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
 )
 
+WIDE_COLUMNS = (("Chain", "string", ".status.chain.order", "Queries that it reads, directly or through others."),)
+"""Printer columns that only ``kubectl get -o wide`` shows."""
+
 
 class _CrdDumper(yaml.SafeDumper):
     """A dumper of YAML without anchors, which some readers of CRDs do not understand."""
@@ -76,6 +79,10 @@ def crd() -> Schema:
         "additionalPrinterColumns": [
             {"name": name, "type": kind, "jsonPath": path, "description": description}
             for name, kind, path, description in PRINTER_COLUMNS
+        ]
+        + [
+            {"name": name, "type": kind, "jsonPath": path, "description": description, "priority": 1}
+            for name, kind, path, description in WIDE_COLUMNS
         ],
     }
     return {

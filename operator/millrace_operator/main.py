@@ -34,6 +34,12 @@ def stop(memo: Any, **_: Any) -> None:
     memo.operator.stop()
 
 
+@kopf.index(GROUP, VERSION, PLURAL)
+async def chains(body: kopf.Body, memo: Any, **_: Any) -> None:
+    """Note what a StreamQuery reads and writes; kopf does this for all listed ones before it handles any event."""
+    memo.operator.note_chain(dict(body))
+
+
 @kopf.on.event(GROUP, VERSION, PLURAL)
 async def on_query(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
     """Handle a watch event of a StreamQuery."""

@@ -38,9 +38,9 @@ def pod(kubectl: Kubectl) -> dict[str, Any]:
     return found
 
 
-def show(kubectl: Kubectl, **status: Any) -> None:
+def show(kubectl: Kubectl, pod: str = POD, **status: Any) -> None:
     """What the kubelet says of the driver."""
-    kubectl("patch", "pod", POD, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
 
 
 def become_healthy(kubectl: Kubectl) -> None:
@@ -51,7 +51,7 @@ def become_healthy(kubectl: Kubectl) -> None:
     wait_until(lambda: f"{NAME}-healthy" in kubectl("get", "cm", "-o", "name"))
 
 
-def fail(kubectl: Kubectl, failure: str, message: str, run: int) -> None:
+def fail(kubectl: Kubectl, failure: str, message: str, run: int, pod: str = POD) -> None:
     """The driver has ended with these last words."""
     report = json.dumps({"failure": failure, "message": message})
     ended = {"exitCode": 1, "reason": "Error", "message": report, "finishedAt": stamp(), "containerID": f"test://{run}"}
@@ -64,7 +64,7 @@ def fail(kubectl: Kubectl, failure: str, message: str, run: int) -> None:
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": ended},
     }
-    show(kubectl, containerStatuses=[container])
+    show(kubectl, pod, containerStatuses=[container])
 
 
 def deploy(kubectl: Kubectl, text: str) -> str:

@@ -174,10 +174,16 @@ class KafkaSourceSpec(KafkaConnection):
     )
     max_bytes_per_batch: ByteSize | None = Field(default=None, description="Maximum number of bytes per batch.")
 
+    @property
+    def named_topics(self) -> frozenset[str]:
+        """The topics that it names; none with a pattern."""
+        named = (self.topic, *(self.topics or ()), *(each.topic for each in self.partitions or ()))
+        return frozenset(topic for topic in named if topic is not None)
+
     def reads(self, topic: str) -> bool:
         """Return whether the source reads a topic of this name."""
-        named = {self.topic, *(self.topics or ()), *(each.topic for each in self.partitions or ())}
-        return topic in named or (self.topic_pattern is not None and bool(re.fullmatch(self.topic_pattern, topic)))
+        matches = self.topic_pattern is not None and bool(re.fullmatch(self.topic_pattern, topic))
+        return matches or topic in self.named_topics
 
 
 def _is_pattern(text: str) -> bool:

@@ -30,6 +30,7 @@ class ConditionType(StrEnum):
 
     READY = "Ready"
     PROGRESSING = "Progressing"
+    UPSTREAM_READY = "UpstreamReady"
     METRICS_AVAILABLE = "MetricsAvailable"
     AT_CAPACITY = "AtCapacity"
     SCALING_ACTIVE = "ScalingActive"
@@ -121,6 +122,29 @@ class Attempt(Model):
     message: _Text = Field(default="", description="The driver's own error.")
 
 
+class UpstreamQuery(Model):
+    """A query whose results a source of this query reads."""
+
+    name: str = Field(description="Name of the query; it is in the same namespace.")
+    source: str = Field(description="Source that reads its results.")
+    reads: Annotated[str, Field(max_length=256)] = Field(description="Topic or files that the source reads.")
+    phase: Phase | None = Field(default=None, description="Stage of that query's life cycle.")
+
+
+class Chain(Model):
+    """The queries whose results this query reads, directly or through other queries."""
+
+    order: Annotated[str, Field(max_length=1024)] = Field(
+        description="The longest chain that ends here, such as orders -> enriched -> totals; or the cycle in it."
+    )
+    depth: int | None = Field(
+        default=None, description="Queries before this one in the longest chain; none in a cycle."
+    )
+    upstream: tuple[UpstreamQuery, ...] = Field(
+        default=(), max_length=16, description="Queries that its sources read directly, the first 16."
+    )
+
+
 class RejectedSpec(Model):
     """A spec that did not become healthy and was rolled back to the last healthy one."""
 
@@ -145,6 +169,7 @@ class Status(Model):
     load: ObservedLoad | None = Field(default=None, description="The last observed load of the job.")
     last_scaling: LastScaling | None = Field(default=None, description="The last scaling decision.")
     driver: DriverStatus | None = Field(default=None, description="The driver pod.")
+    chain: Chain | None = Field(default=None, description="The queries before this one, if it reads results of others.")
     attempts: tuple[Attempt, ...] = Field(
         default=(), max_length=10, description="The last runs that failed, latest last."
     )

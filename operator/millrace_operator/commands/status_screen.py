@@ -75,6 +75,10 @@ def _progress(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "load", _load(status.load, now)
     yield "scaling", _scaling(view, now)
     yield "driver", _driver(view, now)
+    if status.chain is not None:
+        yield "chain", status.chain.order
+        for each in status.chain.upstream:
+            yield "upstream", f"{each.name}, {each.phase or 'new'}; source {each.source} reads {each.reads}"
     if view.pending:
         seen = status.observed_generation
         observed = "no generation yet" if seen is None else f"generation {seen} of {view.generation}"

@@ -14,7 +14,7 @@ from ..lifecycle.observe import Observations, QueryKey
 from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
 
-_DEBOUNCE_SECONDS = 0.25
+DEBOUNCE_SECONDS = 0.25
 """Seconds within which changes of a query's objects are handled together, because they come in bursts."""
 
 
@@ -67,4 +67,4 @@ class OwnedObjects:
         metadata = body["metadata"]
         if self._owns(metadata["namespace"], metadata["labels"][QUERY_LABEL]):
             update = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
-            self._queue.add_later(update(body), _DEBOUNCE_SECONDS)
+            self._queue.add_later(update(body), DEBOUNCE_SECONDS)

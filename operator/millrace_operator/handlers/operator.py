@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -24,13 +24,14 @@ from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
 from ..lifecycle.autoscaler import AskMetrics, Autoscaler
+from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
 from ..metrics_source.settings import PrometheusSettings
 from ..telemetry.metrics import OperatorMetrics
 from .canary import Canary, CanaryApi, is_canary
-from .objects import OwnedObjects
+from .objects import DEBOUNCE_SECONDS, OwnedObjects
 
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""
@@ -126,14 +127,27 @@ class Operator:
             self._leader.release()
         self._server.close()
 
+    def note_chain(self, body: Mapping[str, Any]) -> None:
+        """Store what a query reads and writes and its state, and queue the queries after it if their status changes."""
+        if not is_canary(body):
+            self._queue_all(self._reconciler.chains.seen(body))
+
     def on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
         if is_canary(body):
             self._canary.seen(body)
-        elif self._shard.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
+            return
+        if kind == "DELETED":
+            self._queue_all(self._reconciler.chains.gone(body))
+        if self._shard.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
             observations = self._reconciler.observations
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
             self._reconciler.queue.add(key, new=kind == "ADDED")
+
+    def _queue_all(self, queries: Iterable[tuple[str, str]]) -> None:
+        for key in queries:
+            if self._shard.owns(*key):
+                self._reconciler.queue.add_later(QueryKey(*key), DEBOUNCE_SECONDS)
 
     def _on_lead(self) -> None:
         """Start to reconcile once all objects are listed, in a thread so that the lease is renewed meanwhile."""

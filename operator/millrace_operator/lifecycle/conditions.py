@@ -26,6 +26,8 @@ class ReadyReason(StrEnum):
     """The driver failed too often in a row and is not started again."""
     BACKING_OFF = "BackingOff"
     """The driver failed, and is started again after a pause."""
+    WAITING = "WaitingForUpstream"
+    """What a source reads does not exist yet, and queries before this one, which may write it, do not run."""
     DELETING = "Deleting"
     """The query is deleted once its driver has ended."""
 

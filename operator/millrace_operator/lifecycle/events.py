@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
+from .chain_status import UpstreamReason
 from .conditions import ReadyReason, condition_of
 
 
@@ -20,7 +21,7 @@ class StatusEvent(NamedTuple):
 
 
 def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
-    """Yield events for a new reason of Ready, a new Degraded condition, and a new scaling decision."""
+    """Yield events for a new reason of Ready, a new Degraded condition, a cycle, and a new scaling decision."""
     ready = _changed(before, now, ConditionType.READY)
     if ready is not None:
         warning = ready.reason in (ReadyReason.INVALID_QUERY, ReadyReason.FAILED)
@@ -28,6 +29,9 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     degraded = _changed(before, now, ConditionType.DEGRADED)
     if degraded is not None and degraded.status is ConditionStatus.TRUE:
         yield StatusEvent(True, degraded.reason, degraded.message)
+    upstream = _changed(before, now, ConditionType.UPSTREAM_READY)
+    if upstream is not None and upstream.reason == UpstreamReason.CYCLE:
+        yield StatusEvent(True, upstream.reason, upstream.message)
     scaling = now.last_scaling
     if scaling is not None and (before.last_scaling is None or before.last_scaling.time != scaling.time):
         yield StatusEvent(False, scaling.reason, scaling.message)

@@ -21,6 +21,7 @@ from millrace_api.model.streamquery import QUERY_LABEL, Annotation, Spec
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
 from ..resources.spec_fields import REVISION
+from .chain import Upstream
 from .conditions import parse_time
 
 ObjectKey = tuple[str, str]
@@ -45,10 +46,17 @@ class QueryKey(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedQuery:
-    """Query as last observed: ``body`` is the whole object, ``objects`` are all objects with its label."""
+    """Query as last observed.
+
+    Attributes:
+        body: the whole object.
+        objects: all objects with its label.
+        upstream: the queries before it.
+    """
 
     body: Mapping[str, Any]
     objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
+    upstream: Upstream = field(default_factory=Upstream)
 
     @property
     def owner(self) -> Owner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from ..resources.names import Manifest
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
+from .chain import Chains
 from .events import EventBudget, StatusEvent, events_of
 from .observe import Observations, ObservedQuery, QueryKey
 from .scaling_status import ScalingResult
@@ -119,6 +121,7 @@ class Reconciler:
         metrics: OperatorMetrics | None = None,
     ) -> None:
         self.observations = Observations()
+        self.chains = Chains()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(metrics=self._metrics)
         self.scaling: dict[QueryKey, ScalingResult] = {}
@@ -149,6 +152,7 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return
+        observed = replace(observed, upstream=self.chains.upstream_of(*key))
         now = self._clock()
         scaling = self.scaling.get(key)
         if scaling is not None and scaling.uid != observed.owner.uid:

@@ -8,15 +8,25 @@ from typing import Any, NamedTuple
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Applied, Plan
-from millrace_api.model.status import Condition, ConditionType, DriverStatus, FailureClass, Phase, PlanStatus, Status
+from millrace_api.model.status import (
+    Attempt,
+    Condition,
+    ConditionType,
+    DriverStatus,
+    FailureClass,
+    Phase,
+    PlanStatus,
+    Status,
+)
 from millrace_api.model.streamquery import EXECUTOR, Spec
 
 from ..resources.names import Manifest
+from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
 from .driver_health import blocked, ready_since, waiting_for
 from .observe import ObservedQuery
 from .scaling_status import ScalingResult
-from .target import POD_MISSING, DriverTarget, pod_missing_at
+from .target import POD_MISSING, DriverTarget, FailedRuns, pod_missing_at
 
 
 class _Summary(NamedTuple):
@@ -63,7 +73,7 @@ def status_of(
         summary = summary._replace(progress=progress[0], progress_message=progress[1])
     before, failed, running = observed.status, target.failed, summary.phase is Phase.RUNNING
     changes = {
-        **_changes(observed, summary, now, _degraded(observed, target, now)),
+        **_changes(observed, summary, now, _degraded(observed, target, now), failed.last),
         "selector": ",".join(f"{name}={value}" for name, value in observed.owner.selector(EXECUTOR).items()),
         "revision": target.revision,
         "revision_time": before.revision_time if before.revision == target.revision else format_time(now),
@@ -113,34 +123,37 @@ def deleting_status(observed: ObservedQuery, until: datetime, now: datetime) -> 
 
 
 def _changes(
-    observed: ObservedQuery, summary: _Summary, now: datetime, degraded: Condition | None = None
+    observed: ObservedQuery,
+    summary: _Summary,
+    now: datetime,
+    degraded: Condition | None = None,
+    last: Attempt | None = None,
 ) -> dict[str, Any]:
-    """Return the fields that every status has; None keeps the Degraded condition."""
+    """Return the fields that every status has; None keeps the Degraded condition. ``last`` is the last failure."""
     ready, progressing = summary.reason is ReadyReason.RUNNING, summary.progress not in _AT_REST
     generation, pod = observed.generation, observed.driver
     current = [
         condition(ConditionType.READY, ready, summary.reason, summary.message, generation, now),
         condition(ConditionType.PROGRESSING, progressing, summary.progress, summary.progress_message, generation, now),
+        upstream_condition(observed.upstream, last, generation, now),
     ]
     return {
         "observed_generation": generation,
         "phase": summary.phase,
         "conditions": merged(observed.status.conditions, [*current, *([] if degraded is None else [degraded])]),
         "driver": None if pod is None else _driver_status(pod, observed.revision),
+        "chain": chain_status(observed.upstream),
     }
 
 
 def _summary(observed: ObservedQuery, target: DriverTarget, *, draining: bool) -> _Summary:
     failed = target.failed
     if failed.last is not None and target.is_wanted:
-        message = failed.last.message
         if failed.given_up:
             hint = f"given up after {failed.failures} runs; change the spec, or spec.restartNonce, to try again"
-            return _Summary(Phase.FAILED, ReadyReason.FAILED, message, ProgressingReason.FAILED, hint)
-        if failed.retry_time is not None:
-            until = format_time(failed.retry_time)
-            pause = f"{failed.failures} runs in a row have failed; the next one starts at {until}"
-            return _Summary(Phase.FAILED, ReadyReason.BACKING_OFF, message, ProgressingReason.BACKING_OFF, pause)
+            return _Summary(Phase.FAILED, ReadyReason.FAILED, failed.last.message, ProgressingReason.FAILED, hint)
+        if (waiting := _waiting(observed, failed, failed.last)) is not None:
+            return waiting
     if not target.is_wanted and observed.is_drained:
         message = "spec.state is Suspended"
         return _Summary(Phase.SUSPENDED, ReadyReason.SUSPENDED, message, ProgressingReason.SETTLED)
@@ -148,6 +161,21 @@ def _summary(observed: ObservedQuery, target: DriverTarget, *, draining: bool) -
         message = "the driver ends after its running batch"
         return _Summary(Phase.DRAINING, ReadyReason.DRAINING, message, ProgressingReason.DRAINING)
     return _of_driver(observed)
+
+
+def _waiting(observed: ObservedQuery, failed: FailedRuns, last: Attempt) -> _Summary | None:
+    """Return the summary of a query that waits for its next run, or for upstream; None if it does neither."""
+    progress, pause = ProgressingReason.DEPLOYING, ""
+    if failed.retry_time is not None:
+        until = format_time(failed.retry_time)
+        progress = ProgressingReason.BACKING_OFF
+        pause = f"{failed.failures} runs in a row have failed; the next one starts at {until}"
+    if waits_for_upstream(observed.upstream, last) and not _is_ready(observed):
+        message = f"{not_running(observed.upstream)}; the driver reports: {last.message}"
+        return _Summary(Phase.PENDING, ReadyReason.WAITING, message, progress, pause)
+    if failed.retry_time is None:
+        return None
+    return _Summary(Phase.FAILED, ReadyReason.BACKING_OFF, last.message, progress, pause)
 
 
 def _of_driver(observed: ObservedQuery) -> _Summary:
@@ -171,7 +199,7 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason = DegradedReason.ROLLED_BACK
         message = f"generation {rejected.generation} did not become healthy, and the last healthy spec runs again: "
         message += rejected.message
-    elif last is not None:
+    elif last is not None and not was_too_early(observed.upstream, last):
         reason, message = last.reason, last.message
     elif blockage is not None:
         reason, message = blockage

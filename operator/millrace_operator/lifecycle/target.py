@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from millrace_api.model.plan import Plan
-from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, RejectedSpec
+from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, FailureClass, RejectedSpec
 from millrace_api.model.streamquery import QueryState, Spec, StreamQuery
 
 from ..resources.names import Manifest
@@ -43,11 +43,15 @@ POD_MISSING = "the driver's pod is missing: see the events of its StatefulSet"
 
 @dataclass(frozen=True)
 class FailedRuns:
-    """Most recent failed runs as of ``now``, and the number of failures in a row under the current revision."""
+    """Most recent failed runs as of ``now``, and the number of failures in a row under the current revision.
+
+    ``upstream_since`` is when the queries before this one became ready; of missing input, only later failures count.
+    """
 
     now: datetime
     attempts: tuple[Attempt, ...] = ()
     failures: int = 0
+    upstream_since: datetime | None = None
 
     @property
     def last(self) -> Attempt | None:
@@ -66,9 +70,20 @@ class FailedRuns:
         return self.last is not None and policy_of(self.last).gives_up(self.of_last_class)
 
     @property
+    def due(self) -> datetime | None:
+        """When the operator may start the next run; None if Kubernetes does, or if the driver is given up."""
+        if self.last is None or self.given_up:
+            return None
+        since = self.upstream_since
+        if since is None or self.last.reason != FailureClass.SOURCE_MISSING:
+            return retry_at(self.last, self.failures)
+        failures = sum(parse_time(each.time) >= since for each in self.attempts)
+        return retry_at(self.last, min(failures, self.failures)) or since
+
+    @property
     def retry_time(self) -> datetime | None:
         """When the next run may start; None if it may start now or Kubernetes restarts the driver."""
-        due = None if self.last is None or self.given_up else retry_at(self.last, self.failures)
+        due = self.due
         return due if due is not None and due > self.now else None
 
 
@@ -193,8 +208,8 @@ def _pod_missing_since(observed: ObservedQuery, target: DriverTarget) -> datetim
     if progress is None or progress.status is not ConditionStatus.TRUE:
         return None
     changed = None if status.revision_time is None else parse_time(status.revision_time)
-    retried = None if failed.last is None else retry_at(failed.last, failed.failures)
-    return max(each for each in (parse_time(progress.last_transition_time), changed, retried) if each is not None)
+    times = (parse_time(progress.last_transition_time), changed, failed.due)
+    return max(each for each in times if each is not None)
 
 
 def _own_pod(observed: ObservedQuery, wanted: str) -> Manifest | None:
@@ -207,12 +222,12 @@ def _failed_runs(observed: ObservedQuery, wanted: str, now: datetime) -> FailedR
     before, pod = observed.status, _own_pod(observed, wanted)
     failures = before.failures if before.revision == wanted else 0
     if pod is None or "deletionTimestamp" in pod["metadata"]:
-        return FailedRuns(now, before.attempts, failures)
+        return FailedRuns(now, before.attempts, failures, observed.upstream.ready_since)
     known = {each.run for each in before.attempts}
     new = [_not_later(each, now) for each in failed_runs(pod) if each.run not in known]
     healthy = healthy_from(pod)
     failures = 0 if healthy is not None and healthy <= now else failures + len(new)
-    return FailedRuns(now, (*before.attempts, *new)[-10:], failures)
+    return FailedRuns(now, (*before.attempts, *new)[-10:], failures, observed.upstream.ready_since)
 
 
 def _not_later(attempt: Attempt, now: datetime) -> Attempt:

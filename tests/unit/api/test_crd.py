@@ -157,10 +157,11 @@ def test_names_columns_and_subresources():
     assert set(version["subresources"]) == {"status", "scale"}
     paths = [version["subresources"]["scale"][key] for key in ("specReplicasPath", "statusReplicasPath")]
     paths += [version["subresources"]["scale"]["labelSelectorPath"]]
-    paths += [column["jsonPath"] for column in version["additionalPrinterColumns"][:-1]]
+    columns = version["additionalPrinterColumns"]
+    paths += [column["jsonPath"] for column in columns if column["name"] != "Age"]
     assert [path for path in paths if path not in NODES] == []
-    assert [column["name"] for column in version["additionalPrinterColumns"]] == [
-        "Phase", "Algorithm", "Plan", "Utilization", "Lag", "Age",
+    assert [(column["name"], column.get("priority", 0)) for column in columns] == [
+        ("Phase", 0), ("Algorithm", 0), ("Plan", 0), ("Utilization", 0), ("Lag", 0), ("Age", 0), ("Chain", 1),
     ]  # fmt: skip
 
 

@@ -30,6 +30,17 @@ def test_status_of_a_query_that_nobody_has_looked_at():
     assert_golden("status-new", drawn(status_screen.screen(QueryView(query(generation=1)), NOW)))
 
 
+def test_status_shows_the_queries_before_this_one():
+    upstream = [
+        {"name": "orders", "source": "lines", "reads": "topic orders", "phase": "Running"},
+        {"name": "prices", "source": "tariff", "reads": "files in /data/prices"},
+    ]
+    waits = condition("UpstreamReady", "False", "UpstreamNotRunning", "prices (files in /data/prices) is new")
+    chain = {"order": "shop -> orders -> trips-by-cell", "depth": 2, "upstream": upstream}
+    view = QueryView(query({**BUSY, "conditions": [waits], "chain": chain}))
+    assert_golden("status-chain", drawn(status_screen.screen(view, NOW)))
+
+
 def test_status_of_another_version_is_said_to_be_so():
     view = QueryView(query({"phase": "Dreaming"}))
     assert not view.is_readable

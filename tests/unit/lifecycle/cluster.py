@@ -36,6 +36,8 @@ class Cluster:
     def __init__(self):
         self.time = NOW
         self.query = None
+        self.others = {}
+        """Other queries of the namespace by name, as their own operators would leave them."""
         self.objects = {}
         self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
@@ -63,6 +65,21 @@ class Cluster:
         }
         self.query = document | ({"status": before["status"]} if before and "status" in before else {})
         return self._changed(self.query)
+
+    def put_other(self, name, phase, topic):
+        """Put another query that writes a topic; it has reached its phase now."""
+        ready = {
+            "type": "Ready",
+            "status": str(phase == "Running"),
+            "reason": "R",
+            "lastTransitionTime": stamp(self.time),
+        }
+        self.others[name] = {
+            "metadata": {"namespace": KEY.namespace, "name": name, "uid": name, "generation": 1},
+            "spec": {"sources": {}, "sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": topic}}},
+            "status": {"phase": phase, "conditions": [ready]},
+        }
+        return self.settle()
 
     def delete(self):
         """Request the deletion of the query."""
@@ -219,6 +236,9 @@ class Cluster:
 
     def show(self):
         """Deliver the current objects to the operator through its watches."""
+        for each in (self.query, *self.others.values()):
+            if each is not None:
+                self.reconciler.chains.seen(copied(each))
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():

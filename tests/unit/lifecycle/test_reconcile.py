@@ -35,6 +35,7 @@ def test_a_valid_query_is_deployed(cluster):
     assert [(c.type, c.status, c.reason) for c in status.conditions] == [
         ("Ready", "False", "Deploying"),
         ("Progressing", "True", "Deploying"),
+        ("UpstreamReady", "True", "NoUpstream"),
         ("Degraded", "False", "AsExpected"),
     ]
     assert (status.plan.shape, status.selector) == (

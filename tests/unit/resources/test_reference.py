@@ -12,6 +12,7 @@ from tools.reference import docstrings, reference
 from millrace_api import crd
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
+from millrace_operator.lifecycle.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
 from millrace_operator.resources.spec_fields import EFFECTS
@@ -23,9 +24,11 @@ PAGE = reference()
 SECTIONS = {
     title.strip("` "): text for title, text in re.findall(r"^##+ (.*)\n((?:(?!##).*(?:\n|$))*)", PAGE, re.MULTILINE)
 }
+COLUMNS = (*crd.PRINTER_COLUMNS, *crd.WIDE_COLUMNS)
 REASONS = {
     "Ready": (ReadyReason,),
     "Progressing": (ProgressingReason,),
+    "UpstreamReady": (UpstreamReason,),
     "MetricsAvailable": (MetricsReason,),
     "AtCapacity": (CapacityReason, Guard),
     "ScalingActive": (ActiveReason,),
@@ -133,7 +136,7 @@ def test_every_reason_has_a_meaning(section):
 
 def test_annotations_and_columns():
     assert set(rows("Annotations")) == set(Annotation)
-    assert all(f"| {name} | `{path}` |" in SECTIONS["Columns"] for name, _, path, _ in crd.PRINTER_COLUMNS)
+    assert all(f"| {name} | `{path}` |" in SECTIONS["Columns"] for name, _, path, _ in COLUMNS)
 
 
 def test_links_lead_to_one_section_each():

@@ -1,0 +1,232 @@
+"""Chains of queries: who reads what of whom, in which order, and what a query's status says about those before it."""
+
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace_api.model.status import Attempt, Phase
+from millrace_operator.lifecycle.chain import Chains, Upstream, UpstreamState
+from millrace_operator.lifecycle.chain_status import MOST_NAMED, chain_status, upstream_condition
+
+NOW, BEFORE = datetime(2026, 1, 31, 12, 0, tzinfo=UTC), datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
+MISSING = Attempt(time="2026-01-31T11:00:00Z", reason="SourceMissing", message="no topic")
+
+
+def kafka(topic, servers="kafka:9092"):
+    return {"bootstrapServers": servers, "topic": topic}
+
+
+def a_query(name, *reads, writes=None, phase="Running", namespace="shop", generation=1, uid=None, **spec):
+    """Return a query as a watch shows it; it reads topics and writes one of its own name unless ``spec`` differs."""
+    sources = {f"from_{topic}": {"kafka": kafka(topic), "schema": "n INT"} for topic in reads}
+    metadata = {"namespace": namespace, "name": name, "uid": uid or name, "generation": generation}
+    status = {"phase": phase, "conditions": [ready(phase == "Running")]} if phase else {}
+    return {
+        "metadata": metadata,
+        "spec": {"sources": sources, "sink": {"kafka": kafka(writes or name)}} | spec,
+        "status": status,
+    }
+
+
+def ready(holds, since="2026-01-31T10:00:00Z"):
+    status = "True" if holds else "False"
+    return {"type": "Ready", "status": status, "reason": "Test", "message": "", "lastTransitionTime": since}
+
+
+def chains_of(*bodies):
+    chains = Chains()
+    for body in bodies:
+        chains.seen(body)
+    return chains
+
+
+def upstream(chains, name):
+    return chains.upstream_of("shop", name)
+
+
+def links(chains, name):
+    return [(link.writer, link.source, link.place) for link in upstream(chains, name).links]
+
+
+def the_condition(found, last=None):
+    held = upstream_condition(found, last, 1, NOW)
+    return held.status.value, held.reason, held.message
+
+
+ORDERS, ENRICHED, TOTALS = a_query("orders"), a_query("enriched", "orders"), a_query("totals", "enriched")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_a_chain_is_the_same_in_whatever_order_it_is_seen(order):
+    chains = chains_of(*([ORDERS, ENRICHED, TOTALS][at] for at in order))
+    found = upstream(chains, "totals")
+    assert found.order == ("orders", "enriched", "totals")
+    assert list(found.states) == ["orders", "enriched"]
+    assert links(chains, "totals") == [("enriched", "from_enriched", "topic enriched")]
+    assert upstream(chains, "orders") == Upstream()
+    assert the_condition(found) == ("True", "UpstreamRunning", "2 of 2 queries before this one run")
+    assert the_condition(upstream(chains, "orders")) == ("True", "NoUpstream", "")
+    status = chain_status(found)
+    assert (status.order, status.depth) == ("orders -> enriched -> totals", 2)
+    assert status.upstream[0].to_document() == {
+        "name": "enriched",
+        "source": "from_enriched",
+        "reads": "topic enriched",
+        "phase": "Running",
+    }
+    assert chain_status(Upstream()) is None
+
+
+READS_FILES = {"sources": {"lines": {"files": {"path": "/data/out", "format": "csv"}, "schema": "n INT"}}}
+WRITES_FILES = {"sink": {"files": {"path": "/data/out/", "format": "csv"}}}
+
+
+def reads_kafka(**source):
+    return {"sources": {"s": {"kafka": {"bootstrapServers": "kafka:9092"} | source, "schema": "n INT"}}}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "place"),
+    [
+        (reads_kafka(topic="t"), {"sink": {"table": kafka("t")}}, "topic t"),
+        (reads_kafka(topics=["s", "t"]), {"sink": {"kafka": kafka("t")}}, "topic t"),
+        (reads_kafka(topicPattern="[tu]"), {"sink": {"kafka": kafka("t")}}, "topic t"),
+        (reads_kafka(partitions=[{"topic": "t", "partition": 0}]), {"sink": {"kafka": kafka("t")}}, "topic t"),
+        (reads_kafka(topic="t"), {"sink": {"kafka": kafka("t", "other:9092, KAFKA:9092")}}, "topic t"),
+        (
+            {"sources": {"s": reads_kafka(topic="t")["sources"]["s"] | {"table": {"keys": ["n"]}, "schema": "n INT, at TIMESTAMP", "watermark": {"column": "at", "delay": "1s"}}}},
+            {"sink": {"table": kafka("t")}},
+            "topic t",
+        ),
+        (READS_FILES, WRITES_FILES, "files in /data/out/"),
+        (reads_kafka(topic="t"), {"sink": {"kafka": kafka("t", "other:9092")}}, None),
+        (reads_kafka(topic="t"), {"sink": {"kafka": kafka("u")}}, None),
+        (reads_kafka(topic="t"), WRITES_FILES, None),
+        (READS_FILES, {"sink": {"kafka": kafka("t")}}, None),
+        (READS_FILES, {"sink": {"console": {}}}, None),
+        ({"sources": {"s": {"rate": {}}}}, {"sink": {"kafka": kafka("t")}}, None),
+        ({"sources": {"s": {"kafka": {}}}}, {"sink": {"kafka": kafka("t")}}, None),
+        (reads_kafka(topic="t"), {"sink": {"kafka": {}}}, None),
+    ],
+)  # fmt: skip
+def test_what_a_source_reads_of_a_sink(reader, writer, place):
+    chains = chains_of(a_query("reader", **{"sink": {"console": {}}} | reader), a_query("writer", **writer))
+    assert [link[2] for link in links(chains, "reader")] == ([] if place is None else [place])
+
+
+def test_only_queries_of_one_namespace_form_a_chain():
+    chains = chains_of(ENRICHED, a_query("orders", namespace="other"))
+    assert upstream(chains, "enriched") == Upstream()
+
+
+def test_what_does_not_run_is_named_also_beyond_the_next_query():
+    chains = chains_of(a_query("orders", phase="Failed"), a_query("enriched", "orders", phase=None), TOTALS)
+    found = upstream(chains, "totals")
+    said = "orders is Failed, enriched (topic enriched) is new"
+    assert the_condition(found) == ("False", "UpstreamNotRunning", said)
+    assert the_condition(found, MISSING) == ("False", "WaitingForUpstream", said)
+    assert the_condition(found, MISSING.model_copy(update={"reason": "SourceFailed"}))[1] == "UpstreamNotRunning"
+
+
+def test_a_changed_state_or_spec_is_reported_for_the_queries_after_it_and_nothing_else_is():
+    chains = chains_of(ORDERS, ENRICHED, TOTALS, a_query("prices"))
+    after = {("shop", "enriched"), ("shop", "totals")}
+    assert chains.seen(ORDERS) == set()
+    assert chains.seen(a_query("orders", phase="Draining")) == after
+    assert chains.seen(a_query("totals", "enriched", phase="Failed")) == set()
+    assert chains.seen(a_query("enriched", "prices", generation=2)) == {("shop", "totals")}
+    assert upstream(chains, "totals").order == ("prices", "enriched", "totals")
+    assert chains.seen(a_query("orders", phase="Suspended")) == set()
+    assert chains.gone(a_query("prices")) == after
+    assert upstream(chains, "totals").order == ("enriched", "totals")
+    assert chains.gone(a_query("prices")) == set()
+
+
+def test_the_end_of_an_earlier_query_does_not_remove_a_later_one_of_its_name():
+    chains = chains_of(ORDERS, ENRICHED)
+    chains.seen(a_query("orders", uid="later"))
+    assert chains.gone(ORDERS) == set()
+    assert links(chains, "enriched") == [("orders", "from_orders", "topic orders")]
+
+
+def test_a_cycle_is_reported_for_its_queries_and_for_those_after_it():
+    chains = chains_of(a_query("a", "c"), a_query("b", "a"), a_query("c", "b"), a_query("after", "b"))
+    assert upstream(chains, "b").order == ("b", "c", "a", "b")
+    status, reason, message = the_condition(upstream(chains, "after"))
+    assert (status, reason) == ("False", "Cycle")
+    assert "a -> b -> c -> a" in message
+    found = chain_status(upstream(chains, "b"))
+    assert (found.order, found.depth) == ("b -> c -> a -> b", None)
+    assert set(upstream(chains, "b").states) == {"a", "c"}
+
+
+def test_a_status_is_bounded():
+    many = [a_query(f"q{number}", phase="Failed") for number in range(40)]
+    line = [a_query(f"l{number}", f"l{number - 1}") for number in range(1200)]
+    chains = chains_of(*many, *line, a_query("all", *(f"q{number}" for number in range(40))))
+    found = upstream(chains, "all")
+    assert len(chain_status(found).upstream) == MOST_NAMED
+    assert the_condition(found)[2].endswith("is Failed, and 36 more")
+    status = chain_status(upstream(chains, "l1199"))
+    assert status.depth == 1199
+    assert status.order.startswith("... -> l1184 -> ")
+    deep = a_query("w", sink={"files": {"path": f"/{'x' * 4000}", "format": "csv"}})
+    reader = {"sources": {"s": {"files": {"path": f"/{'x' * 4000}", "format": "csv"}, "schema": "n INT"}}}
+    found = upstream(chains_of(deep, a_query("r", **reader)), "r")
+    assert len(chain_status(found).upstream[0].reads) == 256
+
+
+def test_all_are_ready_since_the_last_one_is():
+    found = Upstream(states={"a": UpstreamState(Phase.RUNNING, NOW), "b": UpstreamState(Phase.RUNNING, BEFORE)})
+    assert found.ready_since == NOW
+    assert Upstream(states={"a": UpstreamState(Phase.RUNNING, NOW), "b": UpstreamState()}).ready_since is None
+    assert Upstream().ready_since is None
+    assert upstream(chains_of(ORDERS, ENRICHED), "enriched").ready_since == BEFORE
+
+
+def test_a_status_of_another_version_is_one_that_is_not_known():
+    strange = a_query("orders") | {"status": {"phase": "Dreaming"}}
+    assert upstream(chains_of(strange, ENRICHED), "enriched").states == {"orders": UpstreamState()}
+
+
+EDGES = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda edge: edge[0] != edge[1]))
+
+
+@given(EDGES, EDGES, st.lists(st.integers(0, 5), max_size=3))
+def test_an_index_that_was_changed_is_one_that_was_just_made(before, after, removed):
+    def bodies(edges, generation):
+        return [
+            a_query(f"q{n}", *(f"q{writer}" for writer, reader in sorted(edges) if reader == n), generation=generation)
+            for n in range(6)
+        ]
+
+    changed = chains_of(*bodies(before, 1))
+    for body in bodies(after, 2):
+        changed.seen(body)
+    for number in removed:
+        changed.gone(a_query(f"q{number}"))
+    made = chains_of(*(body for n, body in enumerate(bodies(after, 2)) if n not in removed))
+    for number in range(6):
+        assert upstream(changed, f"q{number}") == upstream(made, f"q{number}")
+
+
+def test_an_index_can_be_read_while_it_changes():
+    chains, failures = chains_of(ORDERS, ENRICHED, TOTALS), []
+
+    def change():
+        for generation in range(2, 300):
+            chains.seen(a_query("enriched", "orders", generation=generation))
+            chains.gone(ORDERS)
+            chains.seen(ORDERS)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    while thread.is_alive():
+        found = upstream(chains, "totals")
+        if found.order[-1] != "totals" or not {link.writer for link in found.links} <= set(found.states):
+            failures.append(found)
+    thread.join()
+    assert failures == []
