@@ -142,7 +142,7 @@ EXAMPLES = {
     "12": Example("SELECT auction, bidder, 0.908 * price, date_time FROM bid", 2, "nexmark-q1", repeats=True),
     "13": Example("SELECT auction, price FROM bid WHERE auction % 123 = 0", 2, "nexmark-q2", repeats=True),
     "14": Example(
-        """SELECT name, city, state, a.id FROM auction a JOIN person p ON seller = p.id
+        """SELECT name, city, state, a.id FROM auction a ASOF JOIN person p ON seller = p.id AND a.date_time >= p.date_time
            WHERE category = 10 AND state IN ('OR', 'ID', 'CA')""",
         4,
         "nexmark-q3",
@@ -178,8 +178,8 @@ EXAMPLES = {
         updates=True,
     ),
     "21": Example(
-        """SELECT auction, bidder, price, b.date_time, item_name, seller FROM bid b JOIN auction a ON auction = a.id
-           AND b.date_time BETWEEN a.date_time AND a.date_time + INTERVAL 1 MINUTE WHERE category = 10""",
+        """SELECT auction, bidder, price, b.date_time, item_name, seller FROM bid b
+           ASOF JOIN auction a ON auction = a.id AND b.date_time >= a.date_time WHERE category = 10""",
         6,
         "nexmark-q20",
         repeats=True,

@@ -16,6 +16,14 @@ GOLDEN = Path(__file__).parent / "golden"
 WINDOWED = "SELECT window.start AS since, {key} AS key, count(*) AS rows, avg(n) AS mean FROM events"
 GROUPED = " WHERE n > 0 GROUP BY window(at, '10 minutes', '1 minute'), {key} HAVING count(*) > 1"
 SQL = WINDOWED + GROUPED
+EVENTS = {
+    "files": {"path": "in", "format": "csv"},
+    "schema": "at TIMESTAMP, who STRING, n INT",
+    "watermark": {"column": "at", "delay": "10s"},
+}
+STREAMS = {"events": EVENTS, "people": EVENTS | {"schema": "at TIMESTAMP, who STRING, name STRING"}}
+TABLE = STREAMS | {"people": STREAMS["people"] | {"table": {"keys": ["who"]}}}
+NEAR = "e.who = p.who AND p.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +33,21 @@ SQL = WINDOWED + GROUPED
         ("routed-by-spark", {"query": {"sql": SQL.format(key="trim(who)")}, "partitioner": {"algorithm": "hash"}}),
         ("native-by-plan", {"query": {"sql": SQL.format(key="who")}, "partitioner": {"algorithm": "native"}}),
         ("native-projection", {"query": {"sql": "SELECT who, n + 1 AS more FROM events WHERE n > 0"}}),
-        ("native-join", {"query": {"sql": "SELECT e.n, p.name FROM events e JOIN people p ON e.who = p.who"}}),
+        (
+            "native-join",
+            {"sources": STREAMS, "query": {"sql": f"SELECT e.n FROM events e LEFT SEMI JOIN people p ON {NEAR}"}},
+        ),
+        (
+            "join-of-streams",
+            {"sources": STREAMS, "query": {"sql": f"SELECT e.n, p.name FROM events e JOIN people p ON {NEAR}"}},
+        ),
+        (
+            "join-with-table",
+            {
+                "sources": TABLE,
+                "query": {"sql": "SELECT e.n, p.name FROM events e JOIN people p ON e.who = p.who AND p.name <> 'x'"},
+            },
+        ),
         (
             "python-aggregator",
             {"query": {"python": {"aggregator": "spark.broken_aggregators:Rows", "groupBy": ["who"]}}},
@@ -35,10 +57,6 @@ SQL = WINDOWED + GROUPED
 def test_explain(tmp_path: Path, name: str, spec: dict[str, Any]) -> None:
     project = Project(tmp_path)
     query = project.query(name=name, **spec)
-    if "join" in name:
-        document = (project.folder / query).read_text(encoding="utf-8")
-        people = "    people: {files: {path: in, format: csv}, schema: 'who STRING, name STRING'}\n"
-        (project.folder / query).write_text(document.replace("  query:\n", people + "  query:\n"), encoding="utf-8")
     result = project.millrace("explain", query)
     assert (result.status, result.err) == (0, "")
     file = GOLDEN / f"{name}.txt"

@@ -50,7 +50,9 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
 
 def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
-    yield from (f"source   {name} ({source.kind})" for name, source in spec.sources.items())
+    for name, source in spec.sources.items():
+        contents = f", a table by {', '.join(source.table.keys)}" if source.table is not None else ""
+        yield f"source   {name} ({source.kind}){contents}"
     yield from (with_labels(step, tables.labels) for step in _relation_steps(tables.relation))
     when = "when final" if tables.contents is Contents.RECORDS and tables.waits else "every change"
     yield f"emit     {when} -> {spec.sink.kind}"
