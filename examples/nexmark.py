@@ -1,9 +1,10 @@
-"""Write a part of the NEXMark auction site as three recordings: person, auction and bid.
+"""Write a part of the NEXMark auction site as three recordings, person, auction and bid, and the table side-input.
 
     python examples/nexmark.py out/data
 
 Of 300,000 events in 150 seconds, 6,000 are people, 18,000 auctions and 276,000 bids. The popular auctions change every
-30 seconds. The source ``nexmark`` makes the same records with the same settings.
+30 seconds. The source ``nexmark`` makes the same records with the same settings. The table has a value for each key
+from 0 to 9,999.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
@@ -23,6 +25,7 @@ from millrace_jobs.sources.source_factory import schema_of
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 EVENTS, EVENTS_PER_SECOND = 300_000, 2_000
+SIDE_KEYS = 10_000
 
 
 def recording(stream: str, events: int = EVENTS) -> pa.Table:
@@ -33,8 +36,14 @@ def recording(stream: str, events: int = EVENTS) -> pa.Table:
     return pa.Table.from_batches(source.read(rows, stream))
 
 
+def side_input() -> pa.Table:
+    """Return the table of query 13."""
+    return pa.table({"key": range(SIDE_KEYS), "value": [f"value {key}" for key in range(SIDE_KEYS)]})
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name in NexmarkStream:
         pq.write_table(recording(name), folder / f"{name}.parquet")
+    pyarrow.csv.write_csv(side_input(), folder / "side-input.csv")

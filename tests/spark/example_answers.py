@@ -32,6 +32,7 @@ TABLES = {
     "bid": "SELECT * FROM 'out/data/bid.parquet'",
     "auction": "SELECT * FROM 'out/data/auction.parquet'",
     "person": "SELECT * FROM 'out/data/person.parquet'",
+    "side_input": "SELECT * FROM read_csv('out/data/side-input.csv')",
     "words": "SELECT * FROM read_csv('out/data/words.csv', header = true, all_varchar = true)",
     "lineitem": "SELECT * FROM 'out/data/lineitem.parquet'",
     "items": "SELECT * FROM 'out/data/ordered-items.parquet'",
@@ -189,6 +190,12 @@ EXAMPLES = {
                   split_part(url, '/', 6) FROM bid""",
         7,
         "nexmark-q22",
+        repeats=True,
+    ),
+    "29": Example(
+        "SELECT auction, bidder, price, date_time, value FROM bid JOIN side_input ON auction % 10000 = key",
+        5,
+        "nexmark-q13",
         repeats=True,
     ),
 }

@@ -1,4 +1,4 @@
-"""Three inputs to join, each in files that arrive one per batch, and what DuckDB has for all of them."""
+"""Inputs to join, each in files that arrive one per batch, a static table, and what DuckDB has for all of them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _PRICES = [(_BEGIN + timedelta(seconds=40 * i), f"user {i % 9}", i) for i in ran
 _PLANS = [(_BEGIN + timedelta(seconds=100 * i), f"user {(5 * i) % 12}", i % 4) for i in range(16)]
 _INPUTS = {"events": _EVENTS, "clicks": _CLICKS, "prices": _PRICES, "plans": _PLANS}
 _TABLES = {"prices", "plans"}
+TOWNS = "who,town\n" + "".join(f"user {i},town {i % 3}\n" for i in range(8))
+"""File of the static table ``towns``, which does not have every user."""
 FILES = 5
 _LATE = [1, 0, 3, 2, 4]
 """Parts of a table in the order of their files: each odd one comes before the one that precedes it in event time."""
@@ -49,6 +51,13 @@ def joining(folder: Path, sql: str, **spec: Any) -> tuple[Project, str]:
             }
             if name in _TABLES:
                 sources[name]["table"] = {"keys": ["who"]}
+    project.write("towns.csv", TOWNS)
+    if "towns" in sql:
+        sources["towns"] = {
+            "files": {"path": "towns.csv", "format": "csv"},
+            "schema": "who STRING, town STRING",
+            "table": {"keys": ["who"], "static": True},
+        }
     return project, project.query(sql, sources=sources, **spec)
 
 
@@ -69,5 +78,6 @@ def duckdb_rows(project: Project, sql: str) -> Counter[tuple[str, ...]]:
         for table in _INPUTS:
             files = project.folder / table / "*.csv"
             connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_csv('{files}')")
+        connection.execute(f"CREATE TABLE towns AS SELECT * FROM read_csv('{project.folder / 'towns.csv'}')")
         rows = connection.execute(sql).fetchall()
     return Counter(tuple("" if value is None else str(value) for value in row) for row in rows)

@@ -23,6 +23,11 @@ EVENTS = {
 }
 STREAMS = {"events": EVENTS, "people": EVENTS | {"schema": "at TIMESTAMP, who STRING, name STRING"}}
 TABLE = STREAMS | {"people": STREAMS["people"] | {"table": {"keys": ["who"]}}}
+TOWNS = {
+    "files": {"path": "in", "format": "csv"},
+    "schema": "who STRING, town STRING",
+    "table": {"keys": ["who"], "static": True},
+}
 NEAR = "e.who = p.who AND p.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
 
 
@@ -46,6 +51,23 @@ NEAR = "e.who = p.who AND p.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
             {
                 "sources": TABLE,
                 "query": {"sql": "SELECT e.n, p.name FROM events e JOIN people p ON e.who = p.who AND p.name <> 'x'"},
+            },
+        ),
+        (
+            "join-with-static-table",
+            {
+                "sources": {"events": EVENTS, "towns": TOWNS},
+                "query": {"sql": "SELECT e.n, t.town FROM events e JOIN towns t ON e.who = t.who"},
+            },
+        ),
+        (
+            "join-with-both-tables",
+            {
+                "sources": TABLE | {"towns": TOWNS},
+                "query": {
+                    "sql": "SELECT e.n, p.name, t.town FROM events e JOIN people p ON e.who = p.who "
+                    "LEFT JOIN towns t ON t.who = p.who"
+                },
             },
         ),
         (

@@ -145,10 +145,15 @@ class Watermark(Model):
 
 
 class TableSpec(Model):
-    """A table: each record sets the row of its key from its event time on."""
+    """A table: each record sets the row of its key from its event time on; static, each record is a row."""
 
     keys: tuple[ColumnName, ...] = Field(
         min_length=1, max_length=32, description="Primary key of the table.", examples=[["symbol"]]
+    )
+    static: Flag = Field(
+        default=False,
+        description="Read the files once, when the query starts, as a table without versions: a changed file counts "
+        "from the next start. Two rows with one key are an error, and a row with NULL in its key is left out.",
     )
 
 
@@ -257,8 +262,18 @@ class SourceSpec(Model):
             "a table needs a watermark, whose column is the time from which a record is the row of its key",
             "add watermark: {column: ..., delay: 0s}",
             ("table",),
-            "!has(self.table) || has(self.watermark)",
-            lambda s: s.table is None or s.watermark is not None,
+            "!has(self.table) || self.table.static || has(self.watermark)",
+            lambda s: s.table is None or s.table.static or s.watermark is not None,
+        ),
+        Rule(
+            "a static table is read from files, all at once and without event time",
+            "write files: {path: ...} without maxFilesPerBatch and watermark, or leave static out",
+            ("table",),
+            "!has(self.table) || !self.table.static || "
+            "(has(self.files) && !has(self.files.maxFilesPerBatch) && !has(self.watermark))",
+            lambda s: (
+                not s.is_static or (s.files is not None and not s.files.max_files_per_batch and s.watermark is None)
+            ),
         ),
         Rule(
             "a dead-letter topic needs a kafka source",
@@ -291,7 +306,7 @@ class SourceSpec(Model):
     avro: Avro | None = Field(default=None, description="Schema of the messages, for format avro.")
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
     table: TableSpec | None = Field(
-        default=None, description="Read the source as a table of the latest row of each key, not as a stream."
+        default=None, description="Read the source as a table with one row of each key, not as a stream."
     )
     timestamp_format: TimestampFormat = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
@@ -304,6 +319,16 @@ class SourceSpec(Model):
     def kind(self) -> str:
         """The kind that is given, as in YAML: files, replay, rate, kafka or nexmark."""
         return next(k for k in ("files", "replay", "rate", "kafka", "nexmark") if getattr(self, k) is not None)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the source is a table that is read once, when the query starts."""
+        return self.table is not None and self.table.static
+
+    @property
+    def is_evolving(self) -> bool:
+        """Whether the source is a table that records change while the query runs."""
+        return self.table is not None and not self.table.static
 
     @property
     def record_format(self) -> RecordFormat | None:

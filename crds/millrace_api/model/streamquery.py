@@ -162,8 +162,15 @@ def _python_window_closes(spec: Spec) -> bool:
     python = spec.query.python
     if python is None or spec.emit is not Emit.ON_WINDOW_CLOSE:
         return True
-    read = [source for name, source in spec.sources.items() if python.source in (None, name)]
-    return python.window is not None and all(source.watermark is not None for source in read)
+    return python.window is not None and all(source.watermark is not None for source in _read_by_python(spec))
+
+
+def _read_by_python(spec: Spec) -> list[SourceSpec]:
+    """Return the source that the aggregator reads, all sources if it names none, and nothing without an aggregator."""
+    python = spec.query.python
+    if python is None:
+        return []
+    return [source for name, source in spec.sources.items() if python.source in (None, name)]
 
 
 class Spec(Model):
@@ -177,6 +184,20 @@ class Spec(Model):
             "!has(self.query.python) || (has(self.query.python.source) ? "
             "self.query.python.source in self.sources : self.sources.size() == 1)",
             _python_source_known,
+        ),
+        Rule(
+            "query.python reads a table",
+            "leave table out of its source, or write query.sql",
+            ("query",),
+            None,  # as CEL, tools.crd_compatibility could not see that no stored object breaks it
+            lambda spec: all(source.table is None for source in _read_by_python(spec)),
+        ),
+        Rule(
+            "every source is a static table, so nothing streams",
+            "add a source that is a stream, or leave static out of one",
+            ("sources",),
+            None,  # as above
+            lambda spec: not all(source.is_static for source in spec.sources.values()),
         ),
         Rule(
             "emit OnWindowClose needs a window and a watermark",

@@ -19,12 +19,13 @@ from millrace_api.sql.stream_checks import stream_problems
 class SourceTable:
     """A source as the checks see it: its columns (None if unknown), and its watermark column (None without one).
 
-    ``keys`` is the primary key of a source that is read as a table.
+    ``keys`` is the primary key of a source that is read as a table. ``static``: it is read once, and does not stream.
     """
 
     columns: tuple[Column, ...] | None
     watermark: str | None = None
     keys: tuple[str, ...] = ()
+    static: bool = False
 
 
 def check_sql(
@@ -62,11 +63,13 @@ def check_sql(
         problems += _unknown_functions(text, query)
     problems += _unknown_ordinals(query)
     problems += _window_problems(text, scopes, tables, on_window_close)
-    if not problems and not any(table.name.lower() in tables for table in query.find_all(exp.Table)):
-        problems.append(Problem("the SQL reads none of the sources", f"write FROM {' or '.join(tables)}"))
+    streams = {name: table for name, table in tables.items() if not table.static}
+    if not problems and not any(table.name.lower() in streams for table in query.find_all(exp.Table)):
+        what = "sources" if len(streams) == len(tables) else "sources that stream"
+        problems.append(Problem(f"the SQL reads none of the {what}", f"write FROM {' or '.join(streams)}"))
     if as_stream:
-        watermarks = {name: table.watermark for name, table in tables.items()}
-        keyed = [name for name, table in tables.items() if table.keys]
+        watermarks = {name: table.watermark for name, table in streams.items()}
+        keyed = [name for name, table in streams.items() if table.keys]
         problems += stream_problems(
             text, query, scopes, watermarks, tables=keyed, on_window_close=on_window_close, takes_back=takes_back
         )

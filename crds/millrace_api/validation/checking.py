@@ -148,6 +148,7 @@ class _Check:
                 schemas[name],
                 source.watermark.column if source.watermark else None,
                 source.table.keys if source.table else (),
+                source.is_static,
             )
             for name, source in self._spec.sources.items()
         }

@@ -93,8 +93,10 @@ def check_changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple
                 remarks.append(f"{field}: {_FILTER_CHANGED}")
         elif change is SpecChange.SCHEMA and old and new:
             objections = _compare_schemas(old, new)
+        elif change is SpecChange.FREE or _is_of_static_table(field, before, now):
+            objections = []
         else:
-            objections = [] if change is SpecChange.FREE else [_difference(old, new)]
+            objections = [_difference(old, new)]
         for objection in objections:
             message = f"the checkpoint {log.spark.parent} was made {objection}: {change.value}"
             problems.append(Problem(message, _hint(before, log), field=field))
@@ -189,6 +191,15 @@ def _difference(old: Any, new: Any) -> str:
 
 def _shown(value: Any) -> str:
     return "not given" if value is None else repr(value)
+
+
+def _is_of_static_table(field: str, *queries: StreamQuery) -> bool:
+    """Whether a field belongs to a source that all these queries read again at each start."""
+    parts = field.split(".")
+    if parts[:2] != ["spec", "sources"] or len(parts) < 4:
+        return False
+    sources = [query.spec.sources.get(parts[2]) for query in queries]
+    return all(source is not None and source.is_static for source in sources)
 
 
 def _has_parts(field: str) -> bool:

@@ -55,6 +55,7 @@ from millrace_jobs.windows import AT
 class RunContext:
     """Environment that a query runs in: its sources, and the files it shares with them.
 
+    ``sources`` are those that stream. A static table is a view of the session, with the source's name.
     ``everything``: the run reads what its sources have when it starts, and then ends.
     """
 
@@ -70,7 +71,7 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
     """Return the streaming DataFrame of a query's results; ``routed`` chooses the form if the query can be routed."""
     execution = query.execution
     if isinstance(execution, Native):
-        for name in spec.sources:
+        for name in context.sources:
             records(name, spec, context).createOrReplaceTempView(name)
         return context.spark.sql(execution.sql)
     if isinstance(execution, TableQuery):
@@ -93,6 +94,8 @@ def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context
     names = {name.lower(): name for name in spec.sources}
 
     def read(source: str) -> DataFrame:
+        if spec.sources[names[source]].is_static:
+            return context.spark.table(source)
         return records(names[source], spec, context, has_watermark=names[source] in timed)
 
     changes = build_tables(tables, read, context.spark, has_watermark=bool(timed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
@@ -11,6 +12,7 @@ from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.table_relations import (
     WINDOW,
+    Enriched,
     Grouping,
     Join,
     Relation,
@@ -50,12 +52,15 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
 
 def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
-    for name, source in spec.sources.items():
-        contents = f", a table by {', '.join(source.table.keys)}" if source.table is not None else ""
-        yield f"source   {name} ({source.kind}){contents}"
+    yield from (_source_step(name, source) for name, source in spec.sources.items())
     yield from (with_labels(step, tables.labels) for step in _relation_steps(tables.relation))
     when = "when final" if tables.contents is Contents.RECORDS and tables.waits else "every change"
     yield f"emit     {when} -> {spec.sink.kind}"
+
+
+def _source_step(name: str, source: SourceSpec) -> str:
+    contents = f", a table by {', '.join(source.table.keys)}" if source.table is not None else ""
+    return f"source   {name} ({source.kind}){contents}{', read at the start' if source.is_static else ''}"
 
 
 def _relation_steps(relation: Relation) -> Iterator[str]:
@@ -64,6 +69,10 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.right)
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
         yield f"join     {relation.type} on {keys}; {_join_state(relation)}"
+    elif isinstance(relation, Enriched):
+        yield from _relation_steps(relation.input)
+        kind = "left" if relation.preserved else "inner"
+        yield f"Spark    {kind} join with the static table {relation.table.source} on {relation.on}"
     elif isinstance(relation, Grouping):
         yield from _relation_steps(relation.input)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
@@ -89,7 +98,7 @@ def _join_state(join: Join) -> str:
 
 def _native_steps(spec: Spec) -> list[str]:
     return [
-        *(f"source   {name} ({source.kind})" for name, source in spec.sources.items()),
+        *(_source_step(name, source) for name, source in spec.sources.items()),
         "Spark    the SQL as it is written",
         f"emit     {spec.emit.value} -> {spec.sink.kind}",
     ]

@@ -17,11 +17,13 @@ from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.join_conditions import Side
 from millrace_jobs.pipeline.table_relations import (
     WINDOW,
+    Enriched,
     Grouping,
     Join,
     Relation,
     Scan,
     Selection,
+    Static,
     TableQuery,
     Upserted,
     contents_of,
@@ -47,7 +49,7 @@ def build_tables(
 
     Args:
         query: the query.
-        read: returns the records of a source.
+        read: returns the records of a source, or the rows of a static table.
         spark: the session, which determines the number of state partitions.
         has_watermark: whether a source has a watermark that counts.
     """
@@ -70,8 +72,11 @@ class _Build:
             return self._upserted(relation, needed, versions=versions)
         if isinstance(relation, Selection):
             return self._selection(relation, needed, versions=versions)
+        if isinstance(relation, Enriched):
+            return self._enriched(relation, needed, versions=versions)
         if isinstance(relation, Grouping):
             return self._grouping(relation, versions=versions and not relation.final)
+        assert not isinstance(relation, Static)  # nothing but ``Enriched`` reads it
         return self._join(relation, needed, versions=versions)
 
     def _scan(self, scan: Scan, needed: frozenset[str]) -> DataFrame:
@@ -102,6 +107,13 @@ class _Build:
         if not selection.items:
             return rows
         return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *CHANGE.names)
+
+    def _enriched(self, relation: Enriched, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        rows = self.rows(relation.input, needed | _columns([relation.on]), versions=versions)
+        columns = (f"`{column}` AS {internal}" for column, internal in relation.table.columns)
+        table = self.read(relation.table.source).selectExpr(*columns)
+        joined = rows.join(table, F.expr(relation.on), "left" if relation.preserved else "inner")
+        return joined.select(*(name for name in joined.columns if name in needed or name in CHANGE.names))
 
     def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
         closing = grouping.closing
@@ -202,7 +214,9 @@ class _Build:
 
 def _is_source(relation: Relation) -> bool:
     """Whether a relation's rows come from a source, without an operator between that has removed late ones."""
-    return isinstance(relation, Scan) or (isinstance(relation, Selection) and _is_source(relation.input))
+    if isinstance(relation, Selection | Enriched):
+        return _is_source(relation.input)
+    return isinstance(relation, Scan)
 
 
 def _preserved(join: Join, side: Side) -> bool:

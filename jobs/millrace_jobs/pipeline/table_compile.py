@@ -26,9 +26,8 @@ from millrace_jobs.tables.join_side import Contents
 def needs_tables(spec: Spec, sql: str) -> bool:
     """Whether a query joins its sources, reads one of them as a table, or aggregates groups that still change."""
     query = parse_query(sql)
-    grouped = sum(bool(own_aggregates(select)) for select in query.find_all(exp.Select))
-    nested = grouped > 1 and spec.emit is Emit.ON_UPDATE  # Spark aggregates closed windows itself
-    return _reads_tables(spec) or query.find(exp.Join) is not None or nested
+    joins = query.find(exp.Join) is not None
+    return _reads_tables(spec) or joins or _aggregates_changing_groups(spec, query)
 
 
 def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> TableQuery | Native:
@@ -39,6 +38,8 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
     """
     if spec.partitioner.algorithm is Algorithm.NATIVE and not _reads_tables(spec):
         return Native(sql, "the algorithm is native")
+    if _joins_only_static_tables(spec, sql):
+        return Native(sql, "it joins one stream with static tables only (stream-static join)")
 
     def types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
         rows = spark.createDataFrame([], StructType([StructField(*column) for column in columns.items()]))
@@ -71,8 +72,23 @@ def _joins_only_groups(relation: Relation) -> bool:
 def _traits(source: SourceSpec, schema: pa.Schema) -> InputTraits:
     time = source.watermark.column if source.watermark is not None else None
     columns = {field.name: field.dataType for field in from_arrow_schema(schema)}
-    return InputTraits(columns, time, source.table.keys if source.table is not None else ())
+    return InputTraits(columns, time, source.table.keys if source.table is not None else (), source.is_static)
 
 
 def _reads_tables(spec: Spec) -> bool:
-    return any(source.table is not None for source in spec.sources.values())
+    return any(source.is_evolving for source in spec.sources.values())
+
+
+def _joins_only_static_tables(spec: Spec, sql: str) -> bool:
+    """Whether a query needs no operator on tables: it reads static tables beside one stream, which it reads once."""
+    query = parse_query(sql)
+    read = [spec.sources.get(table.name.lower()) for table in query.find_all(exp.Table)]
+    sources = [source for source in read if source is not None]
+    others = [source for source in sources if not source.is_static]
+    stateless = len(others) == 1 < len(sources) and not others[0].is_evolving
+    return stateless and not _aggregates_changing_groups(spec, query)
+
+
+def _aggregates_changing_groups(spec: Spec, query: exp.Query) -> bool:
+    grouped = sum(bool(own_aggregates(select)) for select in query.find_all(exp.Select))
+    return grouped > 1 and spec.emit is Emit.ON_UPDATE  # Spark aggregates closed windows itself

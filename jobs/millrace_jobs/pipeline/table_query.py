@@ -12,12 +12,14 @@ from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_api.sql.join_conditions import Bound, JoinCondition, Side, TimeRange, conjuncts, take_apart
 from millrace_jobs.pipeline.table_grouping import GroupTranslation, TypesOf, own_aggregates, takes_rows_back
 from millrace_jobs.pipeline.table_relations import (
+    Enriched,
     Join,
     JoinType,
     Match,
     Relation,
     Scan,
     Selection,
+    Static,
     TableQuery,
     Upserted,
     contents_of,
@@ -83,6 +85,8 @@ class _Translation:
         wheres = conjuncts(select.args["where"].this if select.args.get("where") else None)
         for join in select.args.get("joins") or ():
             scope, wheres = self._join(scope, join, wheres)
+        if isinstance(scope.relation, Static):
+            raise NotATableQueryError(f"it reads the static table {scope.relation.source} without a join")
         return scope, wheres
 
     def _internal(self, label: str) -> str:
@@ -100,14 +104,17 @@ class _Translation:
         source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
         if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
-        if source.time is None:
+        if source.time is None and not source.static:
             kind = "a table" if source.keys else "a stream"
             raise NotATableQueryError(f"{table.name} is {kind} without a watermark, whose column is the event time")
         names = tuple(Name(alias, column.lower(), self._internal(f"{alias}.{column}")) for column in source.columns)
         internal = {name.column: name.internal for name in names}
         self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
         columns = tuple((column, internal[column.lower()]) for column in source.columns)
-        time, keys = internal[source.time.lower()], tuple(internal[key.lower()] for key in source.keys)
+        keys = tuple(internal[key.lower()] for key in source.keys)
+        if source.time is None:
+            return Scope(Static(table.name.lower(), columns), names, Contents.TABLE, keys=keys)
+        time = internal[source.time.lower()]
         scan = Scan(table.name.lower(), columns, time, keys)
         if keys:
             return Scope(scan, names, Contents.TABLE, keys=keys)
@@ -125,6 +132,8 @@ class _Translation:
             parts += here
         resolved = [each for part in parts for each in _windows_by_ends(both, both.resolved(part))]
         condition = take_apart(resolved, both.side_of, both.lag_of)
+        if isinstance(left.relation, Static) or isinstance(right.relation, Static):
+            return _enriched(both, kind, resolved, condition), wheres
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
         if kind != "inner" and condition.others:
@@ -242,6 +251,23 @@ def _join_type(join: exp.Join) -> JoinType:
         raise NotATableQueryError(f"it has a {f'{side} {kind}'.strip()} JOIN")
     types: dict[str, JoinType] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
     return types[side]
+
+
+def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition: JoinCondition) -> Scope:
+    """Return the scope of the join of rows with a static table."""
+    side: Side = "right" if isinstance(both.right.relation, Static) else "left"
+    static, rows = (both.right, both.left) if side == "right" else (both.left, both.right)
+    table = static.relation
+    assert isinstance(table, Static)
+    if isinstance(rows.relation, Static):
+        raise NotATableQueryError(f"it joins the static tables {rows.relation.source} and {table.source} first")
+    if kind in (side, "full"):
+        raise NotATableQueryError(f"its {kind.upper()} JOIN keeps rows of {table.source}, which is static")
+    on = " AND ".join(f"({to_sql(part)})" for part in parts) or "true"
+    compared = {to_sql(pair[0 if side == "left" else 1]) for pair in condition.keys}
+    keys = rows.keys if compared.issuperset(static.keys) or not rows.keys else (*rows.keys, *static.keys)
+    relation = Enriched(_as_table(rows), table, on, preserved=kind != "inner")
+    return replace(rows, relation=relation, names=(*both.left.names, *both.right.names), keys=keys)
 
 
 def _where(scope: Scope, wheres: Sequence[exp.Expr]) -> Relation:

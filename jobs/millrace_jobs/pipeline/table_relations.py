@@ -31,6 +31,15 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Static:
+    """A static table: rows without changes, which only a join with other rows reads."""
+
+    source: str
+    columns: tuple[tuple[str, str], ...]
+    """Columns of the source, each with its internal name."""
+
+
+@dataclass(frozen=True)
 class Upserted:
     """The table of a ``Scan`` of upserts, for an operator that does not read upserts itself."""
 
@@ -62,6 +71,17 @@ class Join:
     match: Match | None
     final: bool
     """Whether only results that can no longer change are emitted."""
+
+
+@dataclass(frozen=True)
+class Enriched:
+    """The join of each row with the rows of a static table that fulfil ``on``; it has no state."""
+
+    input: Relation
+    table: Static
+    on: str
+    preserved: bool
+    """Whether a row without a partner is in the result, with NULL in the columns of the table."""
 
 
 WINDOW = "millrace_window"
@@ -107,7 +127,7 @@ class Selection:
     items: tuple[tuple[str, str], ...] = ()
 
 
-Relation = Scan | Upserted | Join | Grouping | Selection
+Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection
 
 
 @dataclass(frozen=True)
@@ -148,9 +168,9 @@ def contents_of(relation: Relation) -> Contents:
     """Return what the rows of a relation are."""
     if isinstance(relation, Scan):
         return Contents.TABLE if relation.keys else Contents.RECORDS
-    if isinstance(relation, Upserted):
+    if isinstance(relation, Upserted | Static):
         return Contents.TABLE
-    if isinstance(relation, Selection):
+    if isinstance(relation, Selection | Enriched):
         return contents_of(relation.input)
     if isinstance(relation, Grouping):
         return Contents.RECORDS if relation.final else Contents.TABLE

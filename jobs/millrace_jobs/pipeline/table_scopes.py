@@ -28,11 +28,15 @@ class NotATableQueryError(Exception):
 
 @dataclass(frozen=True)
 class InputTraits:
-    """What the translation has to know of a source: columns, event-time column, and the primary key of a table."""
+    """What the translation has to know of a source: columns, event-time column, and the primary key of a table.
+
+    ``static``: it is a table that was read once.
+    """
 
     columns: Mapping[str, DataType]
     time: str | None
     keys: tuple[str, ...] = ()
+    static: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -45,7 +47,8 @@ from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.sink_factory import check_sink, open_sink
 from millrace_jobs.sources.base import Source
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.source_factory import open_source, schema_of
+from millrace_jobs.sources.static_tables import read_static_table
 from millrace_support.http_server import HttpServer
 
 
@@ -108,7 +111,7 @@ class Job:
         given = self._given_plans()
         sources = self._open_sources(self._workspace / "sources")
         spark = self._session(self.platform.state_partitions(self.query.spec))
-        compiled = compile_query(spark, self.query.spec, {name: source.schema for name, source in sources.items()})
+        compiled = compile_query(spark, self.query.spec, self._schemas(sources))
         check_streaming(compiled, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
         return explain(compiled, self.query.spec, sources, pin_of(plan or self._first_plan(compiled)))
@@ -140,6 +143,7 @@ class Job:
     def _start_spark(self) -> None:
         """Start Spark, for sources and a sink that can be used."""
         self._sources = self._open_sources(self._checkpoint.root / "sources")
+        self._static_tables = self._read_static_tables()
         check_sink(self.query.spec)
         self._display.starting("starting Spark")
         self._spark = self._session(self._checkpoint.state_partitions)
@@ -147,8 +151,9 @@ class Job:
     def _compile(self) -> None:
         """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""
         self._display.starting("compiling the query")
-        schemas = {name: source.schema for name, source in self._sources.items()}
-        compiled = compile_query(self._spark, self.query.spec, schemas)
+        compiled = compile_query(self._spark, self.query.spec, self._schemas(self._sources))
+        for name, rows in self._static_tables.items():
+            self._spark.createDataFrame(rows).persist().createOrReplaceTempView(name)
         self._compiled = continue_from(compiled, self.query.spec.query.sql, self._checkpoint.layout)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
@@ -239,11 +244,32 @@ class Job:
         self._stack.push(end)
 
     def _open_sources(self, state: Path) -> dict[str, Source]:
+        """Open the sources that stream."""
         cache = (cache_folder() or self._workspace) / "recordings"
         with attributed_to(FailureClass.SOURCE):
             return {
-                name: open_source(name, source, state / name, cache) for name, source in self.query.spec.sources.items()
+                name: open_source(name, source, state / name, cache)
+                for name, source in self.query.spec.sources.items()
+                if not source.is_static
             }
+
+    def _read_static_tables(self) -> dict[str, pa.Table]:
+        tables = {}
+        for name, source in self.query.spec.sources.items():
+            if source.table is not None and source.is_static:
+                with attributed_to(FailureClass.SOURCE):
+                    # a checkpoint has nothing of it: the next start reads all of it again
+                    opened = open_source(name, source, self._workspace / "static" / name, self._workspace)
+                    table = read_static_table(opened, source.table.keys)
+                if table.rejected:
+                    self._display.message(f"source {name}: {table.rejected} records of the static table do not decode")
+                tables[name] = table.rows
+        return tables
+
+    def _schemas(self, sources: Mapping[str, Source]) -> dict[str, pa.Schema]:
+        """Return the schemas of all sources, those of static tables included."""
+        static = {name: schema_of(source) for name, source in self.query.spec.sources.items() if source.is_static}
+        return {name: source.schema for name, source in sources.items()} | static
 
     def _session(self, partitions: int) -> SparkSession:
         spark = self.platform.session(self.query, partitions, self._workspace, quiet=not self.debug)

@@ -91,6 +91,40 @@ BROKEN = [
         "7: spec.sources.trips.replay.rate: speed, rate, rateTrace exclude one another (got speed: 2.0, rate: 100.0); "
         "keep one of them, or none to replay in real time",
     ),
+    (
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      table: {keys: [cell]}",
+        "8: spec.sources.trips.table: a table needs a watermark, whose column is the time from which a record is the row "
+        "of its key (got table); add watermark: {column: ..., delay: 0s}",
+    ),
+    *(
+        (
+            MINIMAL,
+            7,
+            f"      {kind}\n      table: {{keys: [cell], static: true}}{more}",
+            "8: spec.sources.trips.table: a static table is read from files, all at once and without event time "
+            "(got table); write files: {path: ...} without maxFilesPerBatch and watermark, or leave static out",
+        )
+        for kind, more in (
+            (f"{KAFKA.lstrip()}}}", ""),
+            ("files: {path: a, format: csv, maxFilesPerBatch: 1}", ""),
+            ("files: {path: a, format: csv}", "\n      watermark: {column: at, delay: 0s}"),
+        )
+    ),
+    (
+        MINIMAL,
+        7,
+        "      files: {path: a, format: csv}\n      table: {keys: [cell], static: true}",
+        "5: spec.sources: every source is a static table, so nothing streams (got sources); "
+        "add a source that is a stream, or leave static out of one",
+    ),
+    (
+        PYTHON,
+        9,
+        "      watermark: {column: at, delay: 30s}\n      table: {keys: [cell]}",
+        "11: spec.query: query.python reads a table (got query); leave table out of its source, or write query.sql",
+    ),
     # kafka
     (
         MINIMAL,

@@ -41,6 +41,17 @@ def test_a_join_with_a_table_needs_no_range_of_event_time():
     assert check_sql("SELECT e.n FROM e JOIN c ON e.n = c.n", tables, on_window_close=False) == []
 
 
+def test_a_static_table_does_not_stream():
+    columns = parse_schema(COLUMNS)
+    tables = {"e": SourceTable(columns, "at"), "c": SourceTable(columns, None, ("n",), static=True)}
+    for sql in ("SELECT e.n FROM e JOIN c ON e.n = c.n", "SELECT n FROM e WHERE n IN (SELECT n FROM c ORDER BY n)"):
+        assert check_sql(sql, tables, on_window_close=False) == []
+    [problem] = check_sql("SELECT e.n FROM e RIGHT JOIN c ON e.n = c.n", tables, on_window_close=False)
+    assert "a RIGHT JOIN needs all records" in problem.message
+    [problem] = check_sql("SELECT n FROM c", tables, on_window_close=False)
+    assert str(problem) == "the SQL reads none of the sources that stream; write FROM e"
+
+
 def test_sql_has_to_read_a_source():
     [problem] = check("SELECT id FROM range(10)", "update")
     assert str(problem) == "the SQL reads none of the sources; write FROM e or c"

@@ -27,6 +27,11 @@ KAFKA = {
     "watermark": {"column": "at", "delay": "10 minutes"},
 }
 BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "latest"}}
+STATIC = {
+    "files": {"path": "fares.csv", "format": "csv"},
+    "schema": "city STRING, fare DOUBLE",
+    "table": {"keys": ["city"], "static": True},
+}
 REPLAY = {
     "replay": {"path": "a.csv", "format": "csv", "timeColumn": "at", "speed": 2.0},
     "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
@@ -185,6 +190,36 @@ def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
     assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with")  # or "without"
     assert change.value in problem.message
     assert problem.hint == "write it as it was, or choose another spec.checkpoint.uri to start over"
+
+
+def with_fares(fares):
+    sources = {"trips": FILES, "fares": fares}
+    return a_query(query={"sql": "SELECT t.at, f.fare FROM trips t JOIN fares f ON t.city = f.city"}, sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("files",), {"path": "new/*.json", "format": "json"}),
+        (("table", "keys"), ["city", "fare"]),
+        (("timestampFormat",), "seconds"),
+        (("schema",), "city STRING, fare DOUBLE, name STRING"),
+    ],
+)
+def test_a_static_table_may_change(log, path, value):
+    assert check_changes(with_fares(STATIC), with_fares(changed(STATIC, *path, value=value)), log) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "change"),
+    [
+        (("schema",), "city STRING, fare FLOAT", SpecChange.SCHEMA),
+        (("table",), None, SpecChange.STATE),
+    ],
+)
+def test_what_of_a_static_table_has_to_stay(log, path, value, change):
+    with pytest.raises(MillraceError, match=change.value):
+        check_changes(with_fares(STATIC), with_fares(changed(STATIC, *path, value=value)), log)
 
 
 def test_on_a_claim_another_name_starts_over(log):
