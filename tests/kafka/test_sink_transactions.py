@@ -60,6 +60,14 @@ def test_a_batch_is_there_with_its_headers_and_its_number(broker, topic):
     assert json.loads(offset.metadata) == {"query": "trips", "batch": 1, "epoch": 4}
 
 
+def test_a_tombstone_says_how_far_event_time_was(broker, topic):
+    writer = driver(broker, topic)
+    writer.write(ResultBatch(0, 3, 1_700_000_000_000), [("a", "1"), ("b", None)])
+    writer.close()
+    found = {message.key: message.headers.get("millrace-watermark") for message in committed(broker, topic)}
+    assert found == {b"a": None, b"b": b"1700000000000"}
+
+
 MURMUR2 = {
     "21": -973932308,
     "foobar": -790332482,

@@ -306,7 +306,9 @@ class SourceSpec(Model):
     avro: Avro | None = Field(default=None, description="Schema of the messages, for format avro.")
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
     table: TableSpec | None = Field(
-        default=None, description="Read the source as a table with one row of each key, not as a stream."
+        default=None,
+        description="Read the source as a table with one row of each key, not as a stream. A Kafka message without a "
+        "value deletes the row of its key.",
     )
     timestamp_format: TimestampFormat = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."

@@ -29,12 +29,13 @@ from millrace_jobs.pipeline.table_relations import (
     contents_of,
 )
 from millrace_jobs.pipeline.table_stages import run_stage
+from millrace_jobs.sources.base import CHANGED, DELETED, POSITION
 from millrace_jobs.tables.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.tables.changes import BEGINNING, CHANGE, FOREVER, FROM, TO, WEIGHT, values_of
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.tables.operator import TableOperator
-from millrace_jobs.tables.upserts import UpsertedTable
+from millrace_jobs.tables.upserts import TOMBSTONE, UpsertedTable
 
 _SIDES: tuple[Side, Side] = ("left", "right")
 
@@ -83,14 +84,19 @@ class _Build:
         needed |= {*scan.keys, *_columns([scan.where])}
         micros = f"unix_micros(CAST({scan.time} AS TIMESTAMP))"
         # event time is read even if nothing needs it: no filter may be pushed below the watermark
-        named = self.read(scan.source).selectExpr(*(f"`{column}` AS {internal}" for column, internal in scan.columns))
+        rows = self.read(scan.source)
+        changed = [name for name in CHANGED.names if name in rows.columns]
+        named = rows.selectExpr(*(f"`{column}` AS {internal}" for column, internal in scan.columns), *changed)
         kept = [internal for _, internal in scan.columns if internal in needed]
         if not scan.keys:
             start = f"coalesce({micros}, {BEGINNING + 1}L)"
             return named.selectExpr(*kept, f"{start} AS {FROM}", f"{start} + 1L AS {TO}", f"1L AS {WEIGHT}")
         weight = f"CASE WHEN {scan.where} THEN 1L ELSE -1L END" if scan.where else "1L"
+        position = f"{FOREVER}L"
+        if changed:
+            weight, position = f"CASE WHEN {DELETED} THEN {TOMBSTONE}L ELSE {weight} END", POSITION
         keyed = named.where(" AND ".join(f"{column} IS NOT NULL" for column in (*scan.keys, scan.time)))
-        return keyed.selectExpr(*kept, f"{micros} AS {FROM}", f"{FOREVER}L AS {TO}", f"{weight} AS {WEIGHT}")
+        return keyed.selectExpr(*kept, f"{micros} AS {FROM}", f"{position} AS {TO}", f"{weight} AS {WEIGHT}")
 
     def _upserted(self, relation: Upserted, needed: frozenset[str], *, versions: bool) -> DataFrame:
         keys = relation.input.keys

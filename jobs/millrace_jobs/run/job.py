@@ -46,7 +46,7 @@ from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.sink_factory import check_sink, open_sink
-from millrace_jobs.sources.base import Source
+from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
 from millrace_support.http_server import HttpServer
@@ -267,9 +267,11 @@ class Job:
         return tables
 
     def _schemas(self, sources: Mapping[str, Source]) -> dict[str, pa.Schema]:
-        """Return the schemas of all sources, those of static tables included."""
+        """Return the user's columns of all sources, static tables included."""
         static = {name: schema_of(source) for name, source in self.query.spec.sources.items() if source.is_static}
-        return {name: source.schema for name, source in sources.items()} | static
+        user = {name: [field for field in source.schema if field.name not in CHANGED.names]
+                for name, source in sources.items()}  # fmt: skip
+        return {name: pa.schema(fields) for name, fields in user.items()} | static
 
     def _session(self, partitions: int) -> SparkSession:
         spark = self.platform.session(self.query, partitions, self._workspace, quiet=not self.debug)

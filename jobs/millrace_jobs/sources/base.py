@@ -10,12 +10,22 @@ import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 Position = Mapping[str, Any]
 """How far a source has been consumed, as JSON. It is stored in Spark's offset log, so it is small and bounded."""
+
+
+DELETED: Final = "millrace_deleted"
+"""Column that is true for a record that deletes the row of its key; only sources of tables have it."""
+
+POSITION: Final = "millrace_position"
+"""Column with the place of a record in the order of its key's records; only sources of tables have it."""
+
+CHANGED = pa.schema([(DELETED, pa.bool_()), (POSITION, pa.int64())])
+"""The columns of a table's records that are not the user's."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class Source(Protocol):
     name: str
     """The name of the source in the query, used in messages and in the names of dead-letter files."""
     schema: pa.Schema
-    """The column names and types of every block that ``read`` yields."""
+    """The column names and types of every block that ``read`` yields; those of a table may end with CHANGED."""
 
     def __getstate__(self) -> object:
         kind = type(self)

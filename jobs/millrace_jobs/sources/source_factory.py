@@ -32,7 +32,7 @@ from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
 from millrace_jobs.sources.generated import RateSource
 from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Moment, Subscription
-from millrace_jobs.sources.kafka.source import KafkaSource
+from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
 
@@ -151,6 +151,9 @@ def _pace(replay: ReplaySourceSpec) -> float | RatePace | None:
 
 def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Path, corrupt: CorruptRecords) -> KafkaSource:
     """Return the Kafka source of a spec without contacting Kafka, so that a query can be explained offline."""
+    table = None
+    if spec.table is not None and spec.watermark is not None:
+        table = TableColumns(spec.table.keys, spec.watermark.column, spec.timestamp_format.value)
     return KafkaSource(
         name,
         Connection.of(kafka),
@@ -161,6 +164,7 @@ def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Path, cor
         max_records_per_batch=kafka.max_records_per_batch,
         max_bytes_per_batch=kafka.max_bytes_per_batch.bytes if kafka.max_bytes_per_batch else None,
         corrupt=corrupt,
+        table=table,
     )
 
 
@@ -224,6 +228,10 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
     if watermark is not None and (watermark not in schema.names or schema.field(watermark).type != TIMESTAMP):
         message = f"{watermark} is not a timestamp of the Avro schema"
         raise MillraceError(Problem(message, "name one that is", field=f"{field}.watermark.column"))
+    for key in spec.table.keys if spec.table else ():
+        if key not in schema.names:
+            message, hint = f"{key} is not a column of the Avro schema", f"write some of {', '.join(schema.names)}"
+            raise MillraceError(Problem(message, hint, field=f"{field}.table.keys"))
     return decoder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,12 @@ from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT, changed_peri
 from millrace_jobs.tables.matching import Integers, key_codes
 from millrace_jobs.tables.operator import BucketStore, OperatorResult
 from millrace_jobs.tables.state import Slots, slots_of
+
+TOMBSTONE: Final = -2
+"""Weight of an upsert that deletes its key, from its time on, but not from before a row of the key that came before it.
+
+The time of such an upsert is only an estimate, and it deletes what its table has, whatever the estimate.
+"""
 
 
 def changes_from_upserts(upserts: pa.Table, held: pa.Table, keys: Sequence[str], *, versions: bool) -> pa.Table:
@@ -23,7 +30,8 @@ def changes_from_upserts(upserts: pa.Table, held: pa.Table, keys: Sequence[str],
     with an empty period.
 
     Args:
-        upserts: in the order of arrival; ``FROM`` is the time of each, and ``WEIGHT`` is -1 for a delete.
+        upserts: ``FROM`` is the time of each, and ``TO`` its position in the order of arrival, or equal for all if they
+            are in this order. ``WEIGHT`` is 1 for a row, and -1 or ``TOMBSTONE`` for a delete.
         held: all rows held with the keys of the upserts, and possibly others.
         keys: the columns of the table's primary key.
         versions: whether all versions are held. Otherwise only the latest one is, from its own time on.
@@ -31,6 +39,7 @@ def changes_from_upserts(upserts: pa.Table, held: pa.Table, keys: Sequence[str],
     Returns:
         Changes of the rows held, with the schema of ``held``.
     """
+    upserts = upserts.take(pa.array(np.argsort(upserts.column(TO).to_numpy(), kind="stable")))
     codes, held_codes = key_codes([upserts, held], [keys, keys])
     touched = np.isin(held_codes, codes)
     before = held.filter(pa.array(touched))
@@ -43,6 +52,7 @@ def _held_after(rows: pa.Table, codes: Integers, held: int, *, versions: bool) -
     """Return what is held after upserts, which follow the first ``held`` rows."""
     starts, ends, weights = (rows.column(name).to_numpy() for name in (FROM, TO, WEIGHT))
     deletes = np.where(np.arange(len(codes)) < held, ends == starts, weights < 0)
+    starts = np.where(weights == TOMBSTONE, _latest_so_far(starts, codes), starts)
     order = np.lexsort((np.arange(len(codes)), starts, codes))
     codes, starts = codes[order], starts[order]
     same_key = codes[1:] == codes[:-1]
@@ -53,6 +63,16 @@ def _held_after(rows: pa.Table, codes: Integers, held: int, *, versions: bool) -
     stops[:-1] = np.where(codes[1:] == codes[:-1], starts[1:], FOREVER)
     stops = np.where(deletes[order], starts, stops)
     return changed_periods(rows.take(pa.array(order)), starts, stops, np.ones(len(codes), dtype=np.int64))
+
+
+def _latest_so_far(starts: Integers, codes: Integers) -> Integers:
+    """Return, for each row, the latest start of the rows of its key so far, itself included."""
+    times, ranks = np.unique(starts, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    groups = np.unique(codes[order], return_inverse=True)[1] * len(times)
+    latest = np.empty(len(codes), dtype=np.int64)
+    latest[order] = times[np.maximum.accumulate(groups + ranks[order]) - groups]
+    return latest
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Subscription
-from millrace_jobs.sources.kafka.source import METADATA
+from millrace_jobs.sources.kafka.metadata import METADATA
 from millrace_jobs.sources.source_factory import _subscription, open_source
 
 TRIP = """{"type": "record", "name": "Trip", "fields": [

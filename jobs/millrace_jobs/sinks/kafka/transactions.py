@@ -21,6 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, kafka_problem, patiently
+from millrace_jobs.kafka.headers import WATERMARK
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
@@ -204,11 +205,12 @@ class BatchTransactions:
     def _produce(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
         about = {"query": self._query, "batch": batch.number, "epoch": batch.epoch}
         headers: list[tuple[str, str | bytes | None]] = [(f"millrace-{k}", str(v).encode()) for k, v in about.items()]
+        removing = [*headers, (WATERMARK, str(batch.watermark).encode())] if batch.watermark else headers
         topic = self._topic.name
         for count, (key, value) in enumerate(messages):
             while True:
                 try:
-                    producer.produce(topic, value, key, headers=headers)
+                    producer.produce(topic, value, key, headers=removing if value is None else headers)
                     break
                 except BufferError:  # the queue is full until messages are delivered or time out
                     producer.poll(_QUEUE_FULL_SECONDS)

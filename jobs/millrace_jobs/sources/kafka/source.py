@@ -4,35 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import Message
+from numpy.typing import NDArray
 
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, Source
-from millrace_jobs.sources.formats.column_types import TIMESTAMP
+from millrace_jobs.sources.base import CHANGED, CorruptRecords, Position, Rejected, Slice, Source
 from millrace_jobs.sources.formats.messages import MessageDecoder
 from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
 from millrace_jobs.sources.kafka.backlog import BacklogCutter, RecordSize
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
+from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
 from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
 from millrace_jobs.sources.kafka.range_reader import RangeReader
+from millrace_jobs.sources.kafka.tombstones import TombstoneDecoder, with_positions
 
-METADATA = pa.schema(
-    [
-        ("_key", pa.binary()),
-        ("_headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        ("_topic", pa.string()),
-        ("_partition", pa.int32()),
-        ("_offset", pa.int64()),
-        ("_timestamp", TIMESTAMP),
-    ]
-)
-"""The columns about the message itself, NULL if a message has no key, headers or time."""
 
-_EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_999
-"""The first and last millisecond of the years 1 to 9999, since 1970; times in a wrong unit fall outside."""
+class TableColumns(NamedTuple):
+    """What reading a topic as a table needs: its primary key, its event-time column, and how a TIMESTAMP is written."""
+
+    keys: tuple[str, ...]
+    time: str
+    timestamp_format: str
 
 
 class KafkaSource(Source):
@@ -41,6 +38,8 @@ class KafkaSource(Source):
     The position is ``{topic: {partition: offset}}``. Decisions made when the query began (where it starts, which
     topics it reads, where it stops) are stored in ``state``, so that every run on one checkpoint sees the same records.
     All counts are counts of offsets; some offsets hold no record, after transactions and compaction.
+
+    A message without a value is a record only with the format ``raw``. In a ``table`` it deletes the row of its key.
 
     Kafka is not contacted before ``initial`` or ``latest`` is called.
     """
@@ -57,9 +56,12 @@ class KafkaSource(Source):
         max_records_per_batch: int | None = None,
         max_bytes_per_batch: int | None = None,
         corrupt: CorruptRecords | None = None,
+        table: TableColumns | None = None,
     ) -> None:
         self.name = name
-        self.schema = pa.schema([*decoder.schema, *(METADATA if include_metadata else ())])
+        schema = pa.schema([*decoder.schema, *(METADATA if include_metadata else ())])
+        self.schema = schema if table is None else pa.schema([*schema, *CHANGED])
+        self._tombstones = None if table is None else TombstoneDecoder(schema, *table)
         self._connection = connection
         self._subscription = subscription
         self._decoder = decoder
@@ -143,23 +145,35 @@ class KafkaSource(Source):
             RangeReader(self.name, self._connection, piece.ranges) as reader,
         ):
             for block in reader.blocks():
-                records = self._records(block, rejects)
-                if records.num_rows:
-                    yield records
+                yield from (records for records in self._records(block, rejects) if records.num_rows)
         if rejects.records:
             yield Rejected(rejects.records)
 
-    def _records(self, messages: Sequence[Message], rejects: BadMessageHandler) -> pa.RecordBatch:
-        """Return the records of a block of messages."""
+    def _records(self, messages: Sequence[Message], rejects: BadMessageHandler) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a block of messages, for a table those that delete rows after the others."""
+        if self._tombstones is None:
+            yield self._decoded(messages, rejects)[0]
+            return
+        given = [message for message in messages if message.value() is not None]
+        records, origins = self._decoded(given, rejects)
+        yield with_positions(records, [given[origin] for origin in origins], deleted=False)
+        if len(given) < len(messages):
+            yield self._tombstones.decode([each for each in messages if each.value() is None], rejects.reject)
+
+    def _decoded(
+        self, messages: Sequence[Message], rejects: BadMessageHandler
+    ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """Return the records in the values of messages, and for each record the index of its message."""
         records, origins = self._decoder.decode(
             [message.value() for message in messages], lambda index, reason: rejects.reject(messages[index], reason)
         )
         if not self._include_metadata:
-            return records
+            return records, origins
         metadata = pa.RecordBatch.from_arrays(metadata_columns(messages), schema=METADATA)
         if len(origins) < len(messages):
             metadata = metadata.take(pa.array(origins))
-        return pa.RecordBatch.from_arrays([*records.columns, *metadata.columns], schema=self.schema)
+        schema = pa.schema([*records.schema, *METADATA])
+        return pa.RecordBatch.from_arrays([*records.columns, *metadata.columns], schema=schema), origins
 
     def _begin(self, partition: Partition, at: Offsets) -> int:
         """Return where to continue in a partition; one that is not in the position yet starts at its first offset."""
@@ -171,22 +185,3 @@ class KafkaSource(Source):
         if self._max_bytes is not None and waiting:
             limits.append(round(self._max_bytes / self._record_size.estimate(begins, waiting)))
         return max(min(limits), 1) if limits else None
-
-
-def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
-    """Return the columns of METADATA."""
-    millis = pa.array([_time(message) for message in messages], pa.int64())
-    return [
-        pa.array([message.key() for message in messages], pa.binary()),
-        pa.array([message.headers() for message in messages], METADATA.field("_headers").type),
-        pa.array([message.topic() for message in messages], pa.string()),
-        pa.array([message.partition() for message in messages], pa.int32()),
-        pa.array([message.offset() for message in messages], pa.int64()),
-        millis.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP),
-    ]
-
-
-def _time(message: Message) -> int | None:
-    """Return a message's time in ms since 1970; None if it has none, or one outside the range of TIMESTAMP."""
-    kind, time = message.timestamp()
-    return time if kind != TIMESTAMP_NOT_AVAILABLE and _EARLIEST <= time <= _LATEST else None
