@@ -23,9 +23,14 @@ def own_seconds(without: Collection[int] = ()) -> float:
 
     The processes in ``without`` and their descendants are left out.
     """
+    return tree_seconds(os.getpid(), without)
+
+
+def tree_seconds(root: int, without: Collection[int] = ()) -> float:
+    """Return the same as ``own_seconds`` for the process ``root``."""
     stats = _stats()
     # utime, stime, and cutime and cstime, which are the times of children that have ended
-    return sum(int(ticks) for process in _own(stats, without) for ticks in stats[process][11:15]) / _TICKS
+    return sum(int(ticks) for process in _tree(stats, root, without) for ticks in stats[process][11:15]) / _TICKS
 
 
 def machine_seconds() -> float:
@@ -38,7 +43,7 @@ def machine_seconds() -> float:
 def bind(processors: int) -> None:
     """Restrict this process and its present and future descendants to the first ``processors`` processors."""
     allowed = set(range(processors))
-    for process in _own(_stats()):
+    for process in _tree(_stats(), os.getpid()):
         with suppress(*_GONE):
             for thread in Path(f"/proc/{process}/task").iterdir():
                 with suppress(*_GONE):
@@ -58,8 +63,8 @@ def _stats() -> dict[int, list[str]]:
     return stats
 
 
-def _own(stats: dict[int, list[str]], without: Collection[int] = ()) -> set[int]:
-    own = {os.getpid()} & stats.keys()
-    while more := {process for process, fields in stats.items() if int(fields[1]) in own} - own - set(without):
-        own |= more
-    return own
+def _tree(stats: dict[int, list[str]], root: int, without: Collection[int] = ()) -> set[int]:
+    tree = {root} & stats.keys()
+    while more := {process for process, fields in stats.items() if int(fields[1]) in tree} - tree - set(without):
+        tree |= more
+    return tree

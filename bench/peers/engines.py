@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.parts.commands import run
-from tests.lab.parts.maven_jars import MavenJars
-from tests.lab.parts.printed_report import PrintedReport
+from bench.processes import MILLRACE, Command, compile_java, fetched_jars, running
 
 STREAMS, FLINK, SPARK = "kafka-streams", "flink", "spark"
 PEERS = (STREAMS, FLINK, SPARK)
@@ -25,8 +21,6 @@ OURS = ("native", "auto", "pkg")
 _HERE = Path(__file__).parent
 _JAVA = _HERE / "java"
 _CONNECTOR = _HERE.parent / "kafka" / "connector" / "pom.xml"
-_MILLRACE = Path(sys.executable).with_name("millrace")
-_PATIENCE = 30.0
 
 SQL = (
     "SELECT window.start AS since, key, count(*) AS n, max(at) AS latest FROM s GROUP BY window(at, '10 seconds'), key"
@@ -49,9 +43,6 @@ class PeerTask:
         return self.folder / "log"
 
 
-Command = Callable[[PeerTask], Sequence[str | os.PathLike[str]]]
-
-
 class Engines:
     """The commands of the contenders.
 
@@ -62,28 +53,21 @@ class Engines:
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder = folder
-        self._jars = {name: _jars(name) for name in names if name in _POMS}
+        self._jars = {
+            name: fetched_jars(f"jars of {name}", f"peer-{name}", _POMS[name]) for name in names if name in _POMS
+        }
         for name, (_, program) in _PROGRAMS.items():
             if name in names:
-                source = _JAVA / f"{program}.java"
-                run(["javac", "-nowarn", "-cp", f"{self._jars[name]}/*", "-d", folder, source], seconds=120)
+                compile_java(_JAVA / f"{program}.java", self._jars[name], folder)
 
     @contextmanager
     def running(self, name: str, task: PeerTask) -> Iterator[subprocess.Popen[bytes]]:
         """Run the contender for the length of the block, and stop it afterwards."""
         task.folder.mkdir(parents=True)
-        command = self._command(name, task)
-        environment = dict(os.environ) | {
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(_HERE.parents[1]), *sys.path]))
-        }
-        with task.log.open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
-        try:
+        with running(self._command(name, task), task.log) as process:
             yield process
-        finally:
-            _end(process)
 
-    def _command(self, name: str, task: PeerTask) -> Sequence[str | os.PathLike[str]]:
+    def _command(self, name: str, task: PeerTask) -> Command:
         tag = f"peer-{uuid.uuid4().hex[:8]}"
         topics, interval = (task.servers, task.source, task.sink), str(task.interval)
         if name == SPARK:
@@ -95,7 +79,7 @@ class Engines:
             return ["java", *options, "-cp", path, program, *topics, tag, str(task.folder / "state"), interval]
         file = task.folder / "query.json"
         file.write_text(json.dumps(_query(name, tag, task)), encoding="utf-8")
-        return [_MILLRACE, "run", file]
+        return [MILLRACE, "run", file]
 
 
 _PROGRAMS: Mapping[str, tuple[Sequence[str], str]] = {
@@ -106,12 +90,6 @@ _PROGRAMS: Mapping[str, tuple[Sequence[str], str]] = {
     ),
 }
 _POMS = {STREAMS: _JAVA / "streams.pom.xml", FLINK: _JAVA / "flink.pom.xml", SPARK: _CONNECTOR}
-
-
-def _jars(name: str) -> Path:
-    jars = MavenJars(f"jars of {name}", f"peer-{name}", _POMS[name])
-    jars.make(PrintedReport(jars.name))
-    return jars.find()
 
 
 def _query(algorithm: str, name: str, task: PeerTask) -> Mapping[str, object]:
@@ -132,14 +110,3 @@ def _query(algorithm: str, name: str, task: PeerTask) -> Mapping[str, object]:
         "checkpoint": {"uri": (task.folder / "checkpoint").as_uri()},
     }
     return {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": name}, "spec": spec}
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGTERM, on which Millrace drains, and kill the whole process group if that takes too long."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()

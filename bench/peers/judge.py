@@ -87,7 +87,13 @@ def backlog(
     return Backlog(first, None)
 
 
-def _updates(servers: str, sink: str, until: float, is_running: Callable[[], bool]) -> Iterator[Update]:
+def visible(
+    servers: str, sink: str, until: float, is_running: Callable[[], bool]
+) -> Iterator[tuple[float, list[bytes]]]:
+    """Yield the values of committed messages as they become visible, each time with the seconds since 1970.
+
+    It also yields when nothing has come for a moment, with no values.
+    """
     settings = {"group.id": uuid.uuid4().hex, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
     quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": servers} | settings | quick)
@@ -96,15 +102,18 @@ def _updates(servers: str, sink: str, until: float, is_running: Callable[[], boo
         while time.time() < until and is_running():
             messages = consumer.consume(_AT_ONCE, _WAIT)
             now = time.time()
-            for message in messages:
-                if message.error() is None and (value := message.value()) is not None:
-                    row = json.loads(value)
-                    yield Update(str(row["since"]), row["key"], row["n"], _seconds(row["latest"]), now)
+            yield now, [bytes(value) for each in messages if not each.error() and (value := each.value()) is not None]
     finally:
         consumer.close()
 
 
-def _seconds(moment: float | str) -> float:
+def _updates(servers: str, sink: str, until: float, is_running: Callable[[], bool]) -> Iterator[Update]:
+    for seen, values in visible(servers, sink, until, is_running):
+        for row in map(json.loads, values):
+            yield Update(str(row["since"]), row["key"], row["n"], seconds_of(row["latest"]), seen)
+
+
+def seconds_of(moment: float | str) -> float:
     """Convert milliseconds since 1970, or a time in ISO 8601, to seconds since 1970."""
     if isinstance(moment, str):
         return datetime.fromisoformat(moment).timestamp()

@@ -38,14 +38,16 @@ def show(figures: Sequence[PeerFigure], console: Console) -> None:
             table.add_column(name, justify="right")
         for engine in dict.fromkeys(figure.engine for figure in turns):
             rounds = [figure.values for figure in turns if figure.engine == engine]
-            table.add_row(engine, *(_spread([values.get(name) for values in rounds]) for name in columns))
+            table.add_row(engine, *(spread([values.get(name) for values in rounds]) for name in columns))
         console.print(table)
 
 
-def _spread(values: Sequence[float | None]) -> str:
+def spread(values: Sequence[float | None], digits: int | None = None) -> str:
+    """Return the median of some rounds with minimum and maximum, or ``-`` if a round has no value."""
     known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    if len(known) < len(values) or not known:
         return "-"
-    digits = 1 if max(known) < 100 else 0
+    if digits is None:
+        digits = 1 if max(known) < 100 else 0
     text = f"{statistics.median(known):,.{digits}f}"
     return text if len(known) == 1 else f"{text} ({min(known):,.{digits}f} to {max(known):,.{digits}f})"

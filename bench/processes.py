@@ -1,0 +1,60 @@
+"""Programs that benchmarks start as a user does, by a command in a process of its own, and the jars that they need."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.lab.parts.commands import run
+from tests.lab.parts.maven_jars import MavenJars
+from tests.lab.parts.printed_report import PrintedReport
+
+MILLRACE = Path(sys.executable).with_name("millrace")
+"""The command line of Millrace."""
+
+Command = Sequence[str | os.PathLike[str]]
+
+_REPOSITORY = Path(__file__).parents[1]
+_PATIENCE = 30.0
+
+
+@contextmanager
+def running(command: Command, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command for the length of the block, with what it prints in ``log``, and stop it afterwards."""
+    path = os.pathsep.join(filter(None, [str(_REPOSITORY), *sys.path]))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, env=os.environ | {"PYTHONPATH": path}
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def fetched_jars(name: str, slug: str, pom: Path) -> Path:
+    """Fetch the jars that a pom lists, unless they are there, and return their folder."""
+    jars = MavenJars(name, slug, pom)
+    jars.make(PrintedReport(jars.name))
+    return jars.find()
+
+
+def compile_java(source: Path, jars: Path, folder: Path) -> None:
+    """Compile a program against a folder of jars; its classes go to ``folder``."""
+    run(["javac", "-nowarn", "-cp", f"{jars}/*", "-d", folder, source], seconds=120)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM, on which Millrace drains, and kill the whole process group if that takes too long."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
