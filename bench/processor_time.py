@@ -33,6 +33,11 @@ def tree_seconds(root: int, without: Collection[int] = ()) -> float:
     return sum(int(ticks) for process in _tree(stats, root, without) for ticks in stats[process][11:15]) / _TICKS
 
 
+def tree(root: int) -> set[int]:
+    """Return the process ``root`` and its descendants."""
+    return _tree(_stats(), root)
+
+
 def machine_seconds() -> float:
     """Return the processor time of all processes of the machine in seconds."""
     fields = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
@@ -43,7 +48,7 @@ def machine_seconds() -> float:
 def bind(processors: int) -> None:
     """Restrict this process and its present and future descendants to the first ``processors`` processors."""
     allowed = set(range(processors))
-    for process in _tree(_stats(), os.getpid()):
+    for process in tree(os.getpid()):
         with suppress(*_GONE):
             for thread in Path(f"/proc/{process}/task").iterdir():
                 with suppress(*_GONE):

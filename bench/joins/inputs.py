@@ -34,7 +34,7 @@ _AT_ONCE = 10_000
 _PATIENCE = 60.0
 
 
-class _Stream:
+class _SteadyStream:
     """One of the two streams: records of ``rate`` per second since ``began``, in a topic."""
 
     def __init__(self, producer: Producer, topic: str, share: float, began: float, rate: float) -> None:
@@ -61,7 +61,7 @@ def fill(servers: str, topics: tuple[str, str], case: JoinCase, records: int, ra
     began = time.time() - records / rate
     for topic, share in zip(topics, (case.views, case.clicks), strict=True):
         create(servers, topic)
-        stream = _Stream(producer, topic, share, began, rate)
+        stream = _SteadyStream(producer, topic, share, began, rate)
         for low in range(0, records, _AT_ONCE):
             stream.produce(min(low + _AT_ONCE, records))
             _flush(producer)
@@ -72,7 +72,7 @@ def produce_steadily(servers: str, topics: tuple[str, str], case: JoinCase, rate
     producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
     began = time.time()
     shares = zip(topics, (case.views, case.clicks), strict=True)
-    streams = [_Stream(producer, topic, share, began, rate) for topic, share in shares]
+    streams = [_SteadyStream(producer, topic, share, began, rate) for topic, share in shares]
     while not stop.wait(_TICK):
         due = int((time.time() - began) * rate)
         for stream in streams:

@@ -1,10 +1,10 @@
 """Topics of the benchmark: records as JSON, made at once or at a steady rate, and the times at which they were made.
 
-    python -m bench.kafka.topics SERVERS TOPIC SKEW RATE SECONDS [EVERY]
+    python -m bench.kafka.topics SERVERS TOPIC SKEW RATE SECONDS [EVERY [KEYS]]
 
 The command produces records at a steady rate, stamped with the time at which they are handed to the client. SKEW is a
 name in ``bench.key_streams.SKEWS``, such as ``uniform``. With EVERY, the records of that many seconds are produced at
-once.
+once. KEYS is the number of keys.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def create(servers: str, topic: str) -> None:
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_PATIENCE)
 
 
-def fill(servers: str, topic: str, skew: str, records: int) -> None:
+def fill(servers: str, topic: str, skew: str, records: int, number_of_keys: int = KEYS) -> None:
     """Create a topic and fill it with records that are a tenth of a millisecond of event time apart."""
     create(servers, topic)
     producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
     begin = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
-    keys = codes(skew, records, KEYS)
+    keys = codes(skew, records, number_of_keys)
     for low in range(0, records, _BLOCK):
         moments = begin + np.arange(low, min(low + _BLOCK, records), dtype=np.float64) * 1e-4
         _produce(producer, topic, messages(moments, keys[low : low + _BLOCK], low))
@@ -62,10 +62,18 @@ def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int)
     ]
 
 
-def produce_steadily(servers: str, topic: str, skew: str, rate: float, seconds: float, every: float = _TICK) -> None:
+def produce_steadily(
+    servers: str,
+    topic: str,
+    skew: str,
+    rate: float,
+    seconds: float,
+    every: float = _TICK,
+    number_of_keys: float = KEYS,
+) -> None:
     """Produce ``rate`` records per second for ``seconds`` seconds, all records of ``every`` seconds at once."""
     producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
-    keys = codes(skew, int(rate * seconds), KEYS)
+    keys = codes(skew, int(rate * seconds), int(number_of_keys))
     began, made = time.time(), 0
     while made < len(keys):
         due = min(int((time.time() - began) // every * every * rate), len(keys))
