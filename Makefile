@@ -7,7 +7,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-operator demo test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator demo test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,12 @@ bench-kafka: lab  ## Measure against Spark's own Kafka connector: rows/s and lat
 
 bench-peers: lab  ## Measure cold runs beside Kafka Streams, Flink and plain Spark: latency, a backlog, a batch's fixed time
 	$(BIN)/python -m bench.peers
+
+bench-joins: lab  ## Measure cold joins of two streams beside Spark's own and Kafka Streams: a backlog, latency, skew
+	$(BIN)/python -m bench.joins
+
+bench-lookups: lab  ## Measure what look-ups cost a running query, and how long they take
+	$(BIN)/python -m bench.lookups
 
 bench-operator: lab  ## Measure the operator with a thousand queries on simulated nodes
 	$(BIN)/python -m bench.operator
