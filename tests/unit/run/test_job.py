@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from builders import a_query
@@ -33,7 +34,7 @@ class Start:
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
         acted = {
             "checkpoint_root": lambda _: root,
-            "open_source": self._step("sources", SimpleNamespace(schema=None)),
+            "open_source": self._step("sources", SimpleNamespace(schema=pa.schema([]))),
             "check_sink": lambda _: None,
             "stop": self._step("spark stopped"),
             "compile_query": self._step("planned", SimpleNamespace(execution=None, result=[])),
