@@ -166,7 +166,7 @@ class _Translation:
             _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
             {side: tuple(texts) for side, texts in keys.items()}, match, self._final_joins,
         )  # fmt: skip
-        self.waits |= self._final_joins
+        self.waits |= self._final_joins and (kind != "inner" or not both.are_streams)
         contents = contents_of(relation)
         times = dict(_times(both, match, condition.range, preserved))
         primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()
