@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,34 +32,47 @@ def as_csv(head: str, records: list[tuple[datetime, str, int]]) -> str:
     return head + "\n" + "".join(f"{at:%Y-%m-%dT%H:%M:%SZ},{who},{n}\n" for at, who, n in records)
 
 
-def joining(folder: Path, sql: str, **spec: Any) -> tuple[Project, str]:
-    """Return a project with the inputs that the SQL names, and the file of its query."""
-    project = Project(folder)
-    sources = {}
-    read = [name for name in _INPUTS if name in sql]
+def give(folder: Path, numbers: Iterable[int]) -> None:
+    """Put these files of all inputs into their folders."""
     for name, records in _INPUTS.items():
-        (folder / name).mkdir()
+        (folder / name).mkdir(exist_ok=True)
         each = -(-len(records) // FILES)
-        for number, part in enumerate(_LATE if name in _TABLES else range(FILES)):
+        for number in numbers:
+            part = _LATE[number] if name in _TABLES else number
             text = as_csv("at,who,n", records[part * each : (part + 1) * each])
             (folder / name / f"{number}.csv").write_text(text, encoding="utf-8")
-        if name in read:
-            sources[name] = {
-                "files": {"path": name, "format": "csv", "maxFilesPerBatch": 1},
-                "schema": "at TIMESTAMP, who STRING, n INT",
-                # the files of a table and of a stream are not in step, so their times are apart by whole files
-                "watermark": {"column": "at", "delay": "6 minutes" if _TABLES.intersection(read) else "10s"},
-            }
-            if name in _TABLES:
-                sources[name]["table"] = {"keys": ["who"]}
+
+
+def joining(folder: Path, sql: str, files: Iterable[int] = range(FILES), **spec: Any) -> tuple[Project, str]:
+    """Return a project with these files of all inputs, and the file of its query over those that the SQL names."""
+    give(folder, files)
+    project = Project(folder)
     project.write("towns.csv", TOWNS)
+    return project, project.query(sql, sources=sources_of(sql), **spec)
+
+
+def sources_of(sql: str) -> dict[str, dict[str, Any]]:
+    """Return the sources that the SQL names."""
+    read = [name for name in _INPUTS if name in sql]
+    # the files of a table and of a stream are not in step, so their times are apart by whole files
+    delay = "6 minutes" if _TABLES.intersection(read) else "10s"
+    sources: dict[str, dict[str, Any]] = {
+        name: {
+            "files": {"path": name, "format": "csv", "maxFilesPerBatch": 1},
+            "schema": "at TIMESTAMP, who STRING, n INT",
+            "watermark": {"column": "at", "delay": delay},
+        }
+        for name in read
+    }
+    for name in _TABLES.intersection(read):
+        sources[name]["table"] = {"keys": ["who"]}
     if "towns" in sql:
         sources["towns"] = {
             "files": {"path": "towns.csv", "format": "csv"},
             "schema": "who STRING, town STRING",
             "table": {"keys": ["who"], "static": True},
         }
-    return project, project.query(sql, sources=sources, **spec)
+    return sources
 
 
 def run(folder: Path, sql: str, **spec: Any) -> tuple[Project, Counter[tuple[str, ...]]]:

@@ -14,6 +14,8 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
@@ -31,6 +33,9 @@ _NATIVE = frozenset({"text", "GROUP BY"})
 
 _STAGES = "operators on tables"
 """Entry of the state layout of a query by operators on tables."""
+
+_PARTITIONS = "first number of partitions"
+"""Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,14 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
     """Return how a compiled query lays out its state, as plain values that can be stored and compared."""
     routed = query.execution
     if isinstance(routed, TableQuery):
-        return {_STAGES: routed.sql, "waits for the watermark": routed.waits, "buckets": BUCKETS, "slots": SLOTS}
+        return {
+            _STAGES: routed.sql,
+            "columns": list(routed.columns),
+            "waits for the watermark": routed.waits,
+            "buckets": BUCKETS,
+            "slots": SLOTS,
+            _PARTITIONS: routed.partitions,
+        }
     if isinstance(routed, Native):
         return dict(outline(routed.sql, frozenset()).state)
     reduction = routed.reduction
@@ -89,15 +101,30 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
     }
 
 
+def spec_to_continue(spec: Spec, before: Mapping[str, Any] | None) -> Spec:
+    """Return the spec with which the query is compiled for a state of layout ``before``.
+
+    ``algorithm: native`` is ignored if operators on tables built the state, which Spark's own plan cannot read.
+    """
+    if not before or _STAGES not in before or spec.partitioner.algorithm is not Algorithm.NATIVE:
+        return spec
+    partitioner = spec.partitioner.model_copy(update={"algorithm": Algorithm.AUTO})
+    return spec.model_copy(update={"partitioner": partitioner})
+
+
 def continue_from(query: CompiledQuery, sql: str | None, before: Mapping[str, Any] | None) -> CompiledQuery:
     """Return the query in the form that can read a state of layout ``before``: native if Spark's own plan built it.
 
     A query that was not routable can become so with a new version, or when it is written differently. Neither kind of
     plan can read the state of the other.
     """
-    if sql is None or not before or isinstance(query.execution, Native) or not _NATIVE.intersection(before):
+    if sql is None or not before or isinstance(query.execution, Native):
         return query
-    return replace(query, execution=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
+    if _NATIVE.intersection(before):
+        return replace(query, execution=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
+    if isinstance(query.execution, TableQuery) and _PARTITIONS in before:
+        return replace(query, execution=replace(query.execution, partitions=before[_PARTITIONS]))
+    return query
 
 
 def same_sql(one: Any, other: Any) -> bool:

@@ -51,16 +51,18 @@ def build_tables(
     Args:
         query: the query.
         read: returns the records of a source, or the rows of a static table.
-        spark: the session, which determines the number of state partitions.
+        spark: the session.
         has_watermark: whether a source has a watermark that counts.
     """
-    return _Build(read, spark, has_watermark).rows(query.relation, frozenset(_columns(query.items)), versions=False)
+    build = _Build(read, spark, query.partitions, has_watermark)
+    return build.rows(query.relation, frozenset(_columns(query.items)), versions=False)
 
 
 @dataclass(frozen=True)
 class _Build:
     read: Callable[[str], DataFrame]
     spark: SparkSession
+    partitions: int
     has_watermark: bool
     numbers: Iterator[int] = field(default_factory=count)
     """Numbers for the stages of the query."""
@@ -213,9 +215,8 @@ class _Build:
         )
 
     def _stage(self, operator: TableOperator, inputs: list[DataFrame], keys: Sequence[Sequence[str]]) -> DataFrame:
-        partitions = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         number = next(self.numbers)
-        return run_stage(operator, inputs, keys, partitions, number=number, has_watermark=self.has_watermark)
+        return run_stage(operator, inputs, keys, self.partitions, number=number, has_watermark=self.has_watermark)
 
 
 def _is_source(relation: Relation) -> bool:

@@ -47,8 +47,10 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
 
     closes = spec.emit is Emit.ON_WINDOW_CLOSE
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    final_joins = closes or spec.sink.table is None
     try:
-        query = translate(sql, sources, types_of, final_joins=closes or spec.sink.table is None, final_groups=closes)
+        query = translate(sql, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes)
     except NotATableQueryError as reason:
         if not _reads_tables(spec):
             return Native(sql, str(reason))

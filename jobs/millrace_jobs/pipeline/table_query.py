@@ -22,14 +22,30 @@ from millrace_jobs.pipeline.table_relations import (
     Static,
     TableQuery,
     Upserted,
+    below,
     contents_of,
+    texts_of,
 )
-from millrace_jobs.pipeline.table_scopes import InputTraits, Name, NotATableQueryError, Scope, Scopes, with_labels
+from millrace_jobs.pipeline.table_scopes import (
+    InputTraits,
+    Name,
+    NotATableQueryError,
+    Scope,
+    Scopes,
+    internals_in,
+    with_labels,
+)
 from millrace_jobs.tables.join_side import Contents
 
 
 def translate(
-    sql: str, sources: Mapping[str, InputTraits], types_of: TypesOf, *, final_joins: bool, final_groups: bool
+    sql: str,
+    sources: Mapping[str, InputTraits],
+    types_of: TypesOf,
+    *,
+    partitions: int,
+    final_joins: bool,
+    final_groups: bool,
 ) -> TableQuery:
     """Translate the SQL of a query that Spark has accepted.
 
@@ -37,6 +53,7 @@ def translate(
         sql: one SELECT.
         sources: the sources by name, in lower case.
         types_of: asks Spark for types.
+        partitions: number of state partitions.
         final_joins: whether only results of joins that can no longer change are emitted.
         final_groups: whether only groups that can no longer change are emitted.
 
@@ -51,7 +68,15 @@ def translate(
         raise NotATableQueryError(with_labels(str(reason), translation.labels)) from None
     items = tuple(name.sql for name in scope.names)
     return TableQuery(
-        to_sql(query), scope.relation, items, scope.contents, translation.waits, translation.longest, translation.labels
+        sql=to_sql(query),
+        relation=scope.relation,
+        items=items,
+        contents=scope.contents,
+        waits=translation.waits,
+        longest=translation.longest,
+        labels=translation.labels,
+        columns=tuple(translation.columns_read(scope.relation, items)),
+        partitions=partitions,
     )
 
 
@@ -78,6 +103,16 @@ class _Translation:
         scope, wheres = self._rows(select)
         self._final_joins, self._final_groups = before
         return self._grouped(scope, select, wheres) if groups else self._selected(scope, select, wheres)
+
+    def columns_read(self, relation: Relation, items: Sequence[str]) -> Iterator[str]:
+        """Yield the columns of sources that a result needs, with their types."""
+        relations = list(below(relation))
+        read = {name for text in (*items, *(text for each in relations for text in texts_of(each)))
+                for name in internals_in(text)}  # fmt: skip
+        for source in relations:
+            if isinstance(source, Scan | Static):
+                internals = (internal for _, internal in source.columns if internal in read)
+                yield from (f"{self.labels[each]} {self._types[each].simpleString()}" for each in internals)
 
     def _rows(self, select: exp.Select) -> tuple[Scope, list[exp.Expr]]:
         """Return the scope of FROM with its joins, and the conditions of WHERE that are left over."""

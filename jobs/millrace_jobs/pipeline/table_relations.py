@@ -5,7 +5,7 @@ All SQL in the tree is over *internal* columns, whose names are unique in the qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -135,7 +135,9 @@ class TableQuery:
     """A query by operators on tables: its SQL as text in one form, the relation, and its columns as SQL over that.
 
     ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
-    after the event time of its records. ``labels`` are what the query calls the internal columns.
+    after the event time of its records. ``labels`` are what the query calls the internal columns. ``columns`` are the
+    columns of sources that it reads, with their types, in the order in which its state has them. ``partitions`` is the
+    number of state partitions when the state began, which decides into which buckets rows are cut.
     """
 
     sql: str
@@ -145,6 +147,8 @@ class TableQuery:
     waits: bool
     longest: int
     labels: Mapping[str, str]
+    columns: tuple[str, ...]
+    partitions: int
 
     @property
     def groups(self) -> Grouping | None:
@@ -179,3 +183,33 @@ def contents_of(relation: Relation) -> Contents:
         return Contents.TABLE
     changes = Contents.RESULTS in sides or Contents.TABLE in sides or relation.type != "inner"
     return Contents.RESULTS if changes and not relation.final else Contents.RECORDS
+
+
+def below(relation: Relation) -> Iterator[Relation]:
+    """Yield a relation and all that it is made of, sources first."""
+    match relation:
+        case Join():
+            yield from (*below(relation.left), *below(relation.right))
+        case Enriched():
+            yield from (*below(relation.input), relation.table)
+        case Upserted() | Grouping() | Selection():
+            yield from below(relation.input)
+    yield relation
+
+
+def texts_of(relation: Relation) -> Iterator[str]:
+    """Yield the SQL that a relation computes from its inputs."""
+    match relation:
+        case Scan():
+            yield from (relation.time, *relation.keys, relation.where)
+        case Join():
+            periods = relation.match.periods if relation.match is not None else {}
+            yield from (text for texts in (*relation.keys.values(), *periods.values()) for text in texts)
+        case Enriched():
+            yield relation.on
+        case Grouping():
+            yield from (sql for sql, _ in relation.keys)
+            yield from (part.sql for part in relation.parts)
+            yield from () if relation.window is None else (relation.window.column,)
+        case Selection():
+            yield from (relation.where, *(sql for sql, _ in relation.items))

@@ -22,6 +22,11 @@ def with_labels(text: str, labels: Mapping[str, str]) -> str:
     return _INTERNAL.sub(lambda found: labels.get(found[0], found[0]), text)
 
 
+def internals_in(text: str) -> set[str]:
+    """Return the internal names in a text."""
+    return set(_INTERNAL.findall(text))
+
+
 class NotATableQueryError(Exception):
     """Error that carries the reason a query cannot be run by the operators on tables."""
 

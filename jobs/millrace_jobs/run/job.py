@@ -31,7 +31,7 @@ from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming, lookup_columns, result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
 from millrace_jobs.pipeline.explain import explain
-from millrace_jobs.pipeline.state_layout import continue_from, layout
+from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
@@ -151,13 +151,17 @@ class Job:
     def _compile(self) -> None:
         """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""
         self._display.starting("compiling the query")
-        compiled = compile_query(self._spark, self.query.spec, self._schemas(self._sources))
+        spec = spec_to_continue(self.query.spec, self._checkpoint.layout)
+        compiled = compile_query(self._spark, spec, self._schemas(self._sources))
         for name, rows in self._static_tables.items():
             self._spark.createDataFrame(rows).persist().createOrReplaceTempView(name)
-        self._compiled = continue_from(compiled, self.query.spec.query.sql, self._checkpoint.layout)
+        self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed")
+        elif spec is not self.query.spec:
+            why = "the query does not run natively: the state in its checkpoint was built by operators on tables"
+            self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it run by Spark's own plan")
         self._sink = self._prepared_sink()
 
     def _assemble(self) -> None:
