@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -52,9 +53,13 @@ def stream_document(
     watermark: tuple[str, str] | None = None,
     emit: str = "OnUpdate",
     sink: dict[str, Any] | None = None,
+    others: Mapping[str, dict[str, Any]] = MappingProxyType({}),
     **files: Any,
 ) -> dict[str, Any]:
-    """Return a StreamQuery over the files that arrive in ``folder/inbox``, one per batch."""
+    """Return a StreamQuery over the files that arrive in ``folder/inbox``, one per batch.
+
+    ``others`` are further sources that read the same files, each with what it has beside the fields of the first one.
+    """
     source: dict[str, Any] = {
         "files": {"path": str(folder / "inbox"), "format": "parquet", "maxFilesPerBatch": 1} | files,
         "schema": schema,
@@ -69,7 +74,7 @@ def stream_document(
         "kind": "StreamQuery",
         "metadata": {"name": "stream"},
         "spec": {
-            "sources": {"events": source},
+            "sources": {"events": source} | {name: source | own for name, own in others.items()},
             "query": {"sql": sql} if sql else {"python": python},
             "sink": sink or {"files": {"path": str(folder / "results")}},
             "emit": emit,
@@ -137,9 +142,11 @@ class Stream:
         spec = self.query.spec
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query)
-        state = checkpoint.source_folder("events")
-        source = open_source("events", spec.sources["events"], state, self._folder / "cache")
-        planned = compile_query(self._spark, spec, {"events": source.schema})
+        sources = {
+            name: open_source(name, source, checkpoint.source_folder(name), self._folder / "cache")
+            for name, source in spec.sources.items()
+        }
+        planned = compile_query(self._spark, spec, {name: source.schema for name, source in sources.items()})
         sink = sink or open_sink(self.query, result_keys(planned, spec), checkpoint.id, _no_table)
         sink.prepare(checkpoint.last_batch())
         return QueryRun(
@@ -147,7 +154,7 @@ class Stream:
             name=self.query.name,
             spec=spec,
             query=planned,
-            sources={"events": source},
+            sources=sources,
             sink=sink,
             checkpoint=checkpoint,
             plans=plans,

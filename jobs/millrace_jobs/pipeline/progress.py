@@ -13,7 +13,7 @@ import numpy as np
 from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.merge import OBSERVED
-from millrace_jobs.pipeline.table_stages import LATE
+from millrace_jobs.pipeline.table_stages import STAGE
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.selection.costs import CombineTask
 from millrace_jobs.sketches import key_profile
@@ -39,6 +39,7 @@ class BatchReport:
     ``worker_rows`` and ``worker_keys`` have one entry per worker of the plan, and are empty if nothing was routed.
     ``distinct_keys`` and ``profile`` are None if no worker counted, and ``placement`` is None if nothing was routed.
     ``combined`` has one entry for each task that combined records: a worker, or a replica under ``native``.
+    ``state_rows`` is the number of rows in the state, by operators on tables as far as ``KeptRows`` knows it.
     ``state_updates`` is the number of groups whose state changed. ``bytes`` is the size of the records in memory.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
@@ -89,13 +90,30 @@ class BatchReport:
         return self.rows / self.seconds if self.seconds else 0.0
 
 
-def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
+class KeptRows:
+    """The rows that operators on tables keep, by stage and bucket.
+
+    A batch reports the buckets that it has processed, so a bucket is unknown until it was processed in this run.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], int] = {}
+
+    def after(self, progress: Mapping[str, Any]) -> int | None:
+        """Return the number of rows after a batch, from its progress; None if no operator on tables has reported."""
+        self._rows |= {(stage, note["bucket"]): note["kept"] for stage, note in _stage_notes(progress)}
+        return sum(self._rows.values()) if self._rows else None
+
+
+def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | None = None) -> BatchReport:
     """Build the report of one batch from its progress.
 
     Args:
         progress: Spark's StreamingQueryProgress as parsed JSON.
         interval: the batch interval in seconds.
+        kept: the rows that operators on tables kept before the batch, which it updates; None if they are unknown.
     """
+    kept_rows = (kept or KeptRows()).after(progress)
     notes = list(_notes(progress))
     workers = [worker for note in notes for worker in note.get("workers", ())]
     replicas = [replica for note in notes for replica in note.get("replicas", [note])]
@@ -118,7 +136,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         rows=sum(note.get("read", 0) for note in replicas),
         bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
-        late=_late(replicas, state) + _late_in_stages(progress),
+        late=_late(replicas, state) + sum(note["late"] for _, note in _stage_notes(progress)),
         taken=sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source)),
         waiting=sum(waiting.values()),
         pin=pin,
@@ -129,7 +147,7 @@ def batch_report(progress: Mapping[str, Any], interval: float) -> BatchReport:
         route=tuple(note["seconds"] for note in replicas if "seconds" in note),
         combine=tuple(note["seconds"] for note in workers),
         merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
-        state_rows=sum(operator["numRowsTotal"] for operator in state),
+        state_rows=sum(operator["numRowsTotal"] for operator in state) if kept_rows is None else kept_rows,
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
         max_event_time=_time(event_time.get("max")),
         combined=tuple(CombineTask(note["rows"], note["groups"], note["seconds"]) for note in workers),
@@ -148,12 +166,6 @@ def _late(replicas: list[dict[str, Any]], state: list[dict[str, Any]]) -> int:
     return int(sum(operator["numRowsDroppedByWatermark"] for operator in state))
 
 
-def _late_in_stages(progress: Mapping[str, Any]) -> int:
-    """Return the late rows that operators on tables counted."""
-    observed = progress.get("observedMetrics", {})
-    return sum(metrics["late"] or 0 for name, metrics in observed.items() if name.startswith(LATE))
-
-
 def _has_moved(source: Mapping[str, Any]) -> bool:
     """Whether a source contributed to the batch; an unchanged offset belongs to an earlier batch."""
     start, end = source.get("startOffset") or {}, source.get("endOffset")
@@ -165,6 +177,14 @@ def _notes(progress: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
         if name.startswith(OBSERVED):
             for text in observed["notes"]:
                 yield json.loads(text)
+
+
+def _stage_notes(progress: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Yield the notes of operators on tables, each with the name of its stage, in the order of processing."""
+    for name, observed in progress.get("observedMetrics", {}).items():
+        if name.startswith(STAGE):
+            for text in observed["notes"]:
+                yield name, json.loads(text)
 
 
 def _by_worker(notes: list[dict[str, Any]], field: str, n: int) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ single rows. The buckets are grouping keys that Spark's hash partitioning spread
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
@@ -36,11 +37,14 @@ BUCKETS = 16
 MAX_ROWS = 1 << 16
 """Maximum number of rows in one block."""
 
-LATE = "late_rows_"
-"""Prefix, before the number of a stage, of the observations with the number of late rows, under ``late``."""
+STAGE = "stage_"
+"""Prefix, before the number of a stage, of the observations that carry its notes to the driver, under ``notes``.
 
-_BUCKET, _INPUT, _BLOCK, _LATE = "bucket", "input", "block", "late"
-_RESULT = StructType([StructField(_BLOCK, BinaryType()), StructField(_LATE, LongType())])
+There is a note for each time that a bucket was processed: ``bucket``, ``late`` rows, and ``kept`` rows in its state.
+"""
+
+_BUCKET, _INPUT, _BLOCK, _NOTE = "bucket", "input", "block", "note"
+_RESULT = StructType([StructField(_BLOCK, BinaryType()), StructField(_NOTE, StringType())])
 _BLOCKS = pa.schema([(_BUCKET, pa.int32()), (_INPUT, pa.int32()), (_BLOCK, pa.binary())])
 
 
@@ -64,7 +68,7 @@ class InBuckets:
         schema: schema of the rows.
         keys: the columns by which rows are cut.
         number: number of the input that the rows are for.
-        partitions: number of state partitions.
+        partitions: number of state partitions when the state began.
     """
 
     schema: pa.Schema
@@ -122,7 +126,7 @@ def run_stage(
         operator: the operator.
         inputs: rows with the columns of the operator's inputs, in any order.
         keys: for each input, the columns that bring rows together; the n-th ones have the same type.
-        partitions: number of state partitions.
+        partitions: number of state partitions when the state began.
         number: number of the stage in the query.
         has_watermark: whether an input has a watermark.
     """
@@ -142,7 +146,7 @@ def run_stage(
             timeMode="eventTime" if has_watermark else "none",
         )
     )
-    processed = processed.observe(f"{LATE}{number}", F.sum(_LATE).alias(_LATE))
+    processed = processed.observe(f"{STAGE}{number}", F.collect_list(_NOTE).alias("notes"))
     return processed.mapInArrow(Unpacked(operator.output), from_arrow_schema(operator.output))
 
 
@@ -171,7 +175,7 @@ class TableStage(StatefulProcessor):
             schema = self._operator.inputs[row[_INPUT]]
             batches[row[_INPUT]].append(pa.ipc.read_record_batch(pa.py_buffer(row[_BLOCK]), schema))
         changes = [pa.Table.from_batches(own, s) for own, s in zip(batches, self._operator.inputs, strict=True)]
-        return self._process(changes, timerValues)
+        return self._process(key[0], changes, timerValues)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -181,20 +185,19 @@ class TableStage(StatefulProcessor):
     ) -> Iterator[Row]:
         """Process a watermark that the operator waited for; called by Spark."""
         self._wake.clear()  # Spark has removed the timer
-        return self._process([schema.empty_table() for schema in self._operator.inputs], timerValues)
+        return self._process(key[0], [schema.empty_table() for schema in self._operator.inputs], timerValues)
 
     def close(self) -> None:
         """Release nothing; called by Spark."""
 
-    def _process(self, changes: Sequence[pa.Table], timers: TimerValues) -> Iterator[Row]:
+    def _process(self, bucket: int, changes: Sequence[pa.Table], timers: TimerValues) -> Iterator[Row]:
         watermark = max(timers.getCurrentWatermarkInMs(), 0) * 1000 or BEGINNING
         outcome = self._operator.process(_SparkStore(self._tables), changes, watermark)
         self._wake_at(outcome.wake)
-        if outcome.late:
-            yield Row(block=None, late=outcome.late)
+        yield Row(block=None, note=json.dumps({"bucket": bucket, "late": outcome.late, "kept": outcome.kept}))
         for table in outcome.changes:
             for batch in table.combine_chunks().to_batches(max_chunksize=MAX_ROWS):
-                yield Row(block=batch.serialize().to_pybytes(), late=None)
+                yield Row(block=batch.serialize().to_pybytes(), note=None)
 
     def _wake_at(self, watermark: int | None) -> None:
         """Replace the timer of this bucket."""

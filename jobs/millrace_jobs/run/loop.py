@@ -24,7 +24,7 @@ from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, sql_problem
-from millrace_jobs.pipeline.progress import BatchReport, batch_report
+from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
 from millrace_jobs.run.listener import Event, Listener, Watcher
@@ -115,6 +115,7 @@ class QueryRun:
     _query: StreamingQuery | None = None
     _draining: bool = False
     _latest_event: int = 0
+    _kept: KeptRows = field(default_factory=KeptRows)
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
     _restarts: Restarts = field(default_factory=Restarts)
     _steering: Steering = field(init=False)
@@ -325,7 +326,7 @@ class QueryRun:
             case None:
                 self.watcher.idle(self._steering.pin)
             case progress:
-                self._learn_from(batch_report(progress, self.spec.batch_interval.seconds))
+                self._learn_from(batch_report(progress, self.spec.batch_interval.seconds, self._kept))
         return None
 
     def _learn_from(self, report: BatchReport) -> None:

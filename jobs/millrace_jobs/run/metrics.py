@@ -138,7 +138,11 @@ CONTRACT = (
         "gauge",
         "Event time by which the watermark of the last batch was behind the newest record seen.",
     ),
-    JobMetric("millrace_state_rows", "gauge", "Rows in the state store after the last batch."),
+    JobMetric(
+        "millrace_state_rows",
+        "gauge",
+        "Rows in the state after the last batch; of operators on tables, those in buckets processed since the start.",
+    ),
     JobMetric("millrace_state_bytes", "gauge", "Memory that the state store used after the last batch."),
 )
 """Everything the job exports; each series has the label ``query``."""

@@ -137,14 +137,14 @@ class GroupedAggregate:
         slot_of_row = slots_of(rows, self.keys.names, self.slots)
         touched = np.union1d(slot_of_row, state.due(watermark))
         if not len(touched):
-            return OperatorResult(late=late, wake=state.wake)
+            return OperatorResult(late=late, wake=state.wake, kept=state.rows)
         held, slot_of_held = state.read(touched)
         merge = _Merge(self, held, rows, watermark)
         emitted = merge.emitted()
         kept = np.flatnonzero(merge.kept)
         slot_of_kept = np.concatenate([slot_of_held, slot_of_row])[merge.timeline.row[kept]]
         state.write(touched, merge.stored(kept), slot_of_kept, merge.deadlines(kept, slot_of_kept, touched))
-        return OperatorResult([emitted] if emitted.num_rows else [], late, state.wake)
+        return OperatorResult([emitted] if emitted.num_rows else [], late, state.wake, state.rows)
 
     def _read(self, rows: pa.Table) -> pa.Table:
         rows = rows.select(self.output.names).cast(self.output)

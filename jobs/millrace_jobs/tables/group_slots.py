@@ -33,6 +33,11 @@ class GroupSlots:
             self._deadlines[numbers], self._rows[numbers] = deadlines, rows
 
     @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self._rows.sum())
+
+    @property
     def wake(self) -> int | None:
         """The earliest deadline; None without one."""
         earliest = int(self._deadlines.min())

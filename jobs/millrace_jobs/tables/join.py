@@ -135,6 +135,7 @@ class _Batch:
             side.apply(limit)
         wakes = [self._next_wake(side, other) for side, other in ((left, right), (right, left))]
         outcome.wake = min((wake for wake in wakes if wake is not None), default=None)
+        outcome.kept = left.held.rows + right.held.rows
         for side in (left, right):
             side.save()
         return outcome

@@ -39,12 +39,13 @@ class OperatorResult:
 
     ``changes`` are the changes of the operator's result. ``late`` counts the input rows that came after the watermark
     and were ignored. ``wake`` is the earliest watermark, in microseconds since 1970, at which the operator has to
-    process this bucket even without input; None if there is none.
+    process this bucket even without input; None if there is none. ``kept`` is the number of rows in the bucket's state.
     """
 
     changes: list[pa.Table] = field(default_factory=list)
     late: int = 0
     wake: int | None = None
+    kept: int = 0
 
 
 class TableOperator(Protocol):

@@ -99,12 +99,12 @@ class UpsertedTable:
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the upserts of a batch to a bucket; see ``TableOperator``."""
         (upserts,) = changes
-        if not upserts.num_rows:
-            return OperatorResult()
         held = Slots(store, "rows", self.output, periods)
+        if not upserts.num_rows:
+            return OperatorResult(kept=held.rows)
         near = held.of_keys(np.unique(slots_of(upserts, self.keys)).tolist())
         made = changes_from_upserts(upserts, near, self.keys, versions=self.versions)
         held.apply(made, slots_of(made, self.keys), watermark)
         held.save()
         starts, ends = periods(made)
-        return OperatorResult([made.filter(pa.array(ends > starts))])
+        return OperatorResult([made.filter(pa.array(ends > starts))], kept=held.rows)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from millrace_jobs.pipeline.progress import batch_report
+from millrace_jobs.pipeline.progress import KeptRows, batch_report
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.selection.costs import CombineTask
 from millrace_jobs.sketches.key_profile import add_counts, encode, profile
@@ -117,6 +117,24 @@ def test_several_sources_are_added():
     observed = {f"millrace_{name}": {"notes": [json.dumps({"read": 4})]} for name in "ab"} | {"of the user": {"n": 1}}
     report = batch_report(progress(sources=sources, observedMetrics=observed), 2.0)
     assert (report.rows, report.waiting, report.pin) == (8, 11, PIN)
+
+
+def stage_note(bucket, kept, late=0):
+    return json.dumps({"bucket": bucket, "kept": kept, "late": late})
+
+
+def test_operators_on_tables_report_the_buckets_that_they_have_processed():
+    """A bucket that was processed twice, by its rows and then by a timer, counts as it was left."""
+    kept = KeptRows()
+    first = {"stage_0": {"notes": [stage_note(3, 10, late=2), stage_note(5, 4)]}, "stage_1": {"notes": []}}
+    report = batch_report(progress(observedMetrics=first), 2.0, kept)
+    assert (report.state_rows, report.late) == (14, 2)
+    second = {
+        "stage_0": {"notes": [stage_note(3, 9, late=1), stage_note(3, 7)]},
+        "stage_1": {"notes": [stage_note(3, 1)]},
+    }
+    report = batch_report(progress(observedMetrics=second), 2.0, kept)
+    assert (report.state_rows, report.late) == (7 + 4 + 1, 1)
 
 
 def test_a_batch_without_anything():
