@@ -77,6 +77,8 @@ class Steering:
         self._last: BatchReport | None = None
         self._record_bytes: float = RECORD_BYTES
         self._waiting: Mapping[str, int] = dict.fromkeys(sources, 0)
+        streams = {name for name in self._waiting if spec.sources[name].table is None}
+        self._streams = streams or set(self._waiting)  # tables alone are read like streams
         self._written: Control | None = None
         self._reported_epoch: int | None = None
         self._saves_learned = True
@@ -120,12 +122,24 @@ class Steering:
 
     def instruct_sources(self, *, draining: bool, closing_time: int | None) -> None:
         """Write what the next batch runs under to the control file; with ``draining``, no batch follows."""
-        records = min(REPLICA_RECORDS, int(REPLICA_BYTES / self._record_bytes))
-        most = self._admission.shares(self._waiting, max(1, records) * self.pin.replicas)
-        control = Control(self._learned.attach(self.pin), draining, closing_time, most)
+        control = Control(self._learned.attach(self.pin), draining, closing_time, self._limits())
         if control != self._written:
             write_control(self.control, control)
             self._written = control
+
+    def _limits(self) -> Mapping[str, int]:
+        """Return the maximum number of records in the next batch, by source.
+
+        Tables are read before streams, as far as memory allows. A stream that is ahead of a table would move the
+        watermark, behind which the table's upserts no longer correct results.
+        """
+        records = min(REPLICA_RECORDS, int(REPLICA_BYTES / self._record_bytes))
+        fitting = max(1, records) * self.pin.replicas
+        limits = self._admission.shares({name: self._waiting[name] for name in self._streams}, fitting)
+        tables = self._waiting.keys() - self._streams
+        if any(self._waiting[name] for name in tables):
+            limits = dict.fromkeys(self._streams, 1)
+        return limits | dict.fromkeys(sorted(tables), fitting)
 
     def learn_from(self, report: BatchReport) -> None:
         """Learn from a finished batch: limits, sizes, and what its partitioners have learned."""

@@ -26,20 +26,34 @@ def messages():
     return []
 
 
+EVENTS = {"files": {"path": "in", "format": "csv"}, "schema": "who STRING, at TIMESTAMP"}
+USERS = EVENTS | {"watermark": {"column": "at", "delay": "0s"}, "table": {"keys": ["who"]}}
+
+
 @pytest.fixture
-def steering(tmp_path, messages):
-    spec = Spec.model_validate(
-        {
-            "sources": {"events": {"files": {"path": "in", "format": "csv"}, "schema": "who STRING"}},
-            "query": {"sql": "SELECT who, count(*) FROM events GROUP BY who"},
-            "sink": {"console": {}},
-        }
-    )
-    watcher = SimpleNamespace(message=messages.append)
-    control, policies = tmp_path / "control.json", tmp_path / "policies"
-    made = Steering(spec, ["events"], None, policies, control, watcher, routable=True, once=False)
-    made._pin = PIN
+def steer(tmp_path, messages):
+    """A function that returns the steering of a query of these sources."""
+
+    def made(**sources):
+        spec = Spec.model_validate(
+            {
+                "sources": sources,
+                "query": {"sql": "SELECT who, count(*) FROM events GROUP BY who"},
+                "sink": {"console": {}},
+            }
+        )
+        watcher = SimpleNamespace(message=messages.append)
+        control, policies = tmp_path / "control.json", tmp_path / "policies"
+        steering = Steering(spec, sources, None, policies, control, watcher, routable=True, once=False)
+        steering._pin = PIN
+        return steering
+
     return made
+
+
+@pytest.fixture
+def steering(steer):
+    return steer(events=EVENTS)
 
 
 def test_a_batch_is_limited_in_what_its_source_counts(steering, tmp_path):
@@ -53,6 +67,27 @@ def test_a_batch_is_limited_in_what_its_source_counts(steering, tmp_path):
             replace(report(number), seconds=seconds, steps=steps, began=START + timedelta(seconds=2 * number), **part)
         )
     assert most == pytest.approx(1.5e6, rel=0.5)  # in the goal of the interval of 2 s
+
+
+def limits_after(steering, folder, **waiting):
+    """The limits after a batch that took far too long and left so many records."""
+    steering.learn_from(replace(report(1), rows=100, seconds=60.0, waiting_in=waiting))
+    steering.instruct_sources(draining=False, closing_time=None)
+    return read_control(folder / "control.json").most
+
+
+def test_a_table_is_read_before_a_stream(steer, tmp_path):
+    """However small batches have to be, the table gets what fits into memory, and the stream waits for it."""
+    steering = steer(events=EVENTS, users=USERS)
+    most = limits_after(steering, tmp_path, events=10**6, users=0)
+    assert 1 < most["events"] < 2000 < most["users"]
+    assert limits_after(steering, tmp_path, events=10**6, users=1)["events"] == 1
+
+
+def test_tables_alone_share_the_limit(steer, tmp_path):
+    most = limits_after(steer(users=USERS, plans=USERS), tmp_path, users=3 * 10**6, plans=10**6)
+    assert most["users"] // most["plans"] == 3
+    assert most["users"] < 2000
 
 
 def test_what_was_learned_and_cannot_be_written_is_told_once_and_ends_nothing(
