@@ -87,10 +87,12 @@ class Feed(threading.Thread):
 
     def _record(self, number: int, step: int, partitions: int) -> Record:
         """Return a record. Most records go to one partition, and few keys have most of them."""
-        at = START + timedelta(seconds=step - self._chance.uniform(0, _JITTER))
+        milliseconds = round(1000 * (step - self._chance.uniform(0, _JITTER)))
+        # no two records of the same time, of which the table of the newest ones would have either
+        at = START + timedelta(milliseconds=milliseconds, microseconds=number % 1000)
         value = {
             "id": number,
-            "moment": f"{at.isoformat(timespec='milliseconds')}Z",
+            "moment": f"{at.isoformat(timespec='microseconds')}Z",
             "key": f"key {min(int(self._chance.paretovariate(0.6)), KEYS)}",
             "value": self._chance.randint(-99, 99),
         }
@@ -98,10 +100,13 @@ class Feed(threading.Thread):
 
 
 def events_in(broker: Broker, topic: str) -> pa.Table:
-    """Return all committed records of the topic as a table for DuckDB."""
-    records = [json.loads(message.value or b"") for message in topics.committed(broker, topic)]
+    """Return all committed records of the topic as a table for DuckDB, each with its place in the topic."""
+    messages = topics.committed(broker, topic)
+    records = [json.loads(message.value or b"") for message in messages]
     return pa.table(
         {
+            "partition": pa.array([message.partition for message in messages], pa.int64()),
+            "offset": pa.array([message.offset for message in messages], pa.int64()),
             "id": pa.array([record["id"] for record in records], pa.int64()),
             "moment": pa.array([_moment(record["moment"]) for record in records], pa.timestamp("us")),
             "key": pa.array([record["key"] for record in records], pa.string()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -59,12 +60,22 @@ class Job:
         """The standard error of the newest run so far."""
         return self.process.log.with_suffix(".err").read_text(encoding="utf-8")
 
-    def start(self, *options: str) -> None:
-        """Start a run."""
+    def start(self, *options: str, cores: int | None = None) -> None:
+        """Start a run, on all cores or on so many."""
+        chosen = sorted(os.sched_getaffinity(0))[:cores]
         log = self.query.with_name(f"{self.query.stem}-{len(self.processes) + 1}.out")
         self.processes.append(
             Process(
-                [*self._before, MILLRACE, "run", self.query, *options],
+                [
+                    *self._before,
+                    "taskset",
+                    "--cpu-list",
+                    ",".join(map(str, chosen)),
+                    MILLRACE,
+                    "run",
+                    self.query,
+                    *options,
+                ],
                 log,
                 errors=log.with_suffix(".err"),
                 folder=self.query.parent,

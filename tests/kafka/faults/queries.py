@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from kafka.topics import Message, table_of
-from spark.answers import Row, assert_same, duckdb_rows
+from spark.answers import Row, assert_same
 from spark.questions import Hop, Question
 
+from .changelog import Positions, batch_of, tables_by_batch, up_to
+
 NAME = "steady"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A query over several tables for DuckDB, whose first ``key_columns`` columns identify a row."""
+
+    duckdb: str
+    key_columns: int
+
+
+Read = Callable[[int], Positions | None]
+"""Function that returns how far a batch has read; None if that is no longer known."""
 
 
 @dataclass(frozen=True)
@@ -23,32 +38,36 @@ class Case:
     """A query in a job's file, and the same question for DuckDB.
 
     ``columns`` are the fields of a message that make up DuckDB's row. ``query`` and ``sink`` are parts of the StreamQuery.
+    ``others`` are sources that read the same topic, each with what it has beside the fields of the first one. ``key`` is
+    the primary key of the table.
     """
 
     id: str
-    question: Question
+    question: Question | Joined
     columns: Sequence[str]
     query: Mapping[str, Any]
     emit: str
     sink: str
     sink_config: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    key: Sequence[str] = ()
 
     def document(self, bootstrap: str, source: str, sink: str, checkpoint: str) -> dict[str, Any]:
         """Return the StreamQuery, from topic to topic."""
+        events = {
+            "kafka": {"bootstrapServers": bootstrap, "topic": source},
+            "schema": "id BIGINT, moment TIMESTAMP, key STRING, value BIGINT",
+            "watermark": {"column": "moment", "delay": "2 minutes"},
+        }
+        key = {"key": list(self.key)} if self.key else {}
         return {
             "apiVersion": "millrace.io/v1alpha1",
             "kind": "StreamQuery",
             "metadata": {"name": NAME},
             "spec": {
-                "sources": {
-                    "events": {
-                        "kafka": {"bootstrapServers": bootstrap, "topic": source},
-                        "schema": "id BIGINT, moment TIMESTAMP, key STRING, value BIGINT",
-                        "watermark": {"column": "moment", "delay": "2 minutes"},
-                    }
-                },
+                "sources": {"events": events} | {name: events | own for name, own in self.others.items()},
                 "query": dict(self.query),
-                "sink": {self.sink: {"bootstrapServers": bootstrap, "topic": sink}},
+                "sink": {self.sink: {"bootstrapServers": bootstrap, "topic": sink} | key},
                 "emit": self.emit,
                 "batchInterval": "1s",
                 "parallelism": {"initial": 2, "max": 4},
@@ -57,13 +76,11 @@ class Case:
             },
         }
 
-    def check(self, output: Sequence[Message], events: pa.Table, *, ended: bool) -> None:
+    def check(self, output: Sequence[Message], events: pa.Table, read: Read, *, ended: bool) -> None:
         """Compare the output with DuckDB's answer, or with the part of it that is due if the query still runs."""
-        exact = duckdb_rows(events, self.question.duckdb)
+        exact = self._answer(dict.fromkeys(["events", *self.others], events))
         if self.sink == "table":
-            self._each_once_per_batch(output, [message.key for message in output])
-            if ended:
-                assert_same(map(self._row, table_of(output).values()), exact, self.question.key_columns)
+            self._check_table(output, events, read, exact if ended else None)
         elif self.emit == "OnUpdate":
             rows = [self._row(message.value or b"") for message in output]
             self._each_once_per_batch(output, [row[: self.question.key_columns] for row in rows])
@@ -75,6 +92,25 @@ class Case:
             closed = max((row[1] for row in rows), default=datetime.min)
             so_far = [row for row in exact if row[1] <= closed]
             assert_same(rows, exact if ended else so_far, self.question.key_columns)
+
+    def _check_table(self, output: Sequence[Message], events: pa.Table, read: Read, exact: list[Row] | None) -> None:
+        """Compare the table with ``exact``, and what each batch left with DuckDB's answer for what was read by then.
+
+        While the query runs, ``exact`` is None, and only the newest batch is compared.
+        """
+        tables = list(tables_by_batch(output))
+        for batch, table in tables if exact is not None else tables[-1:]:
+            if (positions := read(batch)) is not None:
+                so_far = self._answer({name: up_to(events, position) for name, position in positions.items()})
+                assert_same(map(self._row, table.values()), so_far, self.question.key_columns)
+        if exact is not None:
+            assert_same(map(self._row, table_of(output).values()), exact, self.question.key_columns)
+
+    def _answer(self, tables: Mapping[str, pa.Table]) -> list[Row]:
+        with duckdb.connect() as connection:
+            for name, table in tables.items():
+                connection.register(name, table)
+            return connection.execute(self.question.duckdb).fetchall()
 
     def _in_order(self, output: Sequence[Message]) -> list[Row]:
         """Return the rows by batch, the newest last."""
@@ -90,11 +126,6 @@ class Case:
         if isinstance(found.get("window"), dict):
             found |= {f"window_{end}": text for end, text in found["window"].items()}
         return tuple(_value(name, found[name]) for name in self.columns)
-
-
-def batch_of(message: Message) -> int:
-    """Return the batch that wrote a record."""
-    return int(message.headers["millrace-batch"] or b"")
 
 
 def _value(name: str, value: Any) -> Any:
@@ -152,4 +183,47 @@ PYTHON = Case(
     emit="OnUpdate",
     sink="kafka",
 )
-CASES = (FINAL_WINDOWS, TABLE, PYTHON)
+
+_ANSWERED = """FROM events e LEFT JOIN answers a ON a.key = e.key AND a.value > 60
+    AND a.moment BETWEEN e.moment AND e.moment + INTERVAL 3 SECONDS"""
+_PAIRS = f"SELECT e.id, a.id AS answer, e.key, e.value, a.value AS answered {_ANSWERED}"
+_GROUPS = f"""SELECT e.key, count(*) AS pairs, count(a.id) AS answers, sum(a.value) AS total, avg(e.value) AS mean
+    {_ANSWERED} GROUP BY e.key HAVING count(*) % 3 > 0"""
+_PRICED = "SELECT e.id, e.value, p.id AS latest, p.value AS price FROM events e {join} latest p ON p.key = concat('key ', e.id % 4)"
+
+JOIN = Case(
+    id="an outer join, every change",
+    question=Joined(_PAIRS, key_columns=2),
+    columns=("id", "answer", "key", "value", "answered"),
+    query={"sql": _PAIRS},
+    emit="OnUpdate",
+    sink="table",
+    sink_config={"cleanup_policy": "compact"},
+    others={"answers": {}},
+    key=("id", "answer"),
+)
+GROUPED_JOIN = Case(
+    id="groups of a join whose results are taken back",
+    question=Joined(_GROUPS, key_columns=1),
+    columns=("key", "pairs", "answers", "total", "mean"),
+    query={"sql": _GROUPS},
+    emit="OnUpdate",
+    sink="table",
+    sink_config={"cleanup_policy": "compact"},
+    others={"answers": {}},
+)
+VERSIONS = Case(
+    id="a join with the versions of a table",
+    question=Joined(f"{_PRICED.format(join='ASOF LEFT JOIN')} AND p.moment <= e.moment", key_columns=1),
+    columns=("id", "value", "latest", "price"),
+    query={"sql": _PRICED.format(join="LEFT JOIN")},
+    emit="OnUpdate",
+    sink="table",
+    sink_config={"cleanup_policy": "compact"},
+    others={"latest": {"table": {"keys": ["key"]}}},
+    key=("id",),
+)
+JOINS = (JOIN, GROUPED_JOIN, VERSIONS)
+"""Queries by the operators on tables, whose results change."""
+
+CASES = (FINAL_WINDOWS, TABLE, PYTHON, *JOINS)

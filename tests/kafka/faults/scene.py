@@ -22,6 +22,7 @@ from lab.disks import SmallDisk, small_disk
 from lab.kafka import Broker
 from lab.proxy import Proxy
 
+from .changelog import Positions, read_by
 from .corruption import Kind
 from .feed import Feed, events_in
 from .job import Job
@@ -69,7 +70,7 @@ class Scene:
     def check(self, *, ended: bool = False) -> None:
         """Compare the output with DuckDB's answer, as far as it is due if the job still runs."""
         output = self.output()  # first, since the input grows
-        self.case.check(output, events_in(self.broker, SOURCE), ended=ended)
+        self.case.check(output, events_in(self.broker, SOURCE), self._read_by, ended=ended)
 
     def end(self, *, by_itself: bool = False) -> None:
         """End the stream, let the job process the rest, and check that every record counts once.
@@ -88,22 +89,35 @@ class Scene:
         if not by_itself:
             self.job.run_to_the_end()
         assert not topics.open_transactions(self.broker, SINK)
-        self.case.check(self.output(), events, ended=True)
+        self.case.check(self.output(), events, self._read_by, ended=True)
+
+    def _read_by(self, batch: int) -> Positions | None:
+        return read_by(self.checkpoint, batch)
 
     def _is_exact(self, events: pa.Table) -> bool:
         with suppress(AssertionError):
-            self.case.check(self.output(), events, ended=True)
+            self.case.check(self.output(), events, self._read_by, ended=True)
             return True
         time.sleep(1.0)
         return False
 
 
 @contextmanager
-def scene(case: Case, broker: Broker, folder: Path, chance: random.Random, damages: Iterator[Kind]) -> Iterator[Scene]:
-    """Run a job on a stream that has just started."""
+def scene(
+    case: Case,
+    broker: Broker,
+    folder: Path,
+    chance: random.Random,
+    damages: Iterator[Kind],
+    *,
+    own_machine: bool = True,
+) -> Iterator[Scene]:
+    """Run a job on a stream that has just started; with ``own_machine``, on a disk and a clock of its own."""
     with ExitStack() as stack:
-        disk = _or_none(lambda: stack.enter_context(small_disk(folder / "disk", DISK)), "full disk")
-        clock = _or_none(lambda: Clock(folder / "clock"), "clock step")
+        disk = clock = None
+        if own_machine:
+            disk = _or_none(lambda: stack.enter_context(small_disk(folder / "disk", DISK)), "full disk")
+            clock = _or_none(lambda: Clock(folder / "clock"), "clock step")
         proxy = stack.enter_context(broker.proxied())
         topics.make(broker, SOURCE, PARTITIONS)
         topics.make(broker, SINK, 2, **case.sink_config)
