@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from millrace_api.errors import MillraceError
 from spark.cli import Project
-from spark.joined import TOWNS, joining
+from spark.joined import TOWNS, held_back, joining
 
 from .sources import opened, slices
 from .topics import PATIENCE, committed, fill, rows
@@ -125,10 +125,7 @@ def test_a_query_reads_the_table_of_another_with_its_deletes(broker, make_topic,
     topics = [make_topic(2, cleanup_policy="compact") for _ in range(2)]
     sinks = [{"table": {"bootstrapServers": broker.bootstrap, "topic": topic, "key": ["user"]}} for topic in topics]
     writer, writing = joining(tmp_path / "writer", SHOWN, sink=sinks[0])
-    later = {file: file.read_text(encoding="utf-8") for name in ("prices", "plans")
-             for file in sorted((writer.folder / name).iterdir())[2:]}  # fmt: skip
-    for file in later:
-        file.unlink()
+    later = held_back(writer, prices=2, plans=2)
     reader = Project(tmp_path / "reader")
     reader.write("towns.csv", TOWNS)
     shown = {

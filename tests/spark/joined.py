@@ -75,6 +75,15 @@ def sources_of(sql: str) -> dict[str, dict[str, Any]]:
     return sources
 
 
+def held_back(project: Project, **kept: int) -> dict[Path, str]:
+    """Remove all files of these inputs but the first ones, and return what to write for them to arrive."""
+    files = [file for name, first in kept.items() for file in sorted((project.folder / name).iterdir())[first:]]
+    texts = {file: file.read_text(encoding="utf-8") for file in files}
+    for file in files:
+        file.unlink()
+    return texts
+
+
 def run(folder: Path, sql: str, **spec: Any) -> tuple[Project, Counter[tuple[str, ...]]]:
     """Run a query to its end, and return its results in files without ``_batch_id``."""
     project, file = joining(folder, sql, **spec)

@@ -119,7 +119,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark writes this offset to its log before the batch's first task, and reads it back after a crash.
         """
         control = read_control(self._config.control)
-        if control.draining:
+        if control.draining or self._config.name in control.held:
             return start
         pin = control.pin.to_json()
         if control.closing_time is not None:  # records after the end of the input wait for the next run

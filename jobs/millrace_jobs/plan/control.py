@@ -7,7 +7,7 @@ and the source reads it when Spark asks for the end offset of the batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,14 @@ class Control:
         closing_time: event time in microseconds that, as the last record, closes every window; None before the input
             has ended.
         most: the maximum number of records in the next batch, by source; a source that is not named has no limit.
+        held: the sources that offer nothing yet, because others are to be read first.
     """
 
     pin: Pin
     draining: bool = False
     closing_time: int | None = None
     most: Mapping[str, int] = field(default_factory=dict)
+    held: Sequence[str] = ()
 
 
 def write_control(path: Path, control: Control) -> None:
@@ -68,4 +70,4 @@ def write_control(path: Path, control: Control) -> None:
 def read_control(path: Path) -> Control:
     """Read what the driver wrote last."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    return Control(Pin.from_json(content.pop("pin")), **content)
+    return Control(Pin.from_json(content.pop("pin")), held=tuple(content.pop("held")), **content)

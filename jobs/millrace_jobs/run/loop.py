@@ -133,6 +133,7 @@ class QueryRun:
             self.watcher,
             routable=isinstance(self.query.execution, Routed),
             once=self.once,
+            replayed=self.checkpoint.last_batch().unfinished,
         )
 
     @property
@@ -219,6 +220,8 @@ class QueryRun:
             self._instruct_sources(stream)
         if terminated.exception is not None:
             raise self._explained(terminated.exception)
+        if stream.stop_reason is None and self._steering.loading.ended():
+            return False
         # the plan may have returned to this mode by now, or left it
         interrupted = stream.stop_reason in (_StopReason.MODE_CHANGED, _StopReason.CLOCK_SET_BACK)
         return not interrupted and self._matches_plan(routed)
@@ -324,6 +327,7 @@ class QueryRun:
             case QueryTerminatedEvent():
                 return event
             case None:
+                self._steering.loading.idle()
                 self.watcher.idle(self._steering.pin)
             case progress:
                 self._learn_from(batch_report(progress, self.spec.batch_interval.seconds, self._kept))

@@ -16,6 +16,7 @@ from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.plan.policies import MAX_STATE, LearnedStates
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher
+from millrace_jobs.run.table_loading import TableLoading
 
 ONCE_INTERVALS = 10
 """Batch intervals that one batch may take in a ``once`` run, in which no user waits for single batches."""
@@ -49,6 +50,7 @@ class Steering:
         watcher: receives messages about new plans and problems.
         routable: whether the query can be routed at all.
         once: whether the run processes the available input and ends.
+        replayed: the batch that an earlier run began and did not finish.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Steering:
         *,
         routable: bool,
         once: bool,
+        replayed: int | None = None,
     ) -> None:
         self.control = control
+        self.loading = TableLoading(spec, once=once, replayed=replayed)
         self.plan_changes = 0
         self._plans = plans
         self._watcher = watcher
@@ -81,6 +85,7 @@ class Steering:
         self._streams = streams or set(self._waiting)  # tables alone are read like streams
         self._written: Control | None = None
         self._reported_epoch: int | None = None
+        self._reported_loading = False
         self._saves_learned = True
 
     @property
@@ -122,7 +127,8 @@ class Steering:
 
     def instruct_sources(self, *, draining: bool, closing_time: int | None) -> None:
         """Write what the next batch runs under to the control file; with ``draining``, no batch follows."""
-        control = Control(self._learned.attach(self.pin), draining, closing_time, self._limits())
+        held = self.loading.waiting
+        control = Control(self._learned.attach(self.pin), draining, closing_time, self._limits(), held)
         if control != self._written:
             write_control(self.control, control)
             self._written = control
@@ -143,6 +149,10 @@ class Steering:
 
     def learn_from(self, report: BatchReport) -> None:
         """Learn from a finished batch: limits, sizes, and what its partitioners have learned."""
+        if self.loading.waiting and not self._reported_loading:
+            self._reported_loading = True
+            self._watcher.message(f"the streams wait until the tables are read: {', '.join(self.loading.tables)}")
+        self.loading.learn_from(report)
         self._waiting = {name: report.waiting_in.get(name, 0) for name in self._waiting}
         if report.pin is None:
             return

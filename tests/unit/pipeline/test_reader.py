@@ -68,8 +68,13 @@ def test_where_nothing_is_new_or_wanted_there_is_no_batch(reader):
     for start in (AT_5, AT_5 | {"closed": 100}):
         assert latest(reader(5), start) == start
         assert latest(reader(7, draining=True), start) == start
+        assert latest(reader(7, held=("events",)), start) == start
         assert latest(reader(7, draining=True, closing_time=200), start) == start
         assert reader(5).partitions(start, start) == []
+
+
+def test_a_source_reads_while_another_one_is_held(reader):
+    assert latest(reader(7, held=("others",)), AT_5)["position"] == {"row": 7}
 
 
 def test_the_end_of_an_input_reads_no_record_that_came_later(reader):

@@ -14,7 +14,7 @@ CONTROLS = [
     Control(PIN, draining=True),
     Control(PIN, closing_time=-1),
     Control(PIN, draining=True, closing_time=1_357_000_000_000_000),
-    Control(PIN, most={"trips": 4096, "zones": 1}),
+    Control(PIN, most={"trips": 4096, "zones": 1}, held=("trips",)),
 ]
 
 
