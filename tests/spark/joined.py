@@ -35,7 +35,7 @@ def as_csv(head: str, records: list[tuple[datetime, str, int]]) -> str:
 def give(folder: Path, numbers: Iterable[int]) -> None:
     """Put these files of all inputs into their folders."""
     for name, records in _INPUTS.items():
-        (folder / name).mkdir(exist_ok=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
         each = -(-len(records) // FILES)
         for number in numbers:
             part = _LATE[number] if name in _TABLES else number
