@@ -54,7 +54,9 @@ def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
     yield from (_source_step(name, source) for name, source in spec.sources.items())
     yield from (with_labels(step, tables.labels) for step in _relation_steps(tables.relation))
-    when = "when final" if tables.contents is Contents.RECORDS and tables.waits else "every change"
+    when = "every change"
+    if tables.contents is Contents.RECORDS:
+        when = "when final" if tables.waits else "every result"
     yield f"emit     {when} -> {spec.sink.kind}"
 
 
@@ -80,7 +82,7 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         state = "state for ever" if relation.closing is None else "state until the watermark passes the group"
         yield f"group    by {keys}{window}; {state}"
     elif isinstance(relation, Upserted):
-        yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}"
+        yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):
         yield from _relation_steps(relation.input)
         if relation.where:
