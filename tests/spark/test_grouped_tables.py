@@ -26,14 +26,14 @@ def test_windows_of_a_join(tmp_path):
 
 
 def test_groups_of_groups(tmp_path):
-    counts = "SELECT {0} AS begin_at, who, count(*) AS events FROM events GROUP BY {1}, who"
+    counts = "SELECT {0}, who, count(*) AS events FROM events GROUP BY {1}, who"
     project, rows = run(
         tmp_path,
-        f"""SELECT unix_seconds(begin_at) AS since, max(events) AS most, count(*) AS users
-            FROM ({counts.format("window.start", "window(at, '1 minute')")}) GROUP BY begin_at""",
+        f"""SELECT unix_seconds(window.start) AS since, max(events) AS most, count(*) AS users
+            FROM ({counts.format("window", "window(at, '1 minute')")}) GROUP BY window""",
         emit="OnWindowClose",
     )
-    inner = counts.format(MINUTE.format("events.at"), "1")
+    inner = counts.format(MINUTE.format("events.at") + " AS begin_at", "1")
     assert rows == duckdb_rows(project, f"SELECT begin_at, max(events), count(*) FROM ({inner}) GROUP BY 1")
 
 
