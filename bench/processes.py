@@ -23,6 +23,11 @@ _REPOSITORY = Path(__file__).parents[1]
 _PATIENCE = 30.0
 
 
+def exit_on_sigterm() -> None:
+    """Have SIGTERM raise SystemExit in this process, so that what it has started is stopped, as on Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 @contextmanager
 def running(command: Command, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command for the length of the block, with what it prints in ``log``, and stop it afterwards."""

@@ -36,9 +36,7 @@ from bench.joins.cases import CASES
 from bench.joins.engines import BEST_SPARKS, STREAMS, JoinEngines, JoinTask
 from bench.joins.inputs import fill, values_in
 from bench.kafka.topics import create
-
-_PATIENCE = 300.0
-"""Seconds that a turn may take."""
+from bench.processes import exit_on_sigterm
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,7 @@ class JoinsBench:
     engines: JoinEngines
     names: Sequence[str]
     folder: Path
+    patience: float
     figures: list[report.JoinFigure] = field(default_factory=list)
 
     def fill(self, case: str, records: int, rate: float) -> FullTopics:
@@ -73,7 +72,7 @@ class JoinsBench:
             began = time.time()
             with self.engines.running(name, task) as process:
                 contender = judge.RunningJoin(process, began)
-                turn = judge.watch_backlog(task.servers, task.sink, full.results, _PATIENCE, contender)
+                turn = judge.watch_backlog(task.servers, task.sink, full.results, self.patience, contender)
             values = {"first": turn.first, "all": turn.all, "processor": turn.processor}
             self._record("backlog", name, task, turn, values)
 
@@ -103,10 +102,9 @@ class JoinsBench:
     def _record(
         self, part: str, name: str, task: JoinTask, turn: judge.JoinTurn, values: Mapping[str, float | None]
     ) -> None:
-        self.figures.append(report.JoinFigure(part, task.case, name, task.interval, turn.is_right, values))
+        self.figures.append(report.JoinFigure(part, task.case, name, task.interval, turn.verdict, values))
         print(json.dumps(asdict(self.figures[-1])), file=sys.stderr, flush=True)
-        if not turn.is_right:
-            print(f"{turn.results.count} results, {turn.due.count} are due", file=sys.stderr)
+        if not self.figures[-1].is_right:
             print(task.log.read_text(encoding="utf-8", errors="replace")[-2000:], file=sys.stderr, flush=True)
 
 
@@ -149,17 +147,22 @@ def main() -> None:
     parser.add_argument("--settling", type=float, default=10.0, help="seconds after the first result that do not count")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds after these in which latency is measured")
     parser.add_argument("--interval", type=int, default=200, help="the same interval at a steady rate")
+    parser.add_argument(
+        "--spark-batch", type=int, default=0, help="most records of a topic in a batch of Spark; 0: all"
+    )
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds that a turn may take")
     parser.add_argument("--json", type=Path, help="file for the figures of all rounds")
     options = parser.parse_args()
+    exit_on_sigterm()
     parts, names, cases = (option.split(",") for option in (options.parts, options.engines, options.cases))
-    period = judge.SteadyPeriod(options.settling, options.seconds, _PATIENCE)
+    period = judge.SteadyPeriod(options.settling, options.seconds, options.patience)
     with tempfile.TemporaryDirectory(prefix="millrace-joins-") as name:
         folder = Path(name)
         for part in ("broker", "classes"):
             (folder / part).mkdir()
-        engines = JoinEngines(folder / "classes", names)
+        engines = JoinEngines(folder / "classes", names, options.spark_batch)
         with running_broker(folder / "broker") as broker:
-            bench = JoinsBench(broker, engines, names, folder)
+            bench = JoinsBench(broker, engines, names, folder, options.patience)
             full = [bench.fill(case, options.records, options.density) for case in cases if "backlog" in parts]
             for _ in range(options.rounds):
                 for topics in full:

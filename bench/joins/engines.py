@@ -52,10 +52,11 @@ class JoinEngines:
     Args:
         folder: folder for the compiled program.
         names: contenders to run. The dependencies of the others are not fetched.
+        spark_batch: the most records of each topic in a batch of Spark; 0 for no limit.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, names: Sequence[str], spark_batch: int = 0) -> None:
+        self._folder, self._spark_batch = folder, spark_batch
         if STREAMS in names:
             self._streams = fetched_jars("jars of Kafka Streams", f"peer-{STREAMS}", _STREAMS_POM)
             compile_java(Path(__file__).parent / "java" / f"{_PROGRAM}.java", self._streams, folder)
@@ -75,7 +76,16 @@ class JoinEngines:
         if name in SPARKS:
             jars = ",".join(str(jar) for jar in sorted(self._connector.glob("*.jar")))
             program = [sys.executable, "-m", "bench.joins.plain_spark"]
-            return [*program, *topics, str(task.folder), interval, jars, task.case, SPARKS[name]]
+            return [
+                *program,
+                *topics,
+                str(task.folder),
+                interval,
+                jars,
+                task.case,
+                SPARKS[name],
+                str(self._spark_batch),
+            ]
         if name == STREAMS:
             program = ["java", "-Xmx2g", "-cp", f"{self._streams}/*:{self._folder}", _PROGRAM]
             band, grace = str(CASES[task.case].band), str(GRACE * 1000)

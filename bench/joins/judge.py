@@ -19,6 +19,8 @@ from bench.joins.cases import JoinCase
 from bench.peers.judge import seconds_of, visible
 from bench.processor_time import tree_seconds
 
+RIGHT = "right"
+
 _SURPLUS_SECONDS = 1.0
 """Seconds after the last result that is due, in which there must be no more."""
 
@@ -99,9 +101,11 @@ class JoinTurn:
     due: JoinResults
 
     @property
-    def is_right(self) -> bool:
-        """Whether the results are those that are due."""
-        return self.results == self.due
+    def verdict(self) -> str:
+        """The text ``right``, or how the results differ from those that are due."""
+        if self.results.count != self.due.count:
+            return f"{self.results.count:,} of {self.due.count:,}"
+        return RIGHT if self.results == self.due else "WRONG"
 
 
 def expected(views: Sequence[bytes], clicks: Sequence[bytes], case: JoinCase) -> JoinResults:

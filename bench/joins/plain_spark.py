@@ -1,6 +1,8 @@
 """The join of the benchmark in plain Structured Streaming with Spark's own Kafka connector, at least once.
 
-python -m bench.joins.plain_spark SERVERS VIEWS CLICKS SINK FOLDER INTERVAL_MS JARS CASE STATE
+    python -m bench.joins.plain_spark SERVERS VIEWS CLICKS SINK FOLDER INTERVAL_MS JARS CASE STATE LARGEST
+
+STATE is a name in ``STATES``. LARGEST is the most records of each topic in a batch, or 0 for no limit.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ STATES: Mapping[str, Mapping[str, str]] = {
 
 def main() -> None:
     """Run until the process is ended."""
-    servers, views, clicks, sink, folder, interval, jars, case, state = sys.argv[1:]
+    servers, views, clicks, sink, folder, interval, jars, case, state, largest = sys.argv[1:]
     builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", jars)
@@ -44,7 +46,7 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     for name, topic in ((VIEWS, views), (CLICKS, clicks)):
-        _records(spark, servers, topic).createOrReplaceTempView(name)
+        _records(spark, servers, topic, largest).createOrReplaceTempView(name)
     (
         spark.sql(CASES[case].sql)
         .select(F.col("page").alias("key"), F.to_json(F.struct("*")).alias("value"))
@@ -59,14 +61,14 @@ def main() -> None:
     )
 
 
-def _records(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    messages = (
+def _records(spark: SparkSession, servers: str, topic: str, largest: str) -> DataFrame:
+    reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .load()
     )
+    messages = (reader if largest == "0" else reader.option("maxOffsetsPerTrigger", largest)).load()
     record = F.from_json(F.col("value").cast("string"), SCHEMA)
     return messages.select(record.alias("record")).select("record.*").withWatermark("at", f"{DELAY} seconds")
 

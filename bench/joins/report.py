@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from bench.joins.judge import RIGHT
 from bench.peers.report import spread
 
 TITLES = {
@@ -20,14 +21,19 @@ COMPARED = {"backlog": "all", "latency": "p50"}
 
 @dataclass(frozen=True)
 class JoinFigure:
-    """The figures of one turn of a contender. ``interval`` is in milliseconds."""
+    """The figures of one turn of a contender, whose ``interval`` is in milliseconds, and ``JoinTurn.verdict``."""
 
     part: str
     case: str
     engine: str
     interval: int
-    is_right: bool
+    verdict: str
     values: Mapping[str, float | None]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the results were right."""
+        return self.verdict == RIGHT
 
     @property
     def compared(self) -> float | None:
@@ -50,7 +56,7 @@ def show(figures: Sequence[JoinFigure], console: Console) -> None:
         for engine, rounds in by_engine.items():
             values = [spread([each.values[name] for each in rounds]) for name in columns]
             ratios = ["" if peer == engine else _ratios(rounds, by_engine[peer]) for peer in peers]
-            table.add_row(engine, *values, *ratios, "right" if all(each.is_right for each in rounds) else "WRONG")
+            table.add_row(engine, *values, *ratios, next((each.verdict for each in rounds if not each.is_right), RIGHT))
         console.print(table)
 
 

@@ -33,7 +33,7 @@ from tests.lab.kafka import running_broker
 from bench.kafka.topics import fill
 from bench.lookups.answers import LookupFigures, judge
 from bench.lookups.running_table import RunningTable
-from bench.processes import MILLRACE, running
+from bench.processes import MILLRACE, exit_on_sigterm, running
 
 SQL = "SELECT key, count(*) AS n FROM s GROUP BY key"
 SOURCE, TABLE = "records", "table"
@@ -177,6 +177,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a period")
     parser.add_argument("--json", type=Path, help="file for the figures of all periods")
     options = parser.parse_args()
+    exit_on_sigterm()
     with tempfile.TemporaryDirectory(prefix="millrace-lookups-") as name:
         folder = Path(name)
         (folder / "broker").mkdir()

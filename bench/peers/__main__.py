@@ -29,6 +29,7 @@ from tests.lab.kafka import Broker, running_broker
 from bench.kafka.topics import create, fill
 from bench.peers import judge, report
 from bench.peers.engines import OURS, PEERS, SPARK, Engines, PeerTask
+from bench.processes import exit_on_sigterm
 
 SKEW = "Zipf 1.0"
 SETTLED = 60.0
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_500_000, help="records of the full topic")
     parser.add_argument("--json", type=Path, help="file for the figures of all rounds")
     options = parser.parse_args()
+    exit_on_sigterm()
     parts, names = options.parts.split(","), options.engines.split(",")
     with tempfile.TemporaryDirectory(prefix="millrace-peers-") as name:
         folder = Path(name)

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 _AT_ONCE = 5_000
 _WAIT = 0.05
+_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,12 @@ def visible(
 
     It also yields when nothing has come for a moment, with no values.
     """
-    settings = {"group.id": uuid.uuid4().hex, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    quick = {"fetch.wait.max.ms": 10, "enable.auto.commit": False}
-    consumer = Consumer({"bootstrap.servers": servers} | settings | quick)
-    consumer.subscribe([sink])
+    settings = {"group.id": uuid.uuid4().hex, "isolation.level": "read_committed", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": servers, "fetch.wait.max.ms": 10} | settings)
     try:
+        numbers = consumer.list_topics(sink, _PATIENCE).topics[sink].partitions
+        # no subscription: a consumer that has to join its group again reads everything a second time
+        consumer.assign([TopicPartition(sink, number, OFFSET_BEGINNING) for number in numbers])
         while time.time() < until and is_running():
             messages = consumer.consume(_AT_ONCE, _WAIT)
             now = time.time()
