@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -43,9 +44,9 @@ STAGE = "stage_"
 There is a note for each time that a bucket was processed: ``bucket``, ``late`` rows, and ``kept`` rows in its state.
 """
 
-_BUCKET, _INPUT, _BLOCK, _NOTE = "bucket", "input", "block", "note"
+_BUCKET, _INPUT, _PLACE, _BLOCK, _NOTE = "bucket", "input", "place", "block", "note"
 _RESULT = StructType([StructField(_BLOCK, BinaryType()), StructField(_NOTE, StringType())])
-_BLOCKS = pa.schema([(_BUCKET, pa.int32()), (_INPUT, pa.int32()), (_BLOCK, pa.binary())])
+_BLOCKS = pa.schema([(_BUCKET, pa.int32()), (_INPUT, pa.int32()), (_PLACE, pa.int64()), (_BLOCK, pa.binary())])
 
 
 @lru_cache(maxsize=8)
@@ -64,6 +65,9 @@ def bucket_keys(partitions: int) -> NDArray[np.int32]:
 class InBuckets:
     """Function that cuts rows into blocks, one for each bucket.
 
+    Each block has a place by its task and its number there. A shuffle does not keep the order of blocks, and a batch
+    that runs again after a crash must not decide otherwise which of two upserts was the last one.
+
     Args:
         schema: schema of the rows.
         keys: the columns by which rows are cut.
@@ -79,11 +83,13 @@ class InBuckets:
     def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the blocks of every batch."""
         names = bucket_keys(self.partitions)
-        for batch in stream:
+        task = TaskContext.get()
+        first = task.partitionId() << 32 if task is not None else 0
+        for place, batch in enumerate(stream, start=first):
             if batch.num_rows:
-                yield self._cut(batch.cast(self.schema), names)
+                yield self._cut(batch.cast(self.schema), names, place)
 
-    def _cut(self, batch: pa.RecordBatch, names: NDArray[np.int32]) -> pa.RecordBatch:
+    def _cut(self, batch: pa.RecordBatch, names: NDArray[np.int32], place: int) -> pa.RecordBatch:
         hashes = hash_columns([batch.column(name) for name in self.keys], batch.num_rows)
         buckets = ((hashes & np.uint64(0xFFFFFFFF)) % np.uint64(len(names))).astype(np.uint16)
         order = np.argsort(buckets, kind="stable")
@@ -93,8 +99,8 @@ class InBuckets:
         batch = batch.take(pa.array(order))
         blocks = [batch.slice(end - count, count).serialize().to_pybytes()
                   for end, count in zip(ends.tolist(), counts[busy].tolist(), strict=True)]  # fmt: skip
-        numbers = np.full(len(busy), self.number, dtype=np.int32)
-        columns = [pa.array(names[busy]), pa.array(numbers), pa.array(blocks, pa.binary())]
+        numbers, places = np.full(len(busy), self.number, np.int32), np.full(len(busy), place)
+        columns = [pa.array(names[busy]), pa.array(numbers), pa.array(places), pa.array(blocks, pa.binary())]
         return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
 
 
@@ -171,7 +177,7 @@ class TableStage(StatefulProcessor):
     ) -> Iterator[Row]:
         """Process the blocks of a batch; called by Spark."""
         batches: list[list[pa.RecordBatch]] = [[] for _ in self._operator.inputs]
-        for row in rows:
+        for row in sorted(rows, key=lambda row: row[_PLACE]):
             schema = self._operator.inputs[row[_INPUT]]
             batches[row[_INPUT]].append(pa.ipc.read_record_batch(pa.py_buffer(row[_BLOCK]), schema))
         changes = [pa.Table.from_batches(own, s) for own, s in zip(batches, self._operator.inputs, strict=True)]
