@@ -61,7 +61,7 @@ class Shop:
             kafka |= {"includeMetadata": True} if time == "_timestamp" else {}
             return {"kafka": kafka, "schema": schema, "watermark": {"column": time, "delay": "1 hour"}, **more}
 
-        off = {"mode": "Off"}
+        small = {"parallelism": {"initial": 2, "max": 4}, "scaling": {"mode": "Off"}}
         yield document(
             self.by_kind.name,
             sources={
@@ -71,7 +71,7 @@ class Shop:
             query={"sql": BY_KIND},
             sink={"table": {"bootstrapServers": broker, "topic": self.topic(self.by_kind)}},
             executors={"initial": 1, "max": 2},
-            scaling=off,
+            **small,
         )
         keyed = {"keys": ["kind"]}
         yield document(
@@ -81,7 +81,7 @@ class Shop:
             },
             query={"sql": "SELECT sum(orders) AS orders, count(*) AS kinds FROM kinds"},
             sink={"table": {"bootstrapServers": broker, "topic": self.topic(self.total)}},
-            scaling=off,
+            **small,
         )
 
     def wait_until_counted(self) -> None:
@@ -123,9 +123,9 @@ def test_a_table_is_scaled_in_place_and_read_by_look_ups_and_by_another_query(
 ) -> None:
     shop = Shop(installation, namespace)
     for each in shop.documents():
-        Deployed(installation, namespace, each["metadata"]["name"]).apply(each)
-    shop.by_kind.wait_until_running()
-    shop.total.wait_until_running()
+        query = Deployed(installation, namespace, each["metadata"]["name"])
+        query.apply(each)
+        query.wait_until_running()
     shop.wait_until_counted()
     driver = shop.by_kind.driver["metadata"]["uid"]
 
