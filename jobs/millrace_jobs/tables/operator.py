@@ -74,3 +74,54 @@ class TableOperator(Protocol):
                 begins or ends a period before it, except those in ``changes``.
         """
         ...
+
+
+@dataclass(frozen=True)
+class StoreFolder:
+    """The tables of a ``BucketStore`` whose names begin with that of the folder; a ``BucketStore`` itself."""
+
+    store: BucketStore
+    folder: str
+
+    def get(self, name: str, schema: pa.Schema) -> pa.Table | None:
+        """Return the table with this name, or None."""
+        return self.store.get(f"{self.folder}/{name}", schema)
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        """Store a table."""
+        self.store.put(f"{self.folder}/{name}", rows)
+
+    def remove(self, name: str) -> None:
+        """Remove a table."""
+        self.store.remove(f"{self.folder}/{name}")
+
+
+@dataclass(frozen=True)
+class OperatorChain:
+    """Two operators, of which the second one reads what the first makes; an operator on changes.
+
+    Both bring the same rows together, so that they work in the same buckets, without a shuffle between them.
+    """
+
+    first: TableOperator
+    second: TableOperator
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """Schemas of the first operator's inputs."""
+        return self.first.inputs
+
+    @property
+    def output(self) -> pa.Schema:
+        """Schema of the second operator's changes."""
+        return self.second.output
+
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
+        """Apply the changes of a batch to both operators, one after the other; see ``TableOperator``."""
+        made = self.first.process(StoreFolder(store, "first"), changes, watermark)
+        (schema,) = self.second.inputs
+        between = pa.concat_tables([schema.empty_table(), *made.changes])
+        result = self.second.process(StoreFolder(store, "second"), [between], watermark)
+        result.late += made.late
+        result.wake = min((wake for wake in (made.wake, result.wake) if wake is not None), default=None)
+        return result
