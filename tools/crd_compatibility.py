@@ -164,14 +164,15 @@ def _rules(old: Schema, new: Schema, where: str) -> Iterator[str]:
     The API server ratchets: a value that breaks a new rule may stay as long as it is not changed. But a rule covers a
     whole object, so any change of another field in it would be refused, and so would the same document when it is
     applied to another cluster. Therefore every new rule is reported, except rules that hold if new fields are absent,
-    as they are in stored objects. Fields with a default are not absent, because the API server fills them in.
+    or have none of their new values, as is so in stored objects. Fields with a default are not absent, because the API
+    server fills them in.
     """
     held = {_normal(rule, set()) for rule in old.get(_RULES, ())}
     messages = {rule.get("message") for rule in old.get(_RULES, ())}
     known = old.get("properties", {})
     absent = {name for name, field in new.get("properties", {}).items() if name not in known and "default" not in field}
     for rule in new.get(_RULES, ()):
-        if _normal(rule, absent) in held or _holds_without(rule["rule"], absent):
+        if _normal(rule, absent) in held or _holds_without(rule["rule"], absent, known):
             continue
         message = rule.get("message", rule["rule"])
         how = "changed" if rule.get("message") in messages else "is new"
@@ -187,13 +188,17 @@ def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
     return frozenset(names - absent), found[2]
 
 
-def _holds_without(rule: str, absent: set[str]) -> bool:
-    """Return whether a rule begins with an alternative that holds if a field is absent: ``!has(self.new) || ...``.
+def _holds_without(rule: str, absent: set[str], known: Schema) -> bool:
+    """Return whether a rule begins with an alternative that holds for stored objects.
 
-    In ``... ? ... : ...``, that alternative would only be part of the condition.
+    That is ``!has(self.new) || ...`` with an absent field, or ``self.known != 'new' || ...`` with a value that the
+    field, one of ``known``, could not have. In ``... ? ... : ...``, it would only be part of the condition.
     """
-    found = re.match(r"!has\(self\.(\w+)\) \|\| ", rule)
-    return found is not None and found[1] in absent and "?" not in rule
+    field = re.match(r"!has\(self\.(\w+)\) \|\| ", rule)
+    value = re.match(r"self\.(\w+) != '(\w+)' \|\| ", rule)
+    is_absent = field is not None and field[1] in absent
+    is_new = value is not None and value[2] not in known.get(value[1], {}).get("enum", [value[2]])
+    return (is_absent or is_new) and "?" not in rule
 
 
 def _properties(old: Schema, new: Schema, path: str) -> Iterator[str]:

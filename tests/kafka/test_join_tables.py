@@ -128,6 +128,54 @@ def test_the_table_of_groups(broker, make_topic, tmp_path, sql, key):
     assert_each_key_once_per_batch(committed(broker, topic), key)
 
 
+HELD_BACK = [
+    # one stream, whose records are routed; what comes late takes groups out of the table
+    (
+        """SELECT {start} AS since, e.who, count(*) AS n, max(e.n) AS most
+           FROM events e GROUP BY {window}, e.who HAVING count(*) % 2 = 1""",
+        ["since", "who"],
+        True,
+    ),
+    # versions of prices come late, too, and replace results without a partner
+    (
+        """SELECT {start} AS since, e.who, count(*) AS events, count(p.n) AS priced, sum(p.n) AS total
+           FROM events e LEFT JOIN prices p ON p.who = e.who GROUP BY {window}, e.who""",
+        ["since", "who"],
+        True,
+    ),
+    # the inner windows are final, and the outer ones wait for their own end
+    (
+        """SELECT since, max(n) AS most, count(*) AS users
+           FROM (SELECT {start} AS since, e.who, count(*) AS n FROM events e GROUP BY {window}, e.who) GROUP BY since""",
+        ["since"],
+        False,
+    ),
+]
+IN_DUCKDB = {
+    "start": "strftime(make_timestamp(epoch_us(time_bucket(INTERVAL 1 MINUTE, e.at))), '%Y-%m-%dT%H:%M:%S.%fZ')",
+    "window": "since",
+}
+
+
+@pytest.mark.parametrize(("question", "key", "is_corrected"), HELD_BACK)
+def test_the_table_of_groups_that_are_held_back_until_their_window_ends(
+    broker, make_topic, tmp_path, question, key, is_corrected
+):
+    """Rows stay when their window closes, unlike those of OnUpdate."""
+    topic = make_topic(2, cleanup_policy="compact")
+    sink = {"table": {"bootstrapServers": broker.bootstrap, "topic": topic, "key": key}}
+    sql = question.format(start="window.start", window="window(e.at, '1 minute')")
+    project, file = joining(tmp_path, sql, late=True, sink=sink, emit="OnWindowEnd")
+    result = project.millrace("run", file, "--once")
+    assert (result.status, result.err) == (0, ""), result
+    table = Counter(tuple("" if v is None else str(v) for v in row.values()) for row in rows(broker, topic))
+    assert table == duckdb_rows(project, duckdb_version(question.format(**IN_DUCKDB), "LEFT JOIN"))
+    messages = committed(broker, topic)
+    assert (max(Counter(message.key for message in messages).values()) > 1) == is_corrected
+    assert any(message.value is None for message in messages) == ("HAVING" in question)
+    assert_each_key_once_per_batch(messages, key)
+
+
 def in_duckdb(sql):
     """The same query for DuckDB, which reads the newest rows of tables."""
     for table in ("prices", "plans"):

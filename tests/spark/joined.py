@@ -25,6 +25,9 @@ FILES = 5
 _LATE = [1, 0, 3, 2, 4]
 """Parts of a table in the order of their files: each odd one comes before the one that precedes it in event time."""
 
+_VERY_LATE = [1, 2, 0, 4, 3]
+"""The same, where a part comes when event time has passed the next two."""
+
 NEAR = "c.at BETWEEN e.at - INTERVAL 20 SECONDS AND e.at + INTERVAL 1 MINUTE"
 
 
@@ -32,30 +35,36 @@ def as_csv(head: str, records: list[tuple[datetime, str, int]]) -> str:
     return head + "\n" + "".join(f"{at:%Y-%m-%dT%H:%M:%SZ},{who},{n}\n" for at, who, n in records)
 
 
-def give(folder: Path, numbers: Iterable[int]) -> None:
-    """Put these files of all inputs into their folders."""
+def give(folder: Path, numbers: Iterable[int], *, late: bool = False) -> None:
+    """Put these files of all inputs into their folders; ``late`` as for ``joining``."""
     for name, records in _INPUTS.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         each = -(-len(records) // FILES)
+        order = _VERY_LATE if late else _LATE if name in _TABLES else range(FILES)
         for number in numbers:
-            part = _LATE[number] if name in _TABLES else number
+            part = order[number]
             text = as_csv("at,who,n", records[part * each : (part + 1) * each])
             (folder / name / f"{number}.csv").write_text(text, encoding="utf-8")
 
 
-def joining(folder: Path, sql: str, files: Iterable[int] = range(FILES), **spec: Any) -> tuple[Project, str]:
-    """Return a project with these files of all inputs, and the file of its query over those that the SQL names."""
-    give(folder, files)
+def joining(
+    folder: Path, sql: str, files: Iterable[int] = range(FILES), *, late: bool = False, **spec: Any
+) -> tuple[Project, str]:
+    """Return a project with these files of all inputs, and the file of its query over those that the SQL names.
+
+    With ``late``, records come so late, within the delay, that windows have ended when they are corrected.
+    """
+    give(folder, files, late=late)
     project = Project(folder)
     project.write("towns.csv", TOWNS)
-    return project, project.query(sql, sources=sources_of(sql), **spec)
+    return project, project.query(sql, sources=sources_of(sql, late=late), **spec)
 
 
-def sources_of(sql: str) -> dict[str, dict[str, Any]]:
+def sources_of(sql: str, *, late: bool = False) -> dict[str, dict[str, Any]]:
     """Return the sources that the SQL names."""
     read = [name for name in _INPUTS if name in sql]
     # the files of a table and of a stream are not in step, so their times are apart by whole files
-    delay = "6 minutes" if _TABLES.intersection(read) else "10s"
+    delay = "15 minutes" if late else "6 minutes" if _TABLES.intersection(read) else "10s"
     sources: dict[str, dict[str, Any]] = {
         name: {
             "files": {"path": name, "format": "csv", "maxFilesPerBatch": 1},

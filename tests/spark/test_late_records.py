@@ -6,7 +6,6 @@ read, less the delay. A record is dropped for the windows that had ended by the 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -16,33 +15,12 @@ import pytest
 from millrace_jobs.pipeline.progress import BatchReport
 
 from .answers import assert_same, duckdb_rows, latest, micros, rows_of
+from .disorder import COLUMNS, DELAY, HOPS, SCHEMA, START, VALUES, Record, disordered, window_starts
 from .questions import Hop, Question
 from .streams import Placing, Stream
 from .tables import parquet
 
 pytestmark = pytest.mark.spark
-
-START = datetime(2024, 5, 1, 12)
-DELAY = timedelta(seconds=30)
-SCHEMA = pa.schema([("moment", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])
-COLUMNS = "moment TIMESTAMP, key STRING, value BIGINT"
-Record = tuple[datetime, str, int]
-
-HOPS = {"tumbling": Hop("moment", size=20, slide=20), "hopping": Hop("moment", size=60, slide=25, start=5)}
-VALUES = {"records": "count(*)", "total": "sum(value)", "last": "max(moment)"}
-
-
-def disordered(seed: int, batches: int = 6, records: int = 80) -> list[list[Record]]:
-    """Batches 40 s apart whose records are up to three minutes old, most of them less than the delay."""
-    chance = random.Random(seed)
-    made = []
-    for batch in range(batches):
-        now = START + timedelta(seconds=40 * batch)
-        ages = [chance.choice([chance.uniform(0, 25), chance.uniform(0, 180)]) for _ in range(records)]
-        made.append(
-            [(now - timedelta(seconds=round(age, 3)), chance.choice("abcd"), chance.randrange(9)) for age in ages]
-        )
-    return made
 
 
 class Model:
@@ -80,13 +58,6 @@ class Model:
         arrays = [pa.array(columns[0], pa.int64())]
         arrays += [pa.array(values, field.type) for values, field in zip(columns[1:], SCHEMA, strict=True)]
         return pa.table(arrays, names=["window_start", *SCHEMA.names])
-
-
-def window_starts(hop: Hop, at: int) -> list[int]:
-    """Start of every window that holds the time; all in microseconds."""
-    size, slide, offset = (seconds * 1_000_000 for seconds in (hop.size, hop.slide, hop.start))
-    last = at - (at - offset) % slide
-    return list(range(last, at - size, -slide))
 
 
 PLACINGS: dict[str, list[Placing]] = {

@@ -18,7 +18,7 @@ def result_file(batch: int, index: int, format: str) -> str:
 
 
 class FilesSinkSpec(Model):
-    """Appends to files: final rows under OnWindowClose; under OnUpdate every update, with ``_batch_id``."""
+    """Appends to files: final rows under OnWindowClose; otherwise every update, with ``_batch_id``."""
 
     path: Path = Field(description="Folder for the results.", examples=["out/results"])
     format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")

@@ -75,9 +75,10 @@ class QueryState(StrEnum):
 
 
 class Emit(StrEnum):
-    """When results are emitted: at every change, or once a window can no longer change."""
+    """When results are emitted: at every change, from the end of their window on, or once they can no longer change."""
 
     ON_UPDATE = "OnUpdate"
+    ON_WINDOW_END = "OnWindowEnd"
     ON_WINDOW_CLOSE = "OnWindowClose"
 
 
@@ -173,6 +174,11 @@ def _read_by_python(spec: Spec) -> list[SourceSpec]:
     return [source for name, source in spec.sources.items() if python.source in (None, name)]
 
 
+def _window_can_end(spec: Spec) -> bool:
+    watermarks = any(source.watermark is not None for source in spec.sources.values())
+    return spec.emit is not Emit.ON_WINDOW_END or (spec.query.sql is not None and watermarks)
+
+
 class Spec(Model):
     """What the user wants."""
 
@@ -207,6 +213,14 @@ class Spec(Model):
             "self.sources.all(name, has(self.sources[name].watermark) || "
             "(has(self.query.python.source) && self.query.python.source != name)))",
             _python_window_closes,
+        ),
+        Rule(
+            "emit OnWindowEnd needs query.sql and a watermark",
+            "add the source's watermark; for a Python aggregator, write emit: OnUpdate or OnWindowClose",
+            ("emit",),
+            "self.emit != 'OnWindowEnd' || (has(self.query.sql) && "
+            "self.sources.exists(name, has(self.sources[name].watermark)))",
+            _window_can_end,
         ),
         Rule(
             "placement Dedicated needs kafka sources",
@@ -248,7 +262,8 @@ class Spec(Model):
     sink: SinkSpec = Field(description="Where the results go.", examples=["{console: {}}"])
     emit: Emit = Field(
         default=Emit.ON_UPDATE,
-        description="OnUpdate: every change at once. OnWindowClose: final results only.",
+        description="OnUpdate: every change at once. OnWindowEnd: first when event time reaches the window's end, then "
+        "every change. OnWindowClose: final results only.",
     )
     batch_interval: PositiveDuration = Field(
         default=PositiveDuration("2s"), description="Time from one micro-batch to the next."

@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.errors import MillraceError, Problem, suggest
+from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
 from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.schema_ddl import Column
@@ -32,7 +33,7 @@ def check_sql(
     text: str,
     tables: Mapping[str, SourceTable],
     *,
-    on_window_close: bool,
+    emit: Emit,
     takes_back: bool = False,
     more_functions: bool = False,
     as_stream: bool = True,
@@ -42,7 +43,7 @@ def check_sql(
     Args:
         text: SQL of the query.
         tables: sources by name, in lower case.
-        on_window_close: whether results are emitted once, when their window closes.
+        emit: when results are emitted.
         takes_back: whether results can be taken back after they were emitted.
         more_functions: whether there may be functions other than Spark's own.
         as_stream: whether SQL that Spark refuses as a stream is a problem.
@@ -62,7 +63,7 @@ def check_sql(
     if not more_functions:
         problems += _unknown_functions(text, query)
     problems += _unknown_ordinals(query)
-    problems += _window_problems(text, scopes, tables, on_window_close)
+    problems += _window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
     if not problems and not any(table.name.lower() in streams for table in query.find_all(exp.Table)):
         what = "sources" if len(streams) == len(tables) else "sources that stream"
@@ -70,9 +71,7 @@ def check_sql(
     if as_stream:
         watermarks = {name: table.watermark for name, table in streams.items()}
         keyed = [name for name, table in streams.items() if table.keys]
-        problems += stream_problems(
-            text, query, scopes, watermarks, tables=keyed, on_window_close=on_window_close, takes_back=takes_back
-        )
+        problems += stream_problems(text, query, scopes, watermarks, tables=keyed, emit=emit, takes_back=takes_back)
     return list(dict.fromkeys(problems))
 
 
@@ -216,9 +215,9 @@ def _window_calls(select: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _window_problems(
-    text: str, scopes: list[Scope], tables: Mapping[str, SourceTable], on_window_close: bool
+    text: str, scopes: list[Scope], tables: Mapping[str, SourceTable], emit: Emit
 ) -> Iterator[Problem]:
-    """Yield windows over columns that are not event time, and missing requirements of ``OnWindowClose``."""
+    """Yield windows over columns that are not event time, and what the emit strategy needs and the query lacks."""
     windows = 0
     for scope in scopes:
         for call in scope.find_all(exp.Anonymous):
@@ -229,15 +228,17 @@ def _window_problems(
             if not isinstance(column, exp.Column):
                 continue
             for name, table in _tables_with(column, scope, tables):
-                yield from _window_column_problems(text, column, name, table, on_window_close)
+                yield from _window_column_problems(text, column, name, table, emit)
     joins = any(scope.find(exp.Join) for scope in scopes)
-    if on_window_close and not windows and not joins:
+    waits, closes = emit is not Emit.ON_UPDATE, emit is Emit.ON_WINDOW_CLOSE
+    if waits and not windows and not (joins and closes):
         hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
-        yield Problem("emit OnWindowClose needs a window or a join, and the SQL has none", hint)
+        needed = "a window or a join" if closes else "a window"
+        yield Problem(f"emit {emit} needs {needed}, and the SQL has none", hint)
     read = {table.name.lower() for scope in scopes for table in scope.find_all(exp.Table)} & set(tables)
-    if on_window_close and (windows or joins) and read and not any(tables[name].watermark for name in read):
+    if waits and (windows or (joins and closes)) and read and not any(tables[name].watermark for name in read):
         hint = "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
-        yield Problem(f"emit OnWindowClose needs a watermark, and {_listed(sorted(read))} has none", hint)
+        yield Problem(f"emit {emit} needs a watermark, and {_listed(sorted(read))} has none", hint)
 
 
 def _tables_with(
@@ -252,13 +253,13 @@ def _tables_with(
 
 
 def _window_column_problems(
-    text: str, node: exp.Column, name: str, table: SourceTable, on_window_close: bool
+    text: str, node: exp.Column, name: str, table: SourceTable, emit: Emit
 ) -> Iterator[Problem]:
     column = _find(table, node.name)
     if column is not None and not column.type.startswith("TIMESTAMP"):
         message = f'the window is over "{column.name}", which is {column.type}'
         yield _at(text, node.this, message, "write a TIMESTAMP column")
-    elif on_window_close and table.watermark and table.watermark.lower() != node.name.lower():
+    elif emit is not Emit.ON_UPDATE and table.watermark and table.watermark.lower() != node.name.lower():
         message = f'the window is over "{node.name}", but the watermark of "{name}" is on "{table.watermark}"'
         yield _at(text, node.this, message, "use one column for both, or write emit: OnUpdate")
 

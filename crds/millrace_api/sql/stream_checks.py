@@ -13,6 +13,7 @@ from sqlglot.optimizer.scope import Scope
 from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.errors import Problem
+from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate
 from millrace_api.sql.join_bounds import unbounded
@@ -36,7 +37,7 @@ def stream_problems(
     watermarks: Mapping[str, str | None],
     *,
     tables: Collection[str] = (),
-    on_window_close: bool,
+    emit: Emit,
     takes_back: bool = False,
 ) -> list[Problem]:
     """Return everything in the query that cannot run as a stream.
@@ -46,10 +47,10 @@ def stream_problems(
         query, scopes: parsed query, and the scopes of all its SELECTs.
         watermarks: watermark column of each source, or None; source names are in lower case.
         tables: the sources that are read as tables.
-        on_window_close: whether results are emitted once, when their window closes.
+        emit: when results are emitted.
         takes_back: whether results can be taken back after they were emitted.
     """
-    check = _StreamCheck(text, query, list(scopes), watermarks, tables, on_window_close, takes_back)
+    check = _StreamCheck(text, query, list(scopes), watermarks, tables, emit, takes_back)
     return check.problems()
 
 
@@ -61,7 +62,7 @@ class _StreamCheck:
         scopes: list[Scope],
         watermarks: Mapping[str, str | None],
         tables: Collection[str],
-        on_window_close: bool,
+        emit: Emit,
         takes_back: bool,
     ) -> None:
         self._text = text
@@ -70,7 +71,8 @@ class _StreamCheck:
         self._watermarks = watermarks
         self._tables = tables
         self._keywords = Keywords(text)
-        self._updates = not on_window_close and aggregates(query)
+        self._emit = emit
+        self._updates = emit is not Emit.ON_WINDOW_CLOSE and aggregates(query)
         self._only_adds = self._updates and not takes_back
         self._streams: dict[int, str] = {}
         """Sources of the tables that are streams, by the identity of the table; a CTE has the source of its SELECT."""
@@ -135,7 +137,7 @@ class _StreamCheck:
             yield self._at(start, "streams have no OFFSET", f"leave it out; {_TOP_N}")
         if limit is not None and self._updates:
             start = self._keywords.before(limit, TokenType.LIMIT)
-            message = "LIMIT is not possible under emit OnUpdate, because results change"
+            message = f"LIMIT is not possible under emit {self._emit}, because results change"
             yield self._at(start, message, f"leave it out; {_TOP_N}")
 
     def _check_call(self, node: exp.Expr) -> Iterator[Problem]:
@@ -155,7 +157,7 @@ class _StreamCheck:
             yield self._at(start, "streams have no TABLESAMPLE", "write WHERE rand() < 0.1")
         elif name == "session_window" and self._updates:
             hint = "write emit: OnWindowClose, and a watermark for the source"
-            yield self._at(node.meta.get("start"), "session_window is not possible under emit OnUpdate", hint)
+            yield self._at(node.meta.get("start"), f"session_window is not possible under emit {self._emit}", hint)
         elif name == "monotonically_increasing_id":
             yield self._at(node.meta.get("start"), f"streams have no {name}", "write uuid()")
 
@@ -182,7 +184,7 @@ class _StreamCheck:
             self._aggregated.add(id(node))
         changes = self._updates if distinct else self._only_adds
         if changes and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
-            message = "an aggregate of an aggregate is not possible under emit OnUpdate: the inner one changes"
+            message = f"an aggregate of an aggregate is not possible under emit {self._emit}: the inner one changes"
             hint = (
                 "write the results to sink.table, or write emit: OnWindowClose and group both by a window, as in "
                 "examples/15-nexmark-q5-hot-items.yaml"
@@ -222,7 +224,7 @@ class _StreamCheck:
     ) -> Iterator[Problem]:
         sources = [source for _, source in scope.selected_sources.values()]
         if self._only_adds and any(isinstance(s, Scope) and id(s.expression) in self._aggregated for s in sources):
-            message = f"a {name} with an aggregate is not possible under emit OnUpdate: the aggregate changes"
+            message = f"a {name} with an aggregate is not possible under emit {self._emit}: the aggregate changes"
             hint = (
                 "write the results to sink.table, or write emit: OnWindowClose and group by a window, as in "
                 "examples/17-nexmark-q8-new-sellers.yaml"
@@ -238,7 +240,7 @@ class _StreamCheck:
         elif not _has_equality(select, join):
             yield self._at(start, f"a {name} of two streams needs a key", "write ON a.key = b.key")
         elif self._only_adds and join.side and join.kind != "SEMI":
-            message = f"a {name} of two streams is not possible under emit OnUpdate with GROUP BY or DISTINCT"
+            message = f"a {name} of two streams is not possible under emit {self._emit} with GROUP BY or DISTINCT"
             hint = "write the results to sink.table, or write emit: OnWindowClose and group by a window"
             yield self._at(start, message, hint)
         elif join.side or join.kind == "SEMI":

@@ -152,12 +152,11 @@ class _Check:
             )
             for name, source in self._spec.sources.items()
         }
-        close = self._spec.emit is Emit.ON_WINDOW_CLOSE
         settings = self._spec.spark_conf
         found = check_sql(
             text,
             tables,
-            on_window_close=close,
+            emit=self._spec.emit,
             takes_back=self._spec.sink.table is not None and self._spec.partitioner.algorithm is not Algorithm.NATIVE,
             more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
             as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
@@ -166,7 +165,7 @@ class _Check:
         for problem in found:
             if problem.line is None:
                 self._add(
-                    ("spec", "emit") if "OnWindowClose" in problem.message else ("spec", "query", "sql"),
+                    ("spec", "emit") if problem.message.startswith("emit ") else ("spec", "query", "sql"),
                     problem.message,
                     problem.hint,
                 )

@@ -27,7 +27,7 @@ class SpecChange(Enum):
     FREE = "it may change"
     NAME = "the sink identifies its earlier results by it"
     RECORDS = "the offsets in the checkpoint belong to other records"
-    EMIT = "the state was built for the other emit mode"
+    EMIT = "the state was built for another emit mode"
     STATE = "the state in the checkpoint depends on it"
     START = "it only applies to the first run"
     SCHEMA = "columns may be added and removed, but none may change its type"

@@ -32,6 +32,7 @@ from millrace_jobs.pipeline.compile import CompiledQuery, Routed, sql_problem
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.merge import (
     finish,
+    merge_changes,
     merge_partials,
     merge_states,
     observe_notes,
@@ -42,6 +43,7 @@ from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjec
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.pipeline.table_build import build_tables
+from millrace_jobs.pipeline.table_compile import timed_sources
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.messages import require_json
@@ -83,14 +85,18 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
     assert execution.aggregation is not None
     if routed and execution.window is not None:
         partials = partials.withColumn("window", window_from_start(partials, execution.window))
+    if execution.ahead:
+        changes = merge_changes(partials, execution.aggregation, execution.ahead, execution.partitions)
+        if _is_weighted(query, spec):
+            return finish(changes, execution.aggregation, query.result, marks=[WEIGHT])
+        return finish(_added(changes), execution.aggregation, query.result)
     merged = merge_partials(partials, execution.aggregation)
     return finish(merged, execution.aggregation, query.result, retracts=retracts(query, spec))
 
 
 def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context: RunContext) -> DataFrame:
     """Return the results of the operators on tables; their weights, where rows can be taken back."""
-    streams = [name for name, source in spec.sources.items() if source.table is None]
-    timed = {name for name in streams or spec.sources if spec.sources[name].watermark is not None}
+    timed = timed_sources(spec)
     names = {name.lower(): name for name in spec.sources}
 
     def read(source: str) -> DataFrame:
@@ -103,16 +109,28 @@ def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context
         F.expr(item).cast(field.dataType).alias(field.name)
         for item, field in zip(tables.items, query.result, strict=True)
     ]
-    if _is_weighted(tables, spec):
+    if _is_weighted(query, spec):
         columns.append(F.col(WEIGHT))
     elif tables.contents is not Contents.RECORDS:
-        changes = changes.where(F.col(WEIGHT) > 0)  # the sink shows every row that replaces another
+        changes = _added(changes)
     return changes.select(*columns)
 
 
-def _is_weighted(tables: TableQuery, spec: Spec) -> bool:
+def _added(changes: DataFrame) -> DataFrame:
+    """Return the changes that a sink without keys shows: every row that is new or replaces another."""
+    return changes.where(F.col(WEIGHT) > 0)
+
+
+def _is_weighted(query: CompiledQuery, spec: Spec) -> bool:
     """Whether results can be taken back, so that the sink has to know their weights."""
-    return tables.contents is not Contents.RECORDS and spec.sink.table is not None
+    execution = query.execution
+    changes = isinstance(execution, TableQuery) and execution.contents is not Contents.RECORDS
+    return spec.sink.table is not None and (changes or _is_held_back(query))
+
+
+def _is_held_back(query: CompiledQuery) -> bool:
+    """Whether operators on tables decide when the groups of the result are emitted."""
+    return isinstance(query.execution, Routed | TableQuery) and bool(query.execution.ahead)
 
 
 def is_per_record(query: CompiledQuery, context: RunContext, *, routed: bool) -> bool:
@@ -131,10 +149,11 @@ def records(name: str, spec: Spec, context: RunContext, *, has_watermark: bool =
     return observe_notes(_rows(name, spec, context), name, CONTROL, watermark)
 
 
-def _rows(name: str, spec: Spec, context: RunContext) -> DataFrame:
+def _rows(name: str, spec: Spec, context: RunContext, *, own_watermark: bool = False) -> DataFrame:
     watermark = spec.sources[name].watermark
+    task = SourceTask("rows", watermark.column if watermark else None, own_watermark=own_watermark)
     schema = context.sources[name].schema.append(pa.field(CONTROL, pa.string()))
-    return _read(name, SourceTask("rows", watermark.column if watermark else None), schema, context)
+    return _read(name, task, schema, context)
 
 
 def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, str] | None:
@@ -148,10 +167,11 @@ def _routed_partials(query: Routed, spec: Spec, context: RunContext) -> DataFram
     """Return the partial results of the workers that the records are routed to."""
     router = _router(query, context)
     if isinstance(router.project, ArrowProjection):
-        stream = _read(query.source, SourceTask("blocks", None, router), blocks.ARROW_SCHEMA, context)
+        task = SourceTask("blocks", None, router, own_watermark=bool(query.ahead))
+        stream = _read(query.source, task, blocks.ARROW_SCHEMA, context)
     else:
-        task = SparkRouteTask(router)
-        stream = _projected(query, spec, context).mapInArrow(task, from_arrow_schema(blocks.ARROW_SCHEMA))
+        projected = _projected(query, spec, context)
+        stream = projected.mapInArrow(SparkRouteTask(router), from_arrow_schema(blocks.ARROW_SCHEMA))
     combiner = Combiner(query.projection.schema, query.reduction)
     placed = stream.repartition(F.col("shuffle_key"))  # as many tasks as the run loop has set for the batch
     return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), query, spec)
@@ -182,7 +202,8 @@ def _projected(query: Routed, spec: Spec, context: RunContext) -> DataFrame:
     """Return the block columns and the filter as computed by Spark, for expressions that Arrow lacks."""
     keep = f"({CONTROL} IS NULL) AND coalesce({query.projection.where or 'true'}, false) AS {KEEP}"
     columns = [f"{_filtered(name, sql, query.projection.where)} AS `{name}`" for name, sql in query.projection.columns]
-    return _rows(query.source, spec, context).selectExpr(*columns, keep, CONTROL)
+    rows = _rows(query.source, spec, context, own_watermark=bool(query.ahead))
+    return rows.selectExpr(*columns, keep, CONTROL)
 
 
 def _filtered(name: str, sql: str, where: str) -> str:
@@ -262,11 +283,12 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     groups = result_groups(spec)
     columns = row_key(spec.sink, names, None if groups is None else [group.known_by(names) for group in groups])
     if isinstance(query.execution, TableQuery):
-        weighted = _is_weighted(query.execution, spec)
-        windows = _open_windows(query.execution, groups or (), names) if weighted else ()
+        weighted = _is_weighted(query, spec)
+        expires = weighted and spec.emit is Emit.ON_UPDATE
+        windows = _open_windows(query.execution, groups or (), names) if expires else ()
         return ResultKeys(columns, _in_key(windows, columns), weighted=weighted)
     if columns is None or not _updates_table(spec):
-        return ResultKeys(columns)
+        return ResultKeys(columns, weighted=_is_weighted(query, spec))
     _require_retractable(query, spec)
     windows = _closing_windows(groups or (), names, spec)
     return ResultKeys(columns, _in_key(windows, columns), retracts(query, spec))

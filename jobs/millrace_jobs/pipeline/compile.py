@@ -13,15 +13,18 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem, suggest
-from millrace_api.model.streamquery import PythonQuery, Spec
+from millrace_api.model.streamquery import Emit, PythonQuery, Spec
 from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
 from millrace_jobs.pipeline.projection import Projection
-from millrace_jobs.pipeline.table_compile import compile_tables, needs_tables
+from millrace_jobs.pipeline.table_compile import compile_tables, needs_tables, not_held_back
+from millrace_jobs.pipeline.table_grouping import merge_of
 from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.pipeline.table_scopes import NotATableQueryError
+from millrace_jobs.pipeline.table_stages import state_partitions
 from millrace_jobs.windows import AT, Window
 
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
@@ -45,13 +48,19 @@ _ASSUMED_SETTINGS = {
 
 @dataclass(frozen=True)
 class Routed:
-    """Work of replicas and workers for a query that can be routed."""
+    """Work of replicas and workers for a query that can be routed.
+
+    ``ahead``: how long before its window closes a group's row is emitted first, for each output, as in
+    ``tables.emission``; empty if Spark's own operators merge and emit. ``partitions``: see ``TableQuery``.
+    """
 
     source: str
     window: Window | None
     projection: Projection
     reduction: ReducerFactory
     aggregation: Aggregation | None
+    ahead: tuple[int | None, ...] = ()
+    partitions: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,8 @@ class CompiledQuery:
     @property
     def waits(self) -> bool:
         """Whether results wait for the watermark, even if every change is to be emitted."""
+        if isinstance(self.execution, Routed):
+            return any(ahead is not None for ahead in self.execution.ahead)
         return isinstance(self.execution, TableQuery) and self.execution.waits
 
 
@@ -93,9 +104,7 @@ def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
     if needs_tables(spec, sql):
-        execution = compile_tables(spark, spec, sql, schemas)
-        longest = execution.longest if isinstance(execution, TableQuery) else longest_window(sql)
-        return CompiledQuery(execution, result, has_groups(sql), longest)
+        return _compiled_tables(spark, spec, sql, schemas, result)
     types: dict[str, str] = {}
 
     def type_of(expression: str) -> str:
@@ -105,8 +114,34 @@ def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str
         return types[expression]
 
     compiled = compile_sql(sql, schemas, type_of)
-    routed = compiled if isinstance(compiled, Native) else _routed(spark, compiled)
+    if isinstance(compiled, Native) and spec.emit is Emit.ON_WINDOW_END:
+        return _compiled_tables(spark, spec, sql, schemas, result)
+    routed = compiled if isinstance(compiled, Native) else _routed(spark, compiled, _ahead(compiled, spec))
     return CompiledQuery(routed, result, has_groups(sql), longest_window(sql))
+
+
+def _compiled_tables(
+    spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], result: StructType
+) -> CompiledQuery:
+    execution = compile_tables(spark, spec, sql, schemas)
+    longest = execution.longest if isinstance(execution, TableQuery) else longest_window(sql)
+    return CompiledQuery(execution, result, has_groups(sql), longest)
+
+
+def _ahead(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
+    """Return ``Routed.ahead``; raises MillraceError if the groups cannot be merged so that they are held back."""
+    if spec.emit is not Emit.ON_WINDOW_END:
+        return ()
+    watermark = spec.sources[query.source].watermark
+    if query.window is None or watermark is None or query.window.column.lower() != watermark.column.lower():
+        raise not_held_back("it has no window on the column of the watermark")
+    try:
+        for aggregate in query.aggregates:
+            for part in aggregate.parts:
+                merge_of(part, aggregate)
+    except NotATableQueryError as reason:
+        raise not_held_back(str(reason)) from None
+    return (watermark.delay.microseconds,)
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:
@@ -119,7 +154,7 @@ def sql_problem(error: AnalysisException | ParseException) -> Problem:
     return Problem(f"Spark does not accept the SQL{at}: {reason}", field="spec.query.sql")
 
 
-def _routed(spark: SparkSession, query: Aggregation) -> Routed:
+def _routed(spark: SparkSession, query: Aggregation, ahead: tuple[int | None, ...]) -> Routed:
     window = query.window
     inputs = list(dict.fromkeys(part.input for part in query.parts if part.input))
     columns = [(key.name, key.sql) for key in query.keys]
@@ -148,6 +183,8 @@ def _routed(spark: SparkSession, query: Aggregation) -> Routed:
         projection=Projection(where, tuple(columns), schema, len(keys), _deviating_setting(spark)),
         reduction=ColumnarReduction(keys, window, tuple(parts)),
         aggregation=query,
+        ahead=ahead,
+        partitions=state_partitions(spark),
     )
 
 

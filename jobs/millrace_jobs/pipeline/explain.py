@@ -26,6 +26,13 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.base import Source
 from millrace_jobs.tables.join_side import Contents
 
+_WHEN = {
+    Emit.ON_UPDATE: "every change",
+    Emit.ON_WINDOW_END: "first at the window's end, then every change",
+    Emit.ON_WINDOW_CLOSE: "when a window closes",
+}
+"""What is emitted when, by the strategy."""
+
 
 def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
     """Return the text of ``millrace explain``."""
@@ -54,7 +61,7 @@ def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
     yield from (_source_step(name, source) for name, source in spec.sources.items())
     yield from (with_labels(step, tables.labels) for step in _relation_steps(tables.relation))
-    when = "every change"
+    when = _WHEN[spec.emit]
     if tables.contents is Contents.RECORDS:
         when = "when final" if tables.waits else "every result"
     yield f"emit     {when} -> {spec.sink.kind}"
@@ -146,11 +153,11 @@ def _merge_steps(query: CompiledQuery, routed: Routed, spec: Spec) -> list[str]:
     else:
         state = f"state until the watermark, {watermark.delay} behind, passes the window"
     window = f", {routed.window.per_record} windows of {_seconds(routed.window.size)} per pane" if routed.window else ""
-    when = "every change" if spec.emit is Emit.ON_UPDATE else "when a window closes"
+    where = "by the operators on tables" if routed.ahead else "in Spark's state store"
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in query.result)
     return [
-        f"merge    by key in Spark's state store{window}; {state}",
-        f"emit     {when}: {columns} -> {spec.sink.kind}",
+        f"merge    by key {where}{window}; {state}",
+        f"emit     {_WHEN[spec.emit]}: {columns} -> {spec.sink.kind}",
     ]
 
 

@@ -1,7 +1,8 @@
 """Merging of partial results into results by key and window, in Spark's own state store.
 
-Parts of built-in aggregates are merged by Spark's aggregation. The states of Python aggregators are merged by its
-``transformWithState``, as one blob per window and bucket.
+Parts of built-in aggregates are merged by Spark's aggregation or, where it is not every change that is emitted, by the
+operators on tables. The states of Python aggregators are merged by Spark's ``transformWithState``, as one blob per
+window and bucket.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from millrace_jobs.aggregates.builtin import Part
 from millrace_jobs.aggregates.protocol import State
 from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonReduction, field_array, merge_into
 from millrace_jobs.pipeline.aggregation import Aggregation
+from millrace_jobs.pipeline.table_grouping import merge_of
+from millrace_jobs.pipeline.table_stages import run_stage, values_schema
 from millrace_jobs.sinks.base import ADMITTED
+from millrace_jobs.tables.aggregate import GroupedAggregate, MergedPart
+from millrace_jobs.tables.changes import FROM, TO, WEIGHT
+from millrace_jobs.tables.emission import CLOSING, Emission
+from millrace_jobs.tables.operator import OperatorChain
 from millrace_jobs.windows import AT, Window
 
 OBSERVED = "millrace_"
@@ -99,10 +106,50 @@ def deviations_between(mean: Column, count: Column) -> Column:
     return F.when(total > 0, vector_to_array(summary.getField("variance"))[0] * (total - squares / total))
 
 
-def finish(merged: DataFrame, query: Aggregation, result: StructType, *, retracts: bool) -> DataFrame:
+def merge_changes(partials: DataFrame, query: Aggregation, ahead: tuple[int | None, ...], partitions: int) -> DataFrame:
+    """Merge the parts by window and key as changes of the groups, and emit these as ``ahead`` says.
+
+    Args:
+        partials: window, keys and parts.
+        query: the aggregation, whose parts are sums, minima and maxima.
+        ahead: see ``tables.emission.Emission``.
+        partitions: number of state partitions.
+
+    Returns:
+        Changes with the columns ``window``, keys, parts, OUTPUT and those of ``changes.CHANGE``.
+    """
+    assert query.window is not None
+    keys = [*(key.name for key in query.keys), CLOSING]
+    rows = partials.withColumn(CLOSING, F.unix_micros("window.end")).selectExpr(
+        *keys, *(part.name for part in query.parts), f"0L AS {FROM}", f"1L AS {TO}", f"1L AS {WEIGHT}"
+    )
+    values = values_schema(rows)
+    parts = [
+        MergedPart(part.name, merge_of(part, aggregate), values.field(part.name).type)
+        for aggregate in query.aggregates
+        for part in aggregate.parts
+    ]
+    groups = GroupedAggregate(
+        pa.schema([values.field(name) for name in keys]),
+        tuple(parts),
+        window_end=CLOSING,
+        of_table=False,
+        versions=False,
+        final=False,
+    )
+    operator = OperatorChain(groups, Emission(groups.output, tuple(keys), ahead))
+    changes = run_stage(operator, [rows], [keys], partitions, number=0, has_watermark=True)
+    start, end = F.timestamp_micros(F.col(CLOSING) - query.window.size), F.timestamp_micros(CLOSING)
+    return changes.withColumn("window", F.struct(start.alias("start"), end.alias("end")))
+
+
+def finish(
+    merged: DataFrame, query: Aggregation, result: StructType, *, retracts: bool = False, marks: Sequence[str] = ()
+) -> DataFrame:
     """Apply HAVING and the SELECT list to merged parts, with the names and types that Spark's own plan would give.
 
-    ``retracts``: rows that HAVING does not admit are marked in the column ADMITTED instead of dropped.
+    ``retracts``: rows that HAVING does not admit are marked in the column ADMITTED instead of dropped. ``marks`` are
+    other columns that the result keeps.
     """
     if query.having and not retracts:
         merged = merged.where(query.having)
@@ -111,7 +158,7 @@ def finish(merged: DataFrame, query: Aggregation, result: StructType, *, retract
     ]
     if retracts:
         columns.append(F.coalesce(F.expr(query.having), F.lit(False)).alias(ADMITTED))
-    return merged.select(*columns)
+    return merged.select(*columns, *marks)
 
 
 def single_record_partials(records: DataFrame, query: Aggregation, types: StructType) -> DataFrame:

@@ -136,7 +136,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         rows=sum(note.get("read", 0) for note in replicas),
         bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
-        late=_late(replicas, state) + sum(note["late"] for _, note in _stage_notes(progress)),
+        late=_late(replicas, progress),
         taken=sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source)),
         waiting=sum(waiting.values()),
         pin=pin,
@@ -159,11 +159,12 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
     )
 
 
-def _late(replicas: list[dict[str, Any]], state: list[dict[str, Any]]) -> int:
-    """Return the late records as replicas counted them, or as Spark did if the records were not routed."""
-    if all("late" in note for note in replicas):
+def _late(replicas: list[dict[str, Any]], progress: Mapping[str, Any]) -> int:
+    """Return the late records as replicas counted them, or as Spark and the operators on tables did."""
+    if replicas and all("late" in note for note in replicas):
         return int(sum(note["late"] for note in replicas))
-    return int(sum(operator["numRowsDroppedByWatermark"] for operator in state))
+    dropped = sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"] if replicas)
+    return int(dropped + sum(note["late"] for _, note in _stage_notes(progress)))
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:

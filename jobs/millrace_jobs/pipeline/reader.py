@@ -30,12 +30,17 @@ Role = Literal["rows", "blocks", "partials"]
 
 @dataclass(frozen=True)
 class SourceTask:
-    """Work that the tasks of a source do on its records; ``time_column`` is the column of its watermark."""
+    """Work that the tasks of a source do on its records; ``time_column`` is the column of its watermark.
+
+    ``own_watermark``: records are late by the watermark of their own batch, as in the operators on tables, instead of
+    by that of the batch before, as in Spark's own.
+    """
 
     role: Role
     time_column: str | None
     router: Router | None = None
     combiner: Combiner | None = None
+    own_watermark: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["position"] == end["position"] and not closing:
             return []
         pin = Pin.from_json(end["pin"])
-        batch, watermark = _batch_and_watermark(self._config.checkpoint)
+        batch = _planned_batch(self._config.checkpoint)
+        watermark = _watermark(self._config.checkpoint, batch if self._config.task.own_watermark else batch - 1)
         pieces: list[Slice | None] = []
         if start["position"] != end["position"]:
             pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
@@ -221,16 +227,16 @@ def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, A
     return pa.RecordBatch.from_arrays([*arrays, pa.array([json.dumps(content)])], names=[*schema.names, CONTROL])
 
 
-def _batch_and_watermark(checkpoint: Path) -> tuple[int, int]:
-    """Return the number of the batch being planned, and its late-record watermark in microseconds.
+def _planned_batch(checkpoint: Path) -> int:
+    """Return the number of the batch being planned, which is the newest entry in Spark's offset log."""
+    entries = [int(entry.name) for entry in (checkpoint / "offsets").iterdir() if entry.name.isdigit()]
+    return max(entries, default=0)
 
-    Both come from Spark's offset log, whose newest entry is this batch. The late-record watermark of a batch is the
-    watermark that its predecessor ran under.
-    """
-    entries = sorted(int(entry.name) for entry in (checkpoint / "offsets").iterdir() if entry.name.isdigit())
-    batch = entries[-1] if entries else 0
-    before = checkpoint / "offsets" / str(batch - 1)
-    if not before.exists():
-        return batch, 0
-    metadata = json.loads(before.read_text(encoding="utf-8").splitlines()[1])
-    return batch, int(metadata["batchWatermarkMs"]) * 1000
+
+def _watermark(checkpoint: Path, batch: int) -> int:
+    """Return the watermark that a batch runs under, in microseconds; 0 without one."""
+    entry = checkpoint / "offsets" / str(batch)
+    if not entry.exists():
+        return 0
+    metadata = json.loads(entry.read_text(encoding="utf-8").splitlines()[1])
+    return int(metadata["batchWatermarkMs"]) * 1000

@@ -46,7 +46,7 @@ class Router:
         """Yield the block stream of one replica, and return the content of the replica's note.
 
         ``watermark`` is in microseconds. A record is late when all its windows have ended by then. Late records are
-        only counted here; Spark drops their partial results. ``state`` is the initial state of the partitioner.
+        only counted here; the merge drops their partial results. ``state`` is the initial state of the partitioner.
         """
         partitioner = _partitioner(pin, replica, state)
         watch = _Stopwatch()

@@ -19,7 +19,7 @@ from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery
+from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery, Routed
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_stages import BUCKETS
 from millrace_jobs.tables.state import SLOTS
@@ -98,7 +98,12 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
         "window": window,
         "aggregates": [aggregate.call for aggregate in routed.aggregation.aggregates],
         "types": [str(field.type) for field in reduction.schema],
+        **(_merge_layout(routed) if routed.ahead else {}),
     }
+
+
+def _merge_layout(routed: Routed) -> dict[str, Any]:
+    return {"merge": _STAGES, "buckets": BUCKETS, "slots": SLOTS, _PARTITIONS: routed.partitions}
 
 
 def spec_to_continue(spec: Spec, before: Mapping[str, Any] | None) -> Spec:
@@ -122,7 +127,7 @@ def continue_from(query: CompiledQuery, sql: str | None, before: Mapping[str, An
         return query
     if _NATIVE.intersection(before):
         return replace(query, execution=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
-    if isinstance(query.execution, TableQuery) and _PARTITIONS in before:
+    if isinstance(query.execution, Routed | TableQuery) and _PARTITIONS in before:
         return replace(query, execution=replace(query.execution, partitions=before[_PARTITIONS]))
     return query
 

@@ -9,7 +9,6 @@ from itertools import count
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType
 from sqlglot import exp
 
@@ -28,19 +27,17 @@ from millrace_jobs.pipeline.table_relations import (
     Upserted,
     contents_of,
 )
-from millrace_jobs.pipeline.table_stages import run_stage
+from millrace_jobs.pipeline.table_stages import run_stage, values_schema
 from millrace_jobs.sources.base import CHANGED, DELETED, POSITION
 from millrace_jobs.tables.aggregate import GroupedAggregate, MergedPart
-from millrace_jobs.tables.changes import BEGINNING, CHANGE, FOREVER, FROM, TO, WEIGHT, values_of
+from millrace_jobs.tables.changes import BEGINNING, CHANGE, FOREVER, FROM, TO, WEIGHT
+from millrace_jobs.tables.emission import CLOSING, Emission
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
-from millrace_jobs.tables.operator import TableOperator
+from millrace_jobs.tables.operator import OperatorChain, TableOperator
 from millrace_jobs.tables.upserts import TOMBSTONE, UpsertedTable
 
 _SIDES: tuple[Side, Side] = ("left", "right")
-
-_CLOSING = "millrace_closing"
-"""Key column with the watermark, in microseconds since 1970, at which a group can no longer change."""
 
 
 def build_tables(
@@ -54,15 +51,15 @@ def build_tables(
         spark: the session.
         has_watermark: whether a source has a watermark that counts.
     """
-    build = _Build(read, spark, query.partitions, has_watermark)
+    build = _Build(query, read, spark, has_watermark)
     return build.rows(query.relation, frozenset(_columns(query.items)), versions=False)
 
 
 @dataclass(frozen=True)
 class _Build:
+    query: TableQuery
     read: Callable[[str], DataFrame]
     spark: SparkSession
-    partitions: int
     has_watermark: bool
     numbers: Iterator[int] = field(default_factory=count)
     """Numbers for the stages of the query."""
@@ -103,7 +100,7 @@ class _Build:
     def _upserted(self, relation: Upserted, needed: frozenset[str], *, versions: bool) -> DataFrame:
         keys = relation.input.keys
         rows = self._scan(relation.input, needed | set(keys))
-        operator = UpsertedTable(_values(rows), keys, versions=versions)
+        operator = UpsertedTable(values_schema(rows), keys, versions=versions)
         return self._stage(operator, [rows], [keys])
 
     def _selection(self, selection: Selection, needed: frozenset[str], *, versions: bool) -> DataFrame:
@@ -127,25 +124,28 @@ class _Build:
         closing = grouping.closing
         keys = [(sql, name) for sql, name in grouping.keys]
         if closing is not None:
-            keys.append((f"{closing.sql} + {closing.lag}L", _CLOSING))
+            keys.append((f"{closing.sql} + {closing.lag}L", CLOSING))
         columns = [*keys, *((part.sql, part.name) for part in grouping.parts)]
         rows = self._windowed(grouping, _columns(sql for sql, _ in columns), versions=versions)
         rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
-        values = _values(rows)
-        operator = GroupedAggregate(
+        values = values_schema(rows)
+        groups = GroupedAggregate(
             pa.schema([values.field(name) for _, name in keys]),
             tuple(MergedPart(part.name, part.merge, values.field(part.name).type) for part in grouping.parts),
-            window_end=_CLOSING if closing is not None else None,
+            window_end=CLOSING if closing is not None else None,
             of_table=contents_of(grouping.input) is Contents.TABLE,
             versions=versions,
             final=grouping.final,
             checked=not _is_source(grouping.input),
         )
-        groups = self._stage(operator, [rows], [[name for _, name in grouping.keys]])
+        operator: TableOperator = groups
+        if self.query.ahead and grouping is self.query.groups:
+            operator = OperatorChain(groups, Emission(groups.output, tuple(groups.keys.names), self.query.ahead))
+        changes = self._stage(operator, [rows], [[name for _, name in grouping.keys]])
         if not grouping.final or closing is None:
-            return groups
-        at = f"{_CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
-        return groups.selectExpr(*groups.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
+            return changes
+        at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
+        return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
 
     def _windowed(self, grouping: Grouping, needed: set[str], *, versions: bool) -> DataFrame:
         """Return the rows of a grouping's input, each once for every window that it is in."""
@@ -205,7 +205,7 @@ class _Build:
     def _input(self, join: Join, side: Side, rows: DataFrame) -> JoinInput:
         relation = getattr(join, side)
         return JoinInput(
-            _values(rows),
+            values_schema(rows),
             _key_names(join, side),
             contents_of(relation),
             upserted=isinstance(relation, Scan) and bool(relation.keys),
@@ -216,7 +216,8 @@ class _Build:
 
     def _stage(self, operator: TableOperator, inputs: list[DataFrame], keys: Sequence[Sequence[str]]) -> DataFrame:
         number = next(self.numbers)
-        return run_stage(operator, inputs, keys, self.partitions, number=number, has_watermark=self.has_watermark)
+        partitions, has_watermark = self.query.partitions, self.has_watermark
+        return run_stage(operator, inputs, keys, partitions, number=number, has_watermark=has_watermark)
 
 
 def _is_source(relation: Relation) -> bool:
@@ -232,12 +233,6 @@ def _preserved(join: Join, side: Side) -> bool:
 
 def _key_names(join: Join, side: Side) -> tuple[str, ...]:
     return tuple(f"{HIDDEN}key{number}" for number in range(len(join.keys[side])))
-
-
-def _values(rows: DataFrame) -> pa.Schema:
-    """Return the values' schema of rows with changes; every column can be NULL."""
-    schema = to_arrow_schema(rows.schema, timezone="UTC")
-    return pa.schema([field.with_nullable(True) for field in values_of(schema)])
 
 
 def _columns(texts: Iterable[str]) -> set[str]:

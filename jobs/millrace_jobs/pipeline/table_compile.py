@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -12,7 +13,7 @@ from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Algorithm
-from millrace_api.model.sources import SourceSpec
+from millrace_api.model.sources import SourceSpec, Watermark
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
@@ -20,6 +21,7 @@ from millrace_jobs.pipeline.table_grouping import own_aggregates
 from millrace_jobs.pipeline.table_query import translate
 from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, groups_of
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
+from millrace_jobs.pipeline.table_stages import state_partitions
 from millrace_jobs.tables.join_side import Contents
 
 
@@ -36,9 +38,10 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
     Raises:
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
-    if spec.partitioner.algorithm is Algorithm.NATIVE and not _reads_tables(spec):
+    held = spec.emit is Emit.ON_WINDOW_END  # Spark's own plan holds no row back
+    if spec.partitioner.algorithm is Algorithm.NATIVE and not held and not _reads_tables(spec):
         return Native(sql, "the algorithm is native")
-    if _joins_only_static_tables(spec, sql):
+    if not held and _joins_only_static_tables(spec, sql):
         return Native(sql, "it joins one stream with static tables only (stream-static join)")
 
     def types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
@@ -47,11 +50,15 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
 
     closes = spec.emit is Emit.ON_WINDOW_CLOSE
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
-    partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    partitions = state_partitions(spark)
     final_joins = closes or spec.sink.table is None
     try:
         query = translate(sql, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes)
+        if held:
+            query = _held_back(query, spec)
     except NotATableQueryError as reason:
+        if held:
+            raise not_held_back(str(reason)) from None
         if not _reads_tables(spec):
             return Native(sql, str(reason))
         hint = "leave that out, or read the source as a stream, without table"
@@ -62,6 +69,33 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
         message = f"the rows of the result change, which {spec.sink.kind} cannot show"
         raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))
     return query
+
+
+def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
+    """Return the query with the groups of its result held back until event time reaches the end of their window."""
+    if query.groups is None:
+        raise NotATableQueryError("its rows are no groups")
+    if query.groups.closing is None:
+        raise NotATableQueryError("its groups have no window, and no event time in their key")
+    return replace(query, ahead=(query.groups.closing.lag + shortest_delay(spec),), waits=True)
+
+
+def not_held_back(reason: str) -> MillraceError:
+    """Return the error for a query whose results cannot be held back until the end of their window."""
+    message = f"the query cannot be run with emit OnWindowEnd: {reason}"
+    return MillraceError(Problem(message, "write emit: OnUpdate or OnWindowClose", field="spec.emit"))
+
+
+def shortest_delay(spec: Spec) -> int:
+    """Return how far, in microseconds, event time has come beyond the watermark at least."""
+    return min(watermark.delay.microseconds for watermark in timed_sources(spec).values())
+
+
+def timed_sources(spec: Spec) -> dict[str, Watermark]:
+    """Return the watermarks that count, by source: those of streams, or those of tables if there is no stream."""
+    streams = {name: source for name, source in spec.sources.items() if source.table is None}
+    sources = streams or spec.sources
+    return {name: source.watermark for name, source in sources.items() if source.watermark is not None}
 
 
 def _joins_only_groups(relation: Relation) -> bool:
@@ -93,4 +127,4 @@ def _joins_only_static_tables(spec: Spec, sql: str) -> bool:
 
 def _aggregates_changing_groups(spec: Spec, query: exp.Query) -> bool:
     grouped = sum(bool(own_aggregates(select)) for select in query.find_all(exp.Select))
-    return grouped > 1 and spec.emit is Emit.ON_UPDATE  # Spark aggregates closed windows itself
+    return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.groups import group_expressions, is_aggregate, is_window, select_aliases
-from millrace_jobs.aggregates.builtin import BuiltinAggregate, is_scalar, part_type
+from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, is_scalar, part_type
 from millrace_jobs.pipeline.aggregation import (
     GroupingKey,
     NotRoutableError,
@@ -52,6 +52,14 @@ def own_aggregates(select: exp.Select) -> list[exp.Expr]:
 def takes_rows_back(select: exp.Select) -> bool:
     """Whether the aggregates of a SELECT can take back rows that they have aggregated."""
     return not any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
+
+
+def merge_of(part: Part, aggregate: BuiltinAggregate) -> Merge:
+    """Return how the operators on tables merge a part; raises NotATableQueryError if they cannot."""
+    merge = _MERGES.get(part.merge.partition("(")[0])
+    if part.weight or merge is None:
+        raise NotATableQueryError(f"{aggregate.call} is not made of sums, minima and maxima")
+    return merge
 
 
 @dataclass(frozen=True)
@@ -236,9 +244,7 @@ class GroupTranslation:
     def _parts(self, aggregates: Sequence[BuiltinAggregate]) -> Iterator[GroupPart]:
         for aggregate in aggregates:
             for part in aggregate.parts:
-                merge = _MERGES.get(part.merge.partition("(")[0])
-                if part.weight or merge is None:
-                    raise NotATableQueryError(f"{aggregate.call} cannot be merged there")
+                merge = merge_of(part, aggregate)
                 if merge in _EXTREMES and self.scope.contents is not Contents.RECORDS:
                     raise NotATableQueryError(
                         f"the rows that it aggregates can change, and {aggregate.call} cannot take a row back"

@@ -134,10 +134,12 @@ Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection
 class TableQuery:
     """A query by operators on tables: its SQL as text in one form, the relation, and its columns as SQL over that.
 
-    ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
-    after the event time of its records. ``labels`` are what the query calls the internal columns. ``columns`` are the
-    columns of sources that it reads, with their types, in the order in which its state has them. ``partitions`` is the
-    number of state partitions when the state began, which decides into which buckets rows are cut.
+    ``ahead``: how long before its group closes a row of the result is emitted first, for each output, as in
+    ``tables.emission``; empty if changes are emitted as they are made. ``waits``: some results wait for the watermark.
+    ``longest`` is how long, in microseconds, a result can wait for it after the event time of its records. ``labels``
+    are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with their
+    types, in the order in which its state has them. ``partitions`` is the number of state partitions when the state
+    began, which decides into which buckets rows are cut.
     """
 
     sql: str
@@ -149,6 +151,7 @@ class TableQuery:
     labels: Mapping[str, str]
     columns: tuple[str, ...]
     partitions: int
+    ahead: tuple[int | None, ...] = ()
 
     @property
     def groups(self) -> Grouping | None:

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
@@ -29,7 +29,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.pipeline.blocks import partitions_of
-from millrace_jobs.tables.changes import BEGINNING
+from millrace_jobs.tables.changes import BEGINNING, values_of
 from millrace_jobs.tables.operator import TableOperator
 
 BUCKETS = 16
@@ -115,6 +115,17 @@ class Unpacked:
         for batch in stream:
             for block in batch.column(_BLOCK).drop_null():
                 yield pa.ipc.read_record_batch(block.as_buffer(), self.schema)
+
+
+def state_partitions(spark: SparkSession) -> int:
+    """Return the number of state partitions of the session's queries."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
+def values_schema(rows: DataFrame) -> pa.Schema:
+    """Return the schema of the values of rows with changes; every column can be NULL."""
+    schema = to_arrow_schema(rows.schema, timezone="UTC")
+    return pa.schema([field.with_nullable(True) for field in values_of(schema)])
 
 
 def run_stage(

@@ -152,7 +152,7 @@ class QueryRun:
             self._steering.follow_plan()
             while not self._draining and not self._stream_with_restarts(closing_time=None):
                 pass
-            if self.spec.emit is Emit.ON_WINDOW_CLOSE or self.query.waits:
+            if self.spec.emit is not Emit.ON_UPDATE or self.query.waits:
                 while not self._draining and not self._close_windows():
                     pass
             return "drained" if self._draining else "finished"

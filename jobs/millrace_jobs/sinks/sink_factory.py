@@ -39,7 +39,7 @@ def open_sink(
     """
     sink = query.spec.sink
     if sink.files is not None:
-        updates = query.spec.emit is Emit.ON_UPDATE
+        updates = query.spec.emit is not Emit.ON_WINDOW_CLOSE
         return FilesSink(sink.files.path, sink.files.format.value, checkpoint_id, updates=updates)
     if sink.console is not None:
         return ConsoleSink(sink.console.rows, show)

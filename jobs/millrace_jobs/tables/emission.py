@@ -70,6 +70,7 @@ class Emission:
                 held = GroupSlots(StoreFolder(store, f"output-{number}"), self.groups, self.slots)
                 emitted = self._due(held, changes[0], watermark, ahead)
                 wakes.append(held.wake)
+                result.kept += held.rows
             if emitted.num_rows:
                 result.changes.append(self._tagged(emitted, number))
         result.wake = min((wake for wake in wakes if wake is not None), default=None)

@@ -123,5 +123,6 @@ class OperatorChain:
         between = pa.concat_tables([schema.empty_table(), *made.changes])
         result = self.second.process(StoreFolder(store, "second"), [between], watermark)
         result.late += made.late
+        result.kept += made.kept
         result.wake = min((wake for wake in (made.wake, result.wake) if wake is not None), default=None)
         return result

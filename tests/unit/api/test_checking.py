@@ -1,6 +1,6 @@
 import pytest
 
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_api.sql.checks import SourceTable, check_sql
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.checking import check_query
@@ -46,7 +46,7 @@ SOUND = [
 
 @pytest.mark.parametrize("sql", SOUND)
 def test_sound_sql_has_no_problems(sql):
-    assert check_sql(sql, TABLES, on_window_close=False) == []
+    assert check_sql(sql, TABLES, emit=Emit.ON_UPDATE) == []
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_sound_sql_has_no_problems(sql):
     ],
 )
 def test_names_that_are_not_there(sql, expected):
-    assert [str(p) for p in check_sql(sql, TABLES, on_window_close=False)] == [expected]
+    assert [str(p) for p in check_sql(sql, TABLES, emit=Emit.ON_UPDATE)] == [expected]
 
 
 def test_sql_that_does_not_parse_has_its_line():
-    [problem] = check_sql("SELECT cell,\n  count(* AS n\nFROM trips", TABLES, on_window_close=False)
+    [problem] = check_sql("SELECT cell,\n  count(* AS n\nFROM trips", TABLES, emit=Emit.ON_UPDATE)
     assert problem.line == 2
     assert "does not parse at line 2" in problem.message
 
@@ -160,16 +160,13 @@ def test_sql_that_does_not_parse_has_its_line():
     ],
 )
 def test_sql_that_does_not_parse_is_explained_in_one_line(sql, line, expected):
-    [problem] = check_sql(sql, TABLES, on_window_close=False)
+    [problem] = check_sql(sql, TABLES, emit=Emit.ON_UPDATE)
     assert (problem.line, str(problem)) == (line, expected)
 
 
 def test_a_window_without_a_source_has_the_hint_to_add_one():
-    [problem] = check_sql("SELECT window(pickup, '1 minute') AS w", TABLES, on_window_close=True)
+    [problem] = check_sql("SELECT window(pickup, '1 minute') AS w", TABLES, emit=Emit.ON_WINDOW_CLOSE)
     assert problem.hint == "add FROM and the name of a source"
-
-
-CLOSE = "\n  emit: OnWindowClose"
 
 
 UNSOUND = [
@@ -213,24 +210,6 @@ UNSOUND = [
         "    sql: |\n      SELECT cell\n      FROM trps",
         [
             '12: spec.query.sql: there is no source "trps" (line 2, column 6 of the SQL); did you mean "trips"?',
-        ],
-    ),
-    (
-        MINIMAL,
-        11,
-        "  sink: {console: {}}" + CLOSE,
-        [
-            "12: spec.emit: emit OnWindowClose needs a window or a join, and the SQL has none; "
-            "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
-        ],
-    ),
-    (
-        MINIMAL,
-        10,
-        "    sql: SELECT count(*) FROM trips GROUP BY window(at, '1 minute')" + CLOSE,
-        [
-            '11: spec.emit: emit OnWindowClose needs a watermark, and "trips" has none; '
-            "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
         ],
     ),
     (
@@ -354,15 +333,6 @@ def test_what_is_written_to_files_must_not_be_read_again(tmp_path, path, format)
 @pytest.mark.parametrize("path", ["out.csv", "out/part-*.csv", "out/*.txt", "out/*/*.csv", "*.csv", "/out", "in"])
 def test_other_files_may_be_written(tmp_path, path):
     assert problems(tmp_path, between_folders(path, "{path: out, format: csv}")) == []
-
-
-def test_the_window_is_over_the_column_of_the_watermark(tmp_path):
-    text = changed(MINIMAL, 10, "    sql: SELECT count(*) FROM trips GROUP BY window(other, '1 minute')" + CLOSE)
-    schema = "      schema: at TIMESTAMP, other TIMESTAMP\n      watermark: {column: at, delay: 1s}"
-    assert problems(tmp_path, changed(text, 8, schema)) == [
-        '11: spec.query.sql: the window is over "other", but the watermark of "trips" is on "at" '
-        "(line 1, column 44 of the SQL); use one column for both, or write emit: OnUpdate"
-    ]
 
 
 def test_a_query_has_no_time_zone_of_its_own(tmp_path):

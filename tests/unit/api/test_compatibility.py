@@ -103,7 +103,7 @@ BREAKING = {
         "status.conditions[].reason: the field is gone",
     ),
     "type": (put("spec.emit", type="integer"), 'spec.emit: its type changed from "string" to "integer"'),
-    "enum value": (put("spec.emit", enum=["OnUpdate"]), 'spec.emit: the value "OnWindowClose" is gone'),
+    "enum value": (put("spec.emit", enum=["OnUpdate", "OnWindowEnd"]), 'spec.emit: the value "OnWindowClose" is gone'),
     "enum where was none": (
         put("spec.image", enum=["a"]),
         'spec.image: it accepted any value, and now accepts only ["a"]',
@@ -149,6 +149,10 @@ BREAKING = {
         swap("spec.scaling", "self.step < self.target", "self.step + 0.1 < self.target"),
         "spec.scaling: a rule changed, which stored objects may break: step is not less than target; "
         "write a smaller step, such as target: 0.9 and step: 0.1",
+    ),
+    "rule about a value that is not new": (
+        rule("spec", "self.emit != 'OnUpdate' || has(self.image)"),
+        "spec: a rule is new, which stored objects may break: it must hold",
     ),
     "rule that a new field only seems to guard": (
         both(
@@ -197,7 +201,7 @@ ALLOWED = {
         required=["name"],
         **{"x-kubernetes-validations": [{"rule": "self.name != 'me'", "message": "not me"}]},
     ),
-    "new enum value": put("spec.emit", enum=["OnUpdate", "OnWindowClose", "Never"]),
+    "new enum value": put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),
     "enum gone": put("spec.emit", enum=None),
     "no longer required": put("spec", required=["sources", "query"]),
     "wider minimum": put("spec.executors.cores", minimum=0),
@@ -218,6 +222,10 @@ ALLOWED = {
     ),
     "rule about a new field": both(
         add("spec", "owner", type="string"), rule("spec", "!has(self.owner) || self.owner != 'me'")
+    ),
+    "rule about a new value": both(
+        put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),
+        rule("spec", "self.emit != 'Never' || has(self.image)"),
     ),
     "free form opened": put("spec.driver", x_kubernetes_preserve_unknown_fields=True),
 }  # fmt: skip

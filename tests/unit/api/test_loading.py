@@ -171,7 +171,7 @@ def test_every_problem_of_every_document_at_once(tmp_path):
         '12: spec.executors.cores: "x" is not a whole number; write a number without quotes, such as 4',
         "12: spec.executors.min: min <= initial <= max does not hold (got min: 4, initial: 1, max: 8); "
         "write values in that order",
-        '13: spec.emit: "OnClose" is not one of OnUpdate, OnWindowClose; did you mean "OnWindowClose"?',
+        '13: spec.emit: "OnClose" is not one of OnUpdate, OnWindowEnd, OnWindowClose; did you mean "OnWindowClose"?',
         '17: metadata.name: "trips-by-cell" is the name of two queries, the first in line 3; rename one',
         '24: spec.query.sql: there is no column "cel" (line 1, column 8 of the SQL); did you mean "cell"?',
     ]

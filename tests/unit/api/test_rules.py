@@ -246,6 +246,20 @@ BROKEN = [
         "16: spec.emit: emit OnWindowClose needs a window and a watermark (got emit: OnWindowClose); "
         "add query.python.window and the source's watermark, or write emit: OnUpdate",
     ),
+    (
+        MINIMAL,
+        12,
+        "  emit: OnWindowEnd",
+        "12: spec.emit: emit OnWindowEnd needs query.sql and a watermark (got emit: OnWindowEnd); "
+        "add the source's watermark; for a Python aggregator, write emit: OnUpdate or OnWindowClose",
+    ),
+    (
+        PYTHON,
+        16,
+        "  emit: OnWindowEnd",
+        "16: spec.emit: emit OnWindowEnd needs query.sql and a watermark (got emit: OnWindowEnd); "
+        "add the source's watermark; for a Python aggregator, write emit: OnUpdate or OnWindowClose",
+    ),
     # how it runs
     (
         MINIMAL,

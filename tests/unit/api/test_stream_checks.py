@@ -1,6 +1,6 @@
 import pytest
 
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_api.sql.checks import SourceTable, check_sql
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.checking import check_query
@@ -9,7 +9,7 @@ from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS, UNBOUNDED
 
 def check(sql, setting):
     table = SourceTable(parse_schema(COLUMNS), None if setting == "bare" else "at")
-    return check_sql(sql, {"e": table, "c": table}, on_window_close=setting == "close")
+    return check_sql(sql, {"e": table, "c": table}, emit=Emit.ON_WINDOW_CLOSE if setting == "close" else Emit.ON_UPDATE)
 
 
 @pytest.mark.parametrize(("setting", "sql"), [*RUNS, *((query.setting, query.sql) for query in ONLY_SPARK)])
@@ -38,17 +38,23 @@ def test_a_join_that_would_keep_its_records_for_ever_is_refused(sql, at, said):
 def test_a_join_with_a_table_needs_no_range_of_event_time():
     columns = parse_schema(COLUMNS)
     tables = {"e": SourceTable(columns, "at"), "c": SourceTable(columns, "at", ("n",))}
-    assert check_sql("SELECT e.n FROM e JOIN c ON e.n = c.n", tables, on_window_close=False) == []
+    assert check_sql("SELECT e.n FROM e JOIN c ON e.n = c.n", tables, emit=Emit.ON_UPDATE) == []
+
+
+def test_a_refusal_names_the_strategy_under_which_results_change():
+    table = SourceTable(parse_schema(COLUMNS), "at")
+    [problem] = check_sql("SELECT n FROM e GROUP BY window(at, '1m'), n LIMIT 2", {"e": table}, emit=Emit.ON_WINDOW_END)
+    assert problem.message.startswith("LIMIT is not possible under emit OnWindowEnd, because results change")
 
 
 def test_a_static_table_does_not_stream():
     columns = parse_schema(COLUMNS)
     tables = {"e": SourceTable(columns, "at"), "c": SourceTable(columns, None, ("n",), static=True)}
     for sql in ("SELECT e.n FROM e JOIN c ON e.n = c.n", "SELECT n FROM e WHERE n IN (SELECT n FROM c ORDER BY n)"):
-        assert check_sql(sql, tables, on_window_close=False) == []
-    [problem] = check_sql("SELECT e.n FROM e RIGHT JOIN c ON e.n = c.n", tables, on_window_close=False)
+        assert check_sql(sql, tables, emit=Emit.ON_UPDATE) == []
+    [problem] = check_sql("SELECT e.n FROM e RIGHT JOIN c ON e.n = c.n", tables, emit=Emit.ON_UPDATE)
     assert "a RIGHT JOIN needs all records" in problem.message
-    [problem] = check_sql("SELECT n FROM c", tables, on_window_close=False)
+    [problem] = check_sql("SELECT n FROM c", tables, emit=Emit.ON_UPDATE)
     assert str(problem) == "the SQL reads none of the sources that stream; write FROM e"
 
 

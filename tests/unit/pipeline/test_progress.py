@@ -110,6 +110,13 @@ def test_what_replicas_say_when_spark_runs_its_own_plan():
     assert (report.route, report.combine) == ((), ())
 
 
+@pytest.mark.parametrize(("note", "expected"), [(replica(0), 1), ({"read": 10, "replica": 0}, 7 + 5)])
+def test_late_rows_of_operators_on_tables_count_unless_replicas_have_counted_the_records(note, expected):
+    stage = [json.dumps({"bucket": bucket, "late": late, "kept": 1}) for bucket, late in ((0, 5), (3, 0))]
+    observed = {"millrace_t": {"notes": [json.dumps(note)]}, "stage_0": {"notes": stage}}
+    assert batch_report(progress(observedMetrics=observed), 2.0).late == expected
+
+
 def test_several_sources_are_added():
     pin = PIN.to_json()
     ends = [{"source": "a", "pin": pin, "waiting": 5}, {"source": "b", "waiting": 6}, None]

@@ -1,8 +1,5 @@
 """Which offsets a reader offers, and which tasks they make, above all at the end of an input."""
 
-import json
-from types import SimpleNamespace
-
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -11,7 +8,7 @@ from millrace_jobs.pipeline.reader import MillraceStreamReader, ReaderConfig, So
 from millrace_jobs.plan.control import Control, Pin, write_control
 
 PIN = Pin(1, "hash", 2, 2)
-BLOCKS = SimpleNamespace(role="blocks")
+BLOCKS = SourceTask("blocks", None)
 AT_5 = {"source": "events", "position": {"row": 5}, "pin": PIN.to_json(), "waiting": 0}
 
 
@@ -41,7 +38,8 @@ def reader(tmp_path):
     """Makes the reader of a source, and tells it what the driver wants."""
     offsets = tmp_path / "spark" / "offsets"
     offsets.mkdir(parents=True)
-    (offsets / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n-", encoding="utf-8")
+    for batch, watermark in enumerate([0, 30, 70]):
+        (offsets / str(batch)).write_text(f'v1\n{{"batchWatermarkMs": {watermark}}}\n-', encoding="utf-8")
 
     def make(rows, task=None, **control):
         file = tmp_path / "control.json"
@@ -62,6 +60,13 @@ def test_new_records_make_a_batch_which_is_not_the_end(reader):
     end = latest(reader(7), AT_5 | {"closed": 100})
     assert end == AT_5 | {"position": {"row": 7}, "taken": 2}
     assert [replica.piece for replica in reader(7).partitions(AT_5 | {"closed": 100}, end)] == [(5, 7)]
+
+
+@pytest.mark.parametrize(("own_watermark", "expected"), [(False, 30_000), (True, 70_000)])
+def test_replicas_count_what_is_late_for_the_operator_that_merges(reader, own_watermark, expected):
+    planned = reader(7, SourceTask("blocks", None, own_watermark=own_watermark))
+    (replica,) = planned.partitions(AT_5, latest(planned, AT_5))
+    assert (replica.batch, replica.watermark) == (2, expected)
 
 
 def test_where_nothing_is_new_or_wanted_there_is_no_batch(reader):

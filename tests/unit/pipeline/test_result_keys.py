@@ -60,6 +60,13 @@ def test_rows_stay_that_are_final_or_messages_or_of_windows_that_never_close(cha
     assert keys(sql, **changed) == ResultKeys(("since", "cell"))
 
 
+def test_rows_that_are_first_emitted_at_the_end_of_their_window_stay_when_it_closes():
+    sql = WINDOWED.format(columns="window.start AS since, cell")
+    held = compiled(["since", "cell", "n"], Routed("trips", None, None, None, None, ahead=(30_000_000,)))
+    assert result_keys(held, spec(sql, emit="OnWindowEnd")) == ResultKeys(("since", "cell"), weighted=True)
+    assert result_keys(held, spec(sql, kind="kafka", emit="OnWindowEnd")) == ResultKeys(("since", "cell"))
+
+
 def test_an_aggregator_s_rows_expire_by_their_window():
     python = {
         "aggregator": "m:A", "groupBy": ["cell"], "window": {"column": "at", "size": "10 minutes", "slide": "1 minute"}

@@ -108,7 +108,7 @@ def test_types_bounds_and_defaults():
     assert rows("spec.scaling")["step"][0] == "number (above 0 and below 1)"
     assert rows("spec")["batchInterval"][:2] == ["duration longer than zero", "`2s`"]
     assert rows("spec")["sources"][:2] == ["map (1 to 16 entries) of [object](#specsources)", "required"]
-    assert rows("spec")["emit"][:2] == ["`OnUpdate`, `OnWindowClose`", "`OnUpdate`"]
+    assert rows("spec")["emit"][:2] == ["`OnUpdate`, `OnWindowEnd`, `OnWindowClose`", "`OnUpdate`"]
     assert rows("status")["retryTime"][:2] == ["time", "-"]
     assert rows("spec.driver")["podTemplate"][0] == "object of any form"
 
