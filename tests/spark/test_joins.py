@@ -62,3 +62,12 @@ def test_late_records_are_counted_and_left_out(tmp_path):
     result = project.millrace("run", file, "--once")
     assert (result.status, result.summary["late"]) == (0, "2"), result
     assert Counter(row[:-1] for row in project.results().elements()) == expected
+
+
+def test_keys_that_are_numbers_are_compared_as_spark_does(tmp_path):
+    """NaN is equal to itself, and so are both zeros."""
+    key = """CASE {0}.n % 50 WHEN 0 THEN CAST('NaN' AS DOUBLE) WHEN 10 THEN CAST('-0.0' AS DOUBLE)
+        WHEN 20 THEN CAST(0 AS DOUBLE) ELSE CAST({0}.n % 50 AS DOUBLE) END"""
+    sql = f"SELECT e.n, c.n AS m FROM events e JOIN clicks c ON {key.format('e')} = {key.format('c')} AND {NEAR}"
+    project, rows = run(tmp_path, sql)
+    assert rows == duckdb_rows(project, sql)

@@ -186,7 +186,8 @@ class _Build:
         keyed = rows.selectExpr(*columns, *kept)
         if _preserved(join, side):
             return keyed.fillna(BEGINNING + 1, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
-        return keyed.dropna(subset=[name for name in keyed.columns if name.startswith(HIDDEN)])
+        hidden = (name for name in keyed.columns if name.startswith(HIDDEN))
+        return keyed.where(" AND ".join(f"{name} IS NOT NULL" for name in hidden))  # dropna() would drop NaN, too
 
     def _with_common_types(self, rows: dict[Side, DataFrame], keys: int) -> dict[Side, DataFrame]:
         """Return both sides with keys of the same types, as Spark compares them."""

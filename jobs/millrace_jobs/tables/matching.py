@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from millrace_jobs.tables.merging import normalized
+
 Integers = NDArray[np.int64]
 
 NO_KEY = -1
@@ -31,6 +33,8 @@ class KeyedPeriods:
 def key_codes(tables: Sequence[pa.Table], keys: Sequence[Sequence[str]]) -> list[Integers]:
     """Return codes of the rows' keys: two rows have the same code if their keys are equal, in whichever table.
 
+    As in Spark, all NaNs are equal, and so are both zeros.
+
     Args:
         tables: the tables.
         keys: for each table, its key columns; the n-th ones of all tables have the same type.
@@ -41,7 +45,7 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[Sequence[str]]) -> list
     for columns in zip(*keys, strict=True):
         parts = [table.column(name) for table, name in zip(tables, columns, strict=True)]
         joined = pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
-        encoded = pc.dictionary_encode(joined.combine_chunks())
+        encoded = pc.dictionary_encode(normalized(joined.combine_chunks()))
         indices = encoded.indices
         has_null |= np.asarray(indices.is_null())
         own = np.asarray(indices.fill_null(0).cast(pa.int64()))
