@@ -41,6 +41,8 @@ FOREVER: Final = (1 << 63) - 1
 CHANGE: Final = pa.schema([(FROM, pa.int64()), (TO, pa.int64()), (WEIGHT, pa.int64())])
 """The columns that every table of changes has after its values."""
 
+_ROW: Final = "millrace_row"
+
 
 def changes_of(values: pa.Schema) -> pa.Schema:
     """Return the schema of changes of rows with these values."""
@@ -79,13 +81,43 @@ def negated(changes: pa.Table) -> pa.Table:
 
 
 def net(changes: pa.Table) -> pa.Table:
-    """Return the changes with equal rows summed up, and without rows whose weights cancel each other out.
-
-    Values must be of types that can be compared (no lists, structs or maps).
-    """
+    """Return the changes with equal rows summed up, and without rows whose weights cancel each other out."""
     if changes.num_rows < 2:
         return changes
     names = [name for name in changes.schema.names if name != WEIGHT]
+    nested = [name for name in names if pa.types.is_nested(changes.schema.field(name).type)]
+    if nested:
+        return _net_by_codes(changes, names, nested)
     summed = changes.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum")])
     summed = summed.rename_columns([*names, WEIGHT]).select(changes.schema.names)
     return summed.filter(pc.not_equal(summed.column(WEIGHT), 0)).cast(changes.schema)
+
+
+def _net_by_codes(changes: pa.Table, names: list[str], nested: list[str]) -> pa.Table:
+    """Return the net changes of rows with lists, structs or maps, by which Arrow does not group."""
+    codes = {name: pa.array(_codes(changes.column(name).combine_chunks())) for name in nested}
+    grouped = pa.table({name: codes.get(name, changes.column(name)) for name in changes.schema.names})
+    grouped = grouped.append_column(_ROW, pa.array(np.arange(changes.num_rows)))
+    summed = grouped.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum"), (_ROW, "min")])
+    summed = summed.filter(pc.not_equal(summed.column(f"{WEIGHT}_sum"), 0))
+    rows = changes.take(summed.column(f"{_ROW}_min"))
+    return changed_periods(rows, *periods(rows), summed.column(f"{WEIGHT}_sum").to_numpy())
+
+
+def _codes(values: pa.Array) -> NDArray[np.int64]:
+    """Return a number for each value that only equal ones share, shape ``(rows,)``; a nested value is its parts'."""
+    if pa.types.is_map(values.type):
+        entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
+        values = values.cast(pa.list_(entry))
+    if pa.types.is_struct(values.type):
+        parts = np.stack([_codes(each) for each in (values.is_valid(), *values.flatten())], axis=1)
+        buffers = [None, pa.py_buffer(parts)]
+        values = pa.Array.from_buffers(pa.binary(8 * parts.shape[1]), len(values), buffers)
+    elif pa.types.is_nested(values.type):
+        lengths = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
+        offsets = pa.py_buffer(8 * np.append(0, np.cumsum(lengths)))
+        buffers = [None, offsets, pa.py_buffer(_codes(values.flatten()))]
+        parts = pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
+        values = pc.if_else(values.is_valid(), parts, pa.scalar(None, parts.type))
+    indices: NDArray[np.int32] = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy()
+    return indices.astype(np.int64)
