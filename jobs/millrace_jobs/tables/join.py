@@ -153,8 +153,10 @@ class _Batch:
             (left, left.new), (left, left_held), (left, left_after if keeps_right else left_after.slice(0, 0)),
             (right, right.new), (right, right_held), (right, right_after),
         )  # fmt: skip
-        yield from self._pairs(rows[0], rows[5])
-        yield from self._pairs(rows[1], rows[3])
+        pairs = [*self._pairs(rows[0], rows[5]), *self._pairs(rows[1], rows[3])]
+        if pairs and (_removes(left.new) or _removes(right.new)):  # most results of a row that is cut stay as they are
+            pairs = [net(pa.concat_tables(pairs))]
+        yield from pairs
         if keeps_left:
             yield self._lonely_changes(new=rows[0], held=rows[1], others=rows[3:6])
         if keeps_right:
@@ -260,7 +262,12 @@ class _Batch:
 def _after(held: pa.Table, new: pa.Table) -> pa.Table:
     """Return the rows held once the changes are applied."""
     after = pa.concat_tables([held, new])
-    return net(after) if (new.column(WEIGHT).to_numpy() < 0).any() else after
+    return net(after) if _removes(new) else after
+
+
+def _removes(changes: pa.Table) -> bool:
+    """Whether changes remove rows."""
+    return bool((changes.column(WEIGHT).to_numpy() < 0).any())
 
 
 def _values(side: JoinSide, rows: pa.Table) -> list[pa.ChunkedArray]:

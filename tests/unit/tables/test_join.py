@@ -139,3 +139,11 @@ def test_the_latest_version_of_a_join_of_two_tables(join_type, batches):
     none = (None, None)
     latest = Counter((*(record.v[0] or none), *(record.v[1] or none)) for record in table.latest.values())
     assert Counter({row[:-2]: weight for row, weight in replay.rows.items()}) == latest
+
+
+def test_an_update_of_a_table_leaves_the_results_of_earlier_records():
+    """Their version is cut, which takes it back and adds it again with an end."""
+    replay = Replay(TemporalJoin(side("l", Contents.RECORDS), side("r", Contents.TABLE, upserted=True), versions=True))
+    replay.batch([records([(3, "l", "A", 1)], "l"), upserts([(1, "r", "A", 2)], "r")], 0)
+    replay.batch([records([], "l"), upserts([(5, "r", "A", 3)], "r")], 0)
+    assert replay.emitted == [(("A", 1, "A", 2, 3, 4), 1)]
