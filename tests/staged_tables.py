@@ -55,6 +55,7 @@ class Stage:
             changes = pa.concat_tables([changes, *outcome.changes])
         signs: dict[Row, set[bool]] = defaultdict(set)
         for *row, weight in rows_in(changes):
+            assert row[-2] < row[-1], "a row without a period"
             self.rows[comparable(row)] += weight
             self.weights.append(weight)
             signs[comparable(row)].add(weight > 0)

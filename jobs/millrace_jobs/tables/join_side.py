@@ -11,7 +11,7 @@ import pyarrow as pa
 from millrace_jobs.tables.changes import BEGINNING, FOREVER, FROM, changes_of, periods
 from millrace_jobs.tables.operator import BucketStore
 from millrace_jobs.tables.state import Periods, Segments, Slots, slots_of
-from millrace_jobs.tables.upserts import changes_from_upserts
+from millrace_jobs.tables.upserts import changes_from_upserts, held_of
 
 HIDDEN = "millrace_"
 """Prefix of value columns that a join reads and that are not in its result."""
@@ -88,7 +88,7 @@ class JoinSide:
 
     def __init__(self, side: JoinInput, store: BucketStore, name: str, *, versions: bool, emits_later: bool) -> None:
         self.side = side
-        self.schema = changes_of(side.values)
+        self.schema = held_of(side.values) if side.upserted else changes_of(side.values)
         self.emits_later = emits_later
         self._versions = versions
         self._store = store
@@ -113,11 +113,11 @@ class JoinSide:
             in_time = changes.column(FROM).to_numpy() >= watermark
             late = len(in_time) - int(np.count_nonzero(in_time))
             changes = changes.filter(pa.array(in_time)) if late else changes
-        self.new = changes
-        if self.side.upserted and changes.num_rows:
-            self.new = changes_from_upserts(
-                changes, self.relevant((self, changes)), self.side.keys, versions=self._versions
-            )
+        if not self.side.upserted:
+            self.new = changes
+        elif changes.num_rows:
+            near = self.relevant((self, changes))
+            self.new = changes_from_upserts(changes, near, self.side.keys, versions=self._versions, watermark=watermark)
         return late
 
     def relevant(self, *others: tuple[JoinSide, pa.Table]) -> pa.Table:

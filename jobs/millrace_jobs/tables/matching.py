@@ -55,6 +55,11 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[Sequence[str]]) -> list
     return np.split(codes, ends[:-1])
 
 
+def last_of_keys(codes: Integers) -> NDArray[np.bool_]:
+    """Return which rows are the last ones of their keys, shape ``(rows,)``; the codes are sorted."""
+    return np.append(codes[1:] != codes[:-1], True)[: len(codes)]
+
+
 def overlapping(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Integers]:
     """Return all pairs of a left and a right row with the same key and periods that have a common instant.
 

@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT, changed_periods, changes_of, negated, net, periods
-from millrace_jobs.tables.matching import Integers, key_codes
+from millrace_jobs.tables.matching import Integers, key_codes, last_of_keys
 from millrace_jobs.tables.operator import BucketStore, OperatorResult
 from millrace_jobs.tables.state import Slots, slots_of
 
@@ -20,58 +21,81 @@ TOMBSTONE: Final = -2
 The time of such an upsert is only an estimate, and it deletes what its table has, whatever the estimate.
 """
 
+UPSERT_TIME: Final = "millrace_upsert_time"
+"""Column of the rows held with the time of the upsert that a row is from, in microseconds since 1970."""
 
-def changes_from_upserts(upserts: pa.Table, held: pa.Table, keys: Sequence[str], *, versions: bool) -> pa.Table:
+
+def held_of(values: pa.Schema) -> pa.Schema:
+    """Return the schema of the rows that are held of a table with these values."""
+    return changes_of(values.append(pa.field(UPSERT_TIME, pa.int64())))
+
+
+def changes_from_upserts(
+    upserts: pa.Table, held: pa.Table, keys: Sequence[str], *, versions: bool, watermark: int
+) -> pa.Table:
     """Return the changes that upserts make to the rows that are held of a table.
 
     An upsert at time t replaces the version of its key that was valid at t, until the key's next version. Of several
-    upserts of one key at one time, the last one to arrive counts. An upsert that arrives late thus corrects the table
-    from its own time to that of the next version. So that this is right after a delete too, the delete is held as a row
-    with an empty period.
+    upserts of one key at one time, the last one to arrive counts. An upsert out of order thus corrects the table from
+    its own time to that of the next version. So that this is right after a delete too, the delete is held as a row with
+    an empty period.
+
+    Versions before the watermark do not change any more. An upsert that is older counts from the watermark on, unless
+    its key had a later version by then. A delete is forgotten when the watermark has passed it: an upsert that is older
+    than that, and comes still later, brings the key back.
 
     Args:
         upserts: ``FROM`` is the time of each, and ``TO`` its position in the order of arrival, or equal for all if they
             are in this order. ``WEIGHT`` is 1 for a row, and -1 or ``TOMBSTONE`` for a delete.
-        held: all rows held with the keys of the upserts, and possibly others.
+        held: all rows held with the keys of the upserts, and possibly others; see ``held_of``.
         keys: the columns of the table's primary key.
         versions: whether all versions are held. Otherwise only the latest one is, from its own time on.
+        watermark: in microseconds since 1970.
 
     Returns:
         Changes of the rows held, with the schema of ``held``.
     """
     upserts = upserts.take(pa.array(np.argsort(upserts.column(TO).to_numpy(), kind="stable")))
+    upserts = upserts.append_column(UPSERT_TIME, upserts.column(FROM))
     codes, held_codes = key_codes([upserts, held], [keys, keys])
     touched = np.isin(held_codes, codes)
     before = held.filter(pa.array(touched))
     rows = pa.concat_tables([before, upserts.select(before.schema.names).cast(before.schema)])
-    after = _held_after(rows, np.concatenate([held_codes[touched], codes]), before.num_rows, versions=versions)
+    is_new = np.arange(rows.num_rows) >= before.num_rows
+    after = _held_after(rows, np.concatenate([held_codes[touched], codes]), is_new, watermark if versions else None)
     return net(pa.concat_tables([negated(before), after]))
 
 
-def _held_after(rows: pa.Table, codes: Integers, held: int, *, versions: bool) -> pa.Table:
-    """Return what is held after upserts, which follow the first ``held`` rows."""
-    starts, ends, weights = (rows.column(name).to_numpy() for name in (FROM, TO, WEIGHT))
-    deletes = np.where(np.arange(len(codes)) < held, ends == starts, weights < 0)
-    starts = np.where(weights == TOMBSTONE, _latest_so_far(starts, codes), starts)
-    order = np.lexsort((np.arange(len(codes)), starts, codes))
+def _held_after(rows: pa.Table, codes: Integers, is_new: NDArray[np.bool_], watermark: int | None) -> pa.Table:
+    """Return what is held after upserts: of each key all versions, or the latest one without a watermark."""
+    times, starts, ends, weights = (rows.column(name).to_numpy() for name in (UPSERT_TIME, FROM, TO, WEIGHT))
+    deletes = np.where(is_new, weights < 0, ends == starts)
+    times = np.where(weights == TOMBSTONE, _latest_so_far(times, codes), times)
+    starts = np.where(is_new, times if watermark is None else np.maximum(times, watermark), starts)
+    order = np.lexsort((np.arange(len(codes)), times, codes))
+    counts = last_of_keys(codes[order]) if watermark is None else _before_next(codes[order], starts[order])
+    order = order[counts]
     codes, starts = codes[order], starts[order]
-    same_key = codes[1:] == codes[:-1]
-    counts = np.ones(len(codes), dtype=bool)
-    counts[:-1] = ~(same_key & (starts[1:] == starts[:-1])) if versions else ~same_key
-    order, codes, starts = order[counts], codes[counts], starts[counts]
-    stops = np.full(len(codes), FOREVER)
-    stops[:-1] = np.where(codes[1:] == codes[:-1], starts[1:], FOREVER)
+    stops = np.where(is_new, FOREVER, ends)[order]
+    stops[:-1] = np.where(codes[1:] == codes[:-1], np.minimum(stops[:-1], starts[1:]), stops[:-1])
     stops = np.where(deletes[order], starts, stops)
-    return changed_periods(rows.take(pa.array(order)), starts, stops, np.ones(len(codes), dtype=np.int64))
+    position = rows.schema.get_field_index(UPSERT_TIME)
+    rows = rows.set_column(position, UPSERT_TIME, pa.array(times)).take(pa.array(order))
+    return changed_periods(rows, starts, stops, np.ones(len(codes), dtype=np.int64))
 
 
-def _latest_so_far(starts: Integers, codes: Integers) -> Integers:
-    """Return, for each row, the latest start of the rows of its key so far, itself included."""
-    times, ranks = np.unique(starts, return_inverse=True)
+def _before_next(codes: Integers, starts: Integers) -> NDArray[np.bool_]:
+    """Return which rows begin before the next one of their key; the codes are sorted."""
+    return np.append((codes[1:] != codes[:-1]) | (starts[:-1] < starts[1:]), True)[: len(codes)]
+
+
+def _latest_so_far(times: Integers, codes: Integers) -> Integers:
+    """Return, for each row, the latest time of the rows of its key so far, itself included."""
+    distinct, ranks = np.unique(times, return_inverse=True)
     order = np.argsort(codes, kind="stable")
-    groups = np.unique(codes[order], return_inverse=True)[1] * len(times)
+    groups = np.unique(codes[order], return_inverse=True)[1] * len(distinct)
     latest = np.empty(len(codes), dtype=np.int64)
-    latest[order] = times[np.maximum.accumulate(groups + ranks[order]) - groups]
+    latest[order] = distinct[np.maximum.accumulate(groups + ranks[order]) - groups]
     return latest
 
 
@@ -99,12 +123,12 @@ class UpsertedTable:
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the upserts of a batch to a bucket; see ``TableOperator``."""
         (upserts,) = changes
-        held = Slots(store, "rows", self.output, periods)
+        held = Slots(store, "rows", held_of(self.values), periods)
         if not upserts.num_rows:
             return OperatorResult(kept=held.rows)
         near = held.of_keys(np.unique(slots_of(upserts, self.keys)).tolist())
-        made = changes_from_upserts(upserts, near, self.keys, versions=self.versions)
+        made = changes_from_upserts(upserts, near, self.keys, versions=self.versions, watermark=watermark)
         held.apply(made, slots_of(made, self.keys), watermark)
         held.save()
         starts, ends = periods(made)
-        return OperatorResult([made.filter(pa.array(ends > starts))], kept=held.rows)
+        return OperatorResult([made.filter(pa.array(ends > starts)).select(self.output.names)], kept=held.rows)
