@@ -202,7 +202,8 @@ class _Batch:
 
     def _lonely(self, rows: _Rows, others: _Rows, *, sign: int) -> pa.Table:
         """Return the results of rows without a partner among the others, as changes with the given sign."""
-        rows = rows.filter(rows.keyed.ends > rows.keyed.starts)
+        starts, ends = periods(rows.table)
+        rows = rows.filter(ends > starts)  # deletes of a table have no result
         if rows.side.side.is_table and self._join.versions:
             indices, starts, ends = uncovered(rows.keyed, others.keyed)
             found = rows.table.take(pa.array(indices))
