@@ -131,8 +131,8 @@ class _Batch:
             made += self._finals(right, left)
         outcome.changes = [each for each in made if each.num_rows]
         limits = (self._limit(left, right), self._limit(right, left))
-        for side, limit in zip((left, right), limits, strict=True):
-            side.apply(limit)
+        for side, other, limit in zip((left, right), (right, left), limits, strict=True):
+            side.apply(limit, other)
         wakes = [self._next_wake(side, other) for side, other in ((left, right), (right, left))]
         outcome.wake = min((wake for wake in wakes if wake is not None), default=None)
         outcome.kept = left.held.rows + right.held.rows

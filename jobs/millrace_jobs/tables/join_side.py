@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from millrace_jobs.tables.changes import BEGINNING, FOREVER, FROM, changes_of, periods
+from millrace_jobs.tables.matching import NO_KEY, key_codes, last_of_keys
 from millrace_jobs.tables.operator import BucketStore
 from millrace_jobs.tables.state import Periods, Segments, Slots, slots_of
 from millrace_jobs.tables.upserts import changes_from_upserts, held_of
@@ -140,14 +143,33 @@ class JoinSide:
         """Return the records of the batch whose periods end at or before ``until``."""
         return self.new.filter(pa.array(self.periods(self.new)[1] <= until))
 
-    def apply(self, limit: int) -> None:
-        """Add the changes of the batch to the rows held, and remove rows whose periods end by ``limit``."""
+    def apply(self, limit: int, other: JoinSide) -> None:
+        """Add the changes of the batch to the rows held, and remove rows whose periods end by ``limit``.
+
+        Where a table's row is in the result without a partner, it is so since its last partner ended. This partner is
+        kept, so that the start of the result remains known.
+        """
         if isinstance(self.held, Segments):
             self.held.add(self.new, limit)
         elif self.new.num_rows:
-            self.held.apply(self.new, slots_of(self.new, self.side.keys), limit)
+            bounds_results = other.side.preserved and other.side.is_table and self.side.is_table and self._versions
+            keep = partial(self._last_partners, other, limit) if bounds_results else None
+            self.held.apply(self.new, slots_of(self.new, self.side.keys), limit, keep)
         if not self.side.is_table:
             self.held.remove_ended(limit)
+
+    def _last_partners(self, other: JoinSide, limit: int, rows: pa.Table) -> NDArray[np.bool_]:
+        """Return which rows of a slot are the last to end by ``limit`` with a key that the other side still has."""
+        others = pa.concat_tables([other.relevant((self, rows)), other.new])
+        codes, other_codes = key_codes([rows, others], [self.side.keys, other.side.keys])
+        starts, ends = self.periods(rows)
+        other_starts, other_ends = other.periods(others)
+        still = other_codes[(other_starts < other_ends) & (other_ends > limit)]
+        ended = np.flatnonzero((starts < ends) & (ends <= limit) & (codes != NO_KEY) & np.isin(codes, still))
+        order = ended[np.lexsort((ends[ended], codes[ended]))]
+        last = np.zeros(len(rows), dtype=bool)
+        last[order[last_of_keys(codes[order])]] = True
+        return last
 
     def save(self) -> None:
         """Store what is not stored yet."""

@@ -162,17 +162,27 @@ class Slots(_Pieces):
         """Return the rows of these slots."""
         return pa.concat_tables([self._schema.empty_table(), *map(self._rows, slots)])
 
-    def apply(self, changes: pa.Table, slots: NDArray[np.int64], limit: int) -> None:
+    def apply(
+        self,
+        changes: pa.Table,
+        slots: NDArray[np.int64],
+        limit: int,
+        keep: Callable[[pa.Table], NDArray[np.bool_]] | None = None,
+    ) -> None:
         """Apply changes to their slots, and remove the rows there whose periods end at or before ``limit``.
 
         Args:
             changes: changes of the rows.
             slots: slot of each change, shape ``(changes,)``.
             limit: in microseconds since 1970.
+            keep: returns which rows of a slot to keep nevertheless, shape ``(rows,)``.
         """
         for number in np.unique(slots).tolist():
             rows = net(pa.concat_tables([self._rows(number), changes.filter(pa.array(slots == number))]))
-            self._put(number, rows.filter(pa.array(self._periods(rows)[1] > limit)))
+            kept = self._periods(rows)[1] > limit
+            if keep is not None and not kept.all():
+                kept |= keep(rows)
+            self._put(number, rows.filter(pa.array(kept)))
 
 
 def slots_of(rows: pa.Table, keys: Sequence[str], slots: int = SLOTS) -> NDArray[np.int64]:

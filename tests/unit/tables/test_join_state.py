@@ -144,6 +144,23 @@ def test_a_record_that_cannot_match_is_in_an_outer_result(begin, end, final):
     assert stage.held == []
 
 
+def test_the_start_of_a_result_without_a_partner_is_known_after_its_last_partner_has_ended():
+    stage = run(table_join(JoinType.LEFT), [([(0, "t", "A", 1), (0, "u", "A", 2), (5, "u", "A", None)], BEGINNING)])
+    alone = ("A", 1, None, None, 5, FOREVER)
+    assert stage.rows[alone] == 1
+    run(stage, [([(60, "u", "A", 3)], 50), ([(55, "u", "A", 4)], 51)])
+    assert set(stage.rows) == {
+        ("A", 1, "A", 2, 0, 5), ("A", 1, None, None, 5, 55), ("A", 1, "A", 4, 55, 60), ("A", 1, "A", 3, 60, FOREVER)
+    }  # fmt: skip
+
+
+def test_no_partner_is_kept_for_a_row_that_has_ended():
+    stage = run(table_join(JoinType.LEFT), [([(0, "t", "A", 1), (0, "u", "A", 2)], BEGINNING)])
+    run(stage, [([(5, "u", "A", None), (6, "t", "A", None)], 1), ([(70, "t", "A", None), (70, "u", "A", None)], 60)])
+    run(stage, [([(90, "t", "A", None), (90, "u", "A", None)], 80)])
+    assert [row for rows in stage.store.all_rows("").values() for row in rows if row.get("uv") or row.get("tv")] == []
+
+
 def test_matching_periods_without_ends():
     stage = band_join(JoinType.FULL)
     schema = stage.operator.inputs[0]
