@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
@@ -171,6 +171,7 @@ class _Translation:
             return _enriched(both, kind, resolved, condition), wheres
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
+        self._check_keys(both, condition)
         if kind != "inner" and condition.others:
             text = to_sql(condition.others[0])
             raise NotATableQueryError(f"its {kind.upper()} JOIN compares columns of both sides: {text}")
@@ -179,6 +180,14 @@ class _Translation:
             where = " AND ".join(f"({to_sql(part)})" for part in condition.others)
             scope = replace(scope, relation=Selection(scope.relation, where))
         return scope, wheres
+
+    def _check_keys(self, both: Scopes, condition: JoinCondition) -> None:
+        for scope, nodes in zip((both.left, both.right), zip(*condition.keys, strict=True), strict=True):
+            texts = [to_sql(node) for node in nodes]
+            types = {name: self._types[name] for name in scope.internals}
+            for text, kind in zip(texts, self._types_of(types, texts), strict=True):
+                if isinstance(kind, ArrayType | MapType | StructType):
+                    raise NotATableQueryError(f"its JOIN compares {text}, which is of type {kind.simpleString()}")
 
     def _joined(self, both: Scopes, kind: JoinType, condition: JoinCondition) -> Scope:
         preserved: dict[Side, bool] = {"left": kind in ("left", "full"), "right": kind in ("right", "full")}
@@ -197,6 +206,11 @@ class _Translation:
         match = self._match(both, condition.range) if both.are_streams else None
         if not both.are_streams and condition.range is not None:
             raise NotATableQueryError("it compares event time with a column of a table, which has versions instead")
+        tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
+        if len(tables) == 1 and preserved[tables[0]]:
+            raise NotATableQueryError(
+                f"its {kind.upper()} JOIN keeps rows of a table, of which only the stream's records can have results"
+            )
         relation = Join(
             _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
             {side: tuple(texts) for side, texts in keys.items()}, match, self._final_joins,
