@@ -71,3 +71,14 @@ def test_keys_that_are_numbers_are_compared_as_spark_does(tmp_path):
     sql = f"SELECT e.n, c.n AS m FROM events e JOIN clicks c ON {key.format('e')} = {key.format('c')} AND {NEAR}"
     project, rows = run(tmp_path, sql)
     assert rows == duckdb_rows(project, sql)
+
+
+def test_a_table_is_never_final(tmp_path):
+    sink = {"table": {"bootstrapServers": "localhost:1", "topic": "t", "key": ["who"]}}
+    sql = "SELECT p.who, p.n, q.n AS plan FROM prices p JOIN plans q ON p.who = q.who"
+    project, file = joining(tmp_path, sql, emit="OnWindowClose", sink=sink)
+    result = project.millrace("explain", file)
+    assert result.status == 1
+    assert (
+        "spec.emit: the result is a table of the latest rows, which is never final; write emit: OnUpdate" in result.err
+    )

@@ -65,6 +65,9 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
     if closes and not _reads_tables(spec) and _joins_only_groups(query.relation):
         return Native(sql, "it joins closed windows, in which no key is hot")
+    if query.contents is Contents.TABLE and closes:
+        message = "the result is a table of the latest rows, which is never final"
+        raise MillraceError(Problem(message, "write emit: OnUpdate", field="spec.emit"))
     if query.contents is Contents.TABLE and spec.sink.table is None and not query.replaces:
         message = f"the rows of the result change, which {spec.sink.kind} cannot show"
         raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))

@@ -211,11 +211,12 @@ class _Translation:
             raise NotATableQueryError(
                 f"its {kind.upper()} JOIN keeps rows of a table, of which only the stream's records can have results"
             )
+        final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
         relation = Join(
             _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
-            {side: tuple(texts) for side, texts in keys.items()}, match, self._final_joins,
+            {side: tuple(texts) for side, texts in keys.items()}, match, final,
         )  # fmt: skip
-        self.waits |= self._final_joins and (kind != "inner" or not both.are_streams)
+        self.waits |= final and (kind != "inner" or not both.are_streams)
         contents = contents_of(relation)
         times = dict(_times(both, match, condition.range, preserved))
         primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()

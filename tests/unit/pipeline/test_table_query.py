@@ -1,9 +1,10 @@
-"""What the operators on tables can join."""
+"""What the operators on tables can join, and how."""
 
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
 from millrace_jobs.pipeline.table_query import translate
+from millrace_jobs.pipeline.table_relations import Join
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
 
 COLUMNS = {
@@ -23,6 +24,23 @@ def translated(sql, *, final_joins=False, final_groups=False):
         return [columns.get(text, LongType()) for text in expressions]
 
     return translate(sql, SOURCES, types_of, partitions=4, final_joins=final_joins, final_groups=final_groups)
+
+
+def relations(relation, kind):
+    """Return the relations of a kind, the last one of the query first."""
+    inputs = [getattr(relation, name) for name in ("input", "left", "right") if hasattr(relation, name)]
+    return [relation] * isinstance(relation, kind) + [found for each in inputs for found in relations(each, kind)]
+
+
+def joins(sql, **options):
+    return relations(translated(sql, **options).relation, Join)
+
+
+def test_a_join_of_tables_has_all_changes_even_below_final_results():
+    outer, inner = joins(
+        "SELECT a.n FROM a JOIN (SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.k = q.k) x ON x.k = a.k", final_joins=True
+    )
+    assert (outer.final, inner.final) == (True, False)
 
 
 @pytest.mark.parametrize(
