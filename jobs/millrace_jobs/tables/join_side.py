@@ -135,9 +135,9 @@ class JoinSide:
         return self.held.within(min(int(s.min()) for s, _ in extents), max(int(e.max()) for _, e in extents))
 
     def first_start(self, after: int = BEGINNING) -> int:
-        """Return the earliest start of a period, among the rows held that end after a time and those of the batch."""
-        starts = self.periods(self.new)[0]
-        return min(self.held.first_start(after), int(starts.min()) if len(starts) else FOREVER)
+        """Return the earliest start of a period that ends after a time, or one before it; ``FOREVER`` without rows."""
+        starts, ends = self.periods(self.new)
+        return min(self.held.first_start(after), int(starts.min(where=ends > after, initial=FOREVER)))
 
     def new_ended(self, until: int) -> pa.Table:
         """Return the records of the batch whose periods end at or before ``until``."""

@@ -1,6 +1,7 @@
 """What a join keeps: nothing that is not needed any more, and everything that is, however the watermark jumps."""
 
 from collections import Counter
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -159,6 +160,14 @@ def test_no_partner_is_kept_for_a_row_that_has_ended():
     run(stage, [([(5, "u", "A", None), (6, "t", "A", None)], 1), ([(70, "t", "A", None), (70, "u", "A", None)], 60)])
     run(stage, [([(90, "t", "A", None), (90, "u", "A", None)], 80)])
     assert [row for rows in stage.store.all_rows("").values() for row in rows if row.get("uv") or row.get("tv")] == []
+
+
+def test_a_record_that_is_behind_the_watermark_keeps_no_partner_once_it_is_emitted():
+    operator = band_join(JoinType.LEFT, final=True).operator
+    stage = Stage(replace(operator, left=replace(operator.left, checked=True)), "l", "r")
+    run(stage, [([(3, "r", "A", 1)], 0), ([(4, "l", "A", 2)], END)])
+    assert stage.rows == {("A", 2, "A", 1, 4, 5): 1}
+    assert (stage.held, stage.wake) == ([], None)
 
 
 def test_matching_periods_without_ends():
