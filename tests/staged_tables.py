@@ -1,4 +1,4 @@
-"""Operators one behind the other, as the stages of a query: each batch has one watermark."""
+"""Operators one behind the other, as the stages of a query: each batch has one watermark, and promises are checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from change_tables import MemoryStore, Row, changes_from, comparable
-from millrace_jobs.tables.changes import FOREVER, changes_of
+from millrace_jobs.tables.changes import BEGINNING, FOREVER, changes_of
 from millrace_jobs.tables.join_side import MATCH_FROM, MATCH_TO
 from millrace_jobs.tables.operator import TableOperator
 
@@ -38,6 +38,7 @@ class Stage:
         self.weights: list[int] = []
         self.late = 0
         self.wake: int | None = None
+        self._before = BEGINNING
 
     def batch(self, sources: Mapping[str, pa.Table], watermark: int) -> pa.Table:
         """Process a batch in this stage and in those before it, and return the changes."""
@@ -53,6 +54,8 @@ class Stage:
             self.late += outcome.late
             self.wake = outcome.wake
             changes = pa.concat_tables([changes, *outcome.changes])
+        self._check_promise(changes)
+        self._before = watermark
         signs: dict[Row, set[bool]] = defaultdict(set)
         for *row, weight in rows_in(changes):
             assert row[-2] < row[-1], "a row without a period"
@@ -95,10 +98,25 @@ class Stage:
                 rows.append((*shaped, start, end, weight))
         return changes_from(rows, schema)
 
+    def _check_promise(self, changes: pa.Table) -> None:
+        lag = self.operator.lag
+        if lag is not None and self._before != BEGINNING:
+            first = first_change(changes)
+            assert first >= self._before - lag, f"version {first} changed after watermark {self._before} with lag {lag}"
+
 
 def rows_in(changes: pa.Table) -> list[Row]:
     """Return the rows of a table of changes, each with its start, end and weight."""
     return list(zip(*(column.to_pylist() for column in changes.columns), strict=True))
+
+
+def first_change(changes: pa.Table) -> int:
+    """Return the first version that the changes, summed up, alter; FOREVER without one."""
+    differences: dict[Row, Counter[int]] = defaultdict(Counter)
+    for *values, start, end, weight in rows_in(changes):
+        differences[comparable(values)][start] += weight
+        differences[comparable(values)][end] -= weight
+    return min((time for each in differences.values() for time, weight in each.items() if weight), default=FOREVER)
 
 
 def values(*columns: str, banded: bool = False) -> pa.Schema:

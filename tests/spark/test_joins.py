@@ -82,3 +82,26 @@ def test_a_table_is_never_final(tmp_path):
     assert (
         "spec.emit: the result is a table of the latest rows, which is never final; write emit: OnUpdate" in result.err
     )
+
+
+def test_a_stream_with_the_versions_of_a_join_of_tables(tmp_path):
+    sql = """
+        SELECT e.n, x.price, x.plan FROM events e JOIN (SELECT p.who, p.n AS price, q.n AS plan FROM prices p
+        JOIN plans q ON p.who = q.who) x ON x.who = e.who"""
+    project, rows = run(tmp_path, sql)
+    nested = """
+        SELECT e.n, p.n, q.n FROM events e ASOF JOIN prices p ON p.who = e.who AND e.at >= p.at
+        ASOF JOIN plans q ON q.who = e.who AND e.at >= q.at"""
+    assert rows == duckdb_rows(project, nested)
+
+
+def test_outer_results_with_the_version_of_a_table_at_their_own_time(tmp_path):
+    sql = f"""
+        SELECT e.n, c.n AS m, p.n AS price FROM events e LEFT JOIN clicks c ON e.who = c.who AND {NEAR} AND c.n % 3 = 0
+        LEFT JOIN prices p ON p.who = e.who"""
+    project, rows = run(tmp_path, sql)
+    nested = f"""
+        SELECT x.n, x.m, p.n FROM (SELECT e.n, c.n AS m, e.who, greatest(e.at, c.at) AS at FROM events e
+        LEFT JOIN clicks c ON e.who = c.who AND {NEAR} AND c.n % 3 = 0) x
+        ASOF LEFT JOIN prices p ON p.who = x.who AND x.at >= p.at"""
+    assert rows == duckdb_rows(project, nested)

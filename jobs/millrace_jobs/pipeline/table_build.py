@@ -137,6 +137,7 @@ class _Build:
             versions=versions,
             final=grouping.final,
             checked=not _is_source(grouping.input),
+            input_lag=(grouping.lag or 0) if versions else 0,
         )
         operator: TableOperator = groups
         if self.query.ahead and grouping is self.query.groups:
@@ -211,7 +212,9 @@ class _Build:
             contents_of(relation),
             upserted=isinstance(relation, Scan) and bool(relation.keys),
             preserved=_preserved(join, side),
-            reach=join.match.reach[side] if join.match is not None else 0,
+            lag=join.lag[side],
+            reach=join.reach(side),
+            span=join.span(side),
             checked=not _is_source(relation),
         )
 

@@ -104,7 +104,7 @@ class GroupTranslation:
             raise NotATableQueryError("a group without a window or event time in its key is never final")
         grouping = Grouping(
             self.input, tuple((key.sql, key.name) for key in keys), self._window, self._closing,
-            tuple(self._parts(aggregates)), self.final,
+            tuple(self._parts(aggregates)), self.final, self.scope.lag,
         )  # fmt: skip
         contents = contents_of(grouping)
         names, items, closings = [], [], {}
@@ -129,6 +129,7 @@ class GroupTranslation:
             times=closings if self.final and self._window is not None else {},
             bounds=closings,
             keys=primary if all(primary) else (),
+            lag=grouping.result_lag,
         )
 
     @cached_property

@@ -211,17 +211,24 @@ class _Translation:
             raise NotATableQueryError(
                 f"its {kind.upper()} JOIN keeps rows of a table, of which only the stream's records can have results"
             )
+        lag: dict[Side, int | None] = {"left": both.left.lag, "right": both.right.lag}
+        if match is None and None in lag.values():
+            raise NotATableQueryError(
+                "it joins a table with the result of an outer join whose range of event time does not end an interval "
+                "after an event time, so that all versions of the table would be kept for ever"
+            )
         final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
         relation = Join(
             _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
-            {side: tuple(texts) for side, texts in keys.items()}, match, final,
+            {side: tuple(texts) for side, texts in keys.items()}, match, final, lag,
         )  # fmt: skip
         self.waits |= final and (kind != "inner" or not both.are_streams)
         contents = contents_of(relation)
         times = dict(_times(both, match, condition.range, preserved))
         primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()
         bounds = _bounds(match, condition.range) if kind == "inner" else {}
-        return Scope(relation, (*both.left.names, *both.right.names), contents, times, bounds, primary)
+        names = (*both.left.names, *both.right.names)
+        return Scope(relation, names, contents, times, bounds, primary, relation.result_lag)
 
     def _match(self, both: Scopes, found: TimeRange | None) -> Match:
         """Return the matching periods of two streams, from the range of event time in their condition."""
@@ -242,7 +249,8 @@ class _Translation:
         longest = found.reach + found.lag + (found.span or 0)
         self.longest += longest
         end = "" if found.span is not None else to_sql(found.upper.expression)
-        return Match(periods, {found.point: found.lag, ranged: found.reach}, longest, end)
+        reach, span = {found.point: found.lag, ranged: found.reach}, {found.point: 0, ranged: found.span}
+        return Match(periods, reach, span, longest, end)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
@@ -274,7 +282,7 @@ class _Translation:
             {name: each[text] for text, name in items if text in each} for each in (scope.times, scope.bounds)
         )
         keys = tuple(renamed.get(key, "") for key in scope.keys)
-        return Scope(relation, tuple(names), scope.contents, times, bounds, keys if all(keys) else ())
+        return Scope(relation, tuple(names), scope.contents, times, bounds, keys if all(keys) else (), scope.lag)
 
 
 def _plain_select(query: exp.Query) -> exp.Select:

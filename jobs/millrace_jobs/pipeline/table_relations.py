@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow as pa
+
 from millrace_api.sql.join_conditions import Side
-from millrace_jobs.tables.join_side import Contents
+from millrace_jobs.tables.join import TemporalJoin
+from millrace_jobs.tables.join_side import Contents, JoinInput
 from millrace_jobs.tables.merging import Merge
 from millrace_jobs.windows import Window
 
@@ -50,12 +53,14 @@ class Upserted:
 class Match:
     """The SQL of the periods, in microseconds, by which the records of two streams match.
 
-    ``reach`` is how far each side's period can begin before the event time of its record. ``longest`` is how long a
-    record can wait for a partner, in microseconds; where that is not known, ``end`` is the SQL of the time until then.
+    ``reach`` is how far each side's period can begin before the watermark, and ``span`` how far it can go beyond the
+    event time of its record, as in ``JoinInput``. ``longest`` is how long a record can wait for a partner, in
+    microseconds; where that is not known, ``end`` is the SQL of the time until then.
     """
 
     periods: Mapping[Side, tuple[str, str]]
     reach: Mapping[Side, int]
+    span: Mapping[Side, int | None]
     longest: int
     end: str
 
@@ -71,6 +76,27 @@ class Join:
     match: Match | None
     final: bool
     """Whether only results that can no longer change are emitted."""
+    lag: Mapping[Side, int | None]
+    """How far each side's changes can be behind the watermark, as in ``JoinInput``."""
+
+    def reach(self, side: Side) -> int:
+        """Return how far, in microseconds, the period by which a side's row matches can begin before the watermark."""
+        return (self.lag[side] or 0) if self.match is None else self.match.reach[side]
+
+    def span(self, side: Side) -> int | None:
+        """Return how far, in microseconds, that period can go beyond the row's event time; None without limit."""
+        return 0 if self.match is None else self.match.span[side]
+
+    @property
+    def result_lag(self) -> int | None:
+        """How far, in microseconds, the changes of the result can be behind the watermark; None without limit."""
+        sides: tuple[Side, Side] = ("left", "right")
+        left, right = (
+            JoinInput(pa.schema([]), (), Contents.RECORDS, preserved=self.type in (side, "full"), lag=self.lag[side],
+                      reach=self.reach(side), span=self.span(side))
+            for side in sides
+        )  # fmt: skip
+        return TemporalJoin(left, right, versions=True).lag
 
 
 @dataclass(frozen=True)
@@ -116,6 +142,13 @@ class Grouping:
     parts: tuple[GroupPart, ...]
     final: bool
     """Whether only groups that can no longer change are emitted, as records of a stream."""
+    lag: int | None
+    """How far, in microseconds, the changes of the input can be behind the watermark; None without limit."""
+
+    @property
+    def result_lag(self) -> int | None:
+        """How far the changes of the groups can be behind it; a final group is a record of the end of its time."""
+        return self.closing.lag if self.final and self.closing is not None else self.lag
 
 
 @dataclass(frozen=True)

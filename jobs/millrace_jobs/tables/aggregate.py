@@ -7,19 +7,20 @@ start and subtracted at the end. A group exists in the versions in which its row
 
 **Retention.** Of the versions up to the watermark, each group keeps the last: its row is the only one of them whose
 period has not ended, so that no row changes that other operators may have forgotten. Records that begin before the
-watermark are late if groups have no window. Records of a window that is open, rows of tables and retractions are not.
-If they begin before the version that is kept, they count from it on, and if the group has none, from the watermark on:
-results are right for all versions since. The state of a window is removed when the watermark reaches its end, and its
-rows are late from then on. Versions that are not needed any more are removed when half of a slot consists of them, so
-that a batch does not rewrite all slots to remove a few rows.
+watermark are late if groups have no window. Records of a window that is open, rows of tables and retractions are not:
+they count from the watermark on. The state of a window is removed when the watermark reaches its end, and its rows are
+late from then on. Versions that are not needed any more are removed when half of a slot consists of them, so that a
+batch does not rewrite all slots to remove a few rows.
+
+An input that earlier operators have ``checked`` brings no row before the watermark of the batch before, less the lag of
+the input, by which the watermark is taken back. So no row is late or moved, even if it is before the present watermark.
 
 **Final results.** With ``final``, the rows of a window are emitted once, when the watermark reaches its end; until
 then, all its versions are kept. Without a window, a version is emitted when the watermark has passed its start. Its row
 is in ``[start, FOREVER)`` until the next version of the group is final, and then in ``[start, next)``, which takes the
 usual changes: -1 and +1. What was emitted is thus the table up to the watermark. When a group ends, its last period is
 closed. A consumer that wants upserts by key reads the added rows that end at FOREVER; a removed row that ends at
-FOREVER and has no successor is a delete. Only rows of tables and retractions that begin before the watermark correct
-the values of a final version.
+FOREVER and has no successor is a delete. The values of a final version never change.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class GroupedAggregate:
         versions: whether to keep and emit every version by event time, or only the latest version.
         final: whether to emit only what can no longer change, or every change.
         slots: number of tables that the state is cut into; it stays while the state exists.
-        checked: whether earlier operators have removed late rows.
+        checked: whether earlier operators have removed late rows; see ``TableOperator``.
+        input_lag: how far, in microseconds, the input's changes can be behind the watermark; see ``TableOperator``.
     """
 
     keys: pa.Schema
@@ -85,6 +87,7 @@ class GroupedAggregate:
     final: bool
     slots: int = SLOTS
     checked: bool = False
+    input_lag: int = 0
 
     def __post_init__(self) -> None:
         parts = [field.name for part in self.parts for field in part.state]
@@ -119,6 +122,11 @@ class GroupedAggregate:
         return changes_of(pa.schema([*self.keys, *(pa.field(part.name, part.type) for part in self.parts)]))
 
     @property
+    def lag(self) -> int | None:
+        """The lag of the input. The versions of a window that is final are as old as the window, and have no limit."""
+        return None if not self.versions or (self.final and self.window_end is not None) else self.input_lag
+
+    @property
     def state(self) -> pa.Schema:
         """Schema of the stored versions of groups."""
         emitted = [pa.field(EMITTED, pa.bool_())] if self.final and self.window_end is None else []
@@ -131,20 +139,24 @@ class GroupedAggregate:
         Raises ValueError for rows that are removed but were never added, or that are removed from a minimum or maximum,
         and OverflowError for sums that do not fit into their type.
         """
+        watermark = max(watermark - self.input_lag, BEGINNING)
         rows, late = self._on_time(self._read(changes[0]), watermark)
         rows = self._contributions(rows)
         state = GroupSlots(store, self.state, self.slots)
         slot_of_row = slots_of(rows, self.keys.names, self.slots)
         touched = np.union1d(slot_of_row, state.due(watermark))
         if not len(touched):
-            return OperatorResult(late=late, wake=state.wake, kept=state.rows)
+            return OperatorResult(late=late, wake=self._wake(state), kept=state.rows)
         held, slot_of_held = state.read(touched)
         merge = _Merge(self, held, rows, watermark)
         emitted = merge.emitted()
         kept = np.flatnonzero(merge.kept)
         slot_of_kept = np.concatenate([slot_of_held, slot_of_row])[merge.timeline.row[kept]]
         state.write(touched, merge.stored(kept), slot_of_kept, merge.deadlines(kept, slot_of_kept, touched))
-        return OperatorResult([emitted] if emitted.num_rows else [], late, state.wake, state.rows)
+        return OperatorResult([emitted] if emitted.num_rows else [], late, self._wake(state), state.rows)
+
+    def _wake(self, state: GroupSlots) -> int | None:
+        return None if state.wake is None else state.wake + self.input_lag
 
     def _read(self, rows: pa.Table) -> pa.Table:
         rows = rows.select(self.output.names).cast(self.output)
@@ -210,7 +222,7 @@ class _Merge:
         self._columns = {name: table.column(name).combine_chunks() for name in table.column_names}
         self._keys = [self._columns[name] for name in aggregate.keys.names]
         groups = group_numbers(self._keys, table.num_rows)
-        self.timeline = Timeline(groups, self._starts(groups, held.num_rows))
+        self.timeline = Timeline(groups, self._starts(held.num_rows))
 
         held_row = np.full(len(self.timeline.row), -1)
         held_row[self.timeline.of_row[: held.num_rows]] = np.arange(held.num_rows)
@@ -229,20 +241,11 @@ class _Merge:
         self._merge_parts(weights)
         self._decide()
 
-    def _starts(self, groups: Integers, held: int) -> Integers:
-        """Return the starts of all rows; those before the watermark are moved to what is known of their groups."""
+    def _starts(self, held: int) -> Integers:
+        """Return the starts of all rows; new ones count from the watermark on unless they are checked."""
         starts: Integers = self._columns[FROM].to_numpy().copy()
-        early = np.flatnonzero(starts[held:] < self._watermark) + held
-        if not self._collapses or not len(early):
-            return starts
-        before = np.flatnonzero(self._passed(starts[:held]))
-        last = np.full(groups.max() + 1, BEGINNING)
-        np.maximum.at(last, groups[before], starts[before])
-        last_row = before[starts[before] == last[groups[before]]]
-        exists = np.zeros(len(last), bool)
-        exists[groups[last_row]] = self._columns[ROWS].to_numpy()[last_row] > 0
-        known_since = np.where(exists, last, self._watermark)
-        starts[early] = np.maximum(starts[early], known_since[groups[early]])
+        if self._collapses and not self._aggregate.checked:
+            starts[held:] = np.maximum(starts[held:], self._watermark)
         return starts
 
     @property

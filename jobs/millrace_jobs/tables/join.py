@@ -79,6 +79,17 @@ class TemporalJoin:
         """The values of the left and then the right input, without the columns of matching periods."""
         return changes_of(pa.schema([*self.left.results, *self.right.results]))
 
+    @property
+    def lag(self) -> int | None:
+        """The lag of the inputs or, if longer, how long a result without a partner waits or can be replaced."""
+        if not (self.versions or self.has_stream):
+            return None
+        lags = [self.left.lag, self.right.lag]
+        for side, other in ((self.left, self.right), (self.right, self.left)):
+            if side.preserved:
+                lags.append(None if side.span is None else other.reach + side.span)
+        return None if None in lags else max(lag for lag in lags if lag is not None)
+
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the changes of a batch to a bucket, and then the watermark; see ``TableOperator``."""
         sides = (self._side(self.left, store, "left"), self._side(self.right, store, "right"))

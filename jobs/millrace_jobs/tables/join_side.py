@@ -47,7 +47,10 @@ class JoinInput:
         contents: what its rows are.
         upserted: whether the input's rows are upserts of a table with ``keys`` as its primary key, not changes.
         preserved: whether rows without a partner are in the result, with NULLs for the other input's columns.
-        reach: how far, in microseconds, the matching period of a record can begin before its event time.
+        lag: how far, in microseconds, its changes can be behind the watermark (see ``TableOperator``); None: no limit.
+        reach: how far, in microseconds, the matching period of a row to come can begin before the watermark; the
+            ``lag`` for rows that match by their own period.
+        span: how far, in microseconds, a record's matching period can go beyond its event time; None: no limit.
         checked: whether earlier operators have removed late records.
     """
 
@@ -56,7 +59,9 @@ class JoinInput:
     contents: Contents
     upserted: bool = False
     preserved: bool = False
+    lag: int | None = 0
     reach: int = 0
+    span: int | None = 0
     checked: bool = False
 
     @property

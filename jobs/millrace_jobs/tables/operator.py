@@ -51,7 +51,17 @@ class OperatorResult:
 class TableOperator(Protocol):
     """An operator on changes; it has no state of its own besides its ``BucketStore``.
 
-    ``inputs`` are the schemas of the changes that it reads, ``output`` that of the changes it makes.
+    **Watermarks.** A watermark W promises that the changes of later batches, summed up, alter no version before W. Some
+    of their rows may begin earlier: where a row in ``[a, FOREVER)`` is cut at ``t >= W``, it is removed, and added in
+    ``[a, t)``. The changes of the batch itself are bound by the watermark of the batch before.
+
+    A source does not keep this promise. The operator that reads it does so in its place: records that begin before the
+    watermark of their own batch are late and ignored, and upserts count from the watermark on.
+
+    An operator keeps the promise up to its ``lag``: the changes that it makes in later batches alter no version before
+    W - lag. They can be behind W because a result waits for the watermark, or because a new row changes results of
+    earlier ones. However far the watermark moves in one batch, results are at most ``lag`` behind the one before. So
+    an operator that reads them takes no row for late, even if it begins before the watermark of its batch.
     """
 
     @property
@@ -64,14 +74,22 @@ class TableOperator(Protocol):
         """Schema of the changes of the result."""
         ...
 
+    @property
+    def lag(self) -> int | None:
+        """How far, in microseconds, changes of the result can be behind the watermark.
+
+        None if there is no limit, or if the result has only the latest version, which changes as a whole.
+        """
+        ...
+
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the changes of a batch to a bucket, and then the watermark.
 
         Args:
             store: state of the bucket.
             changes: one table for each input, possibly without rows; rows that were removed have been added before.
-            watermark: in microseconds since 1970, or ``changes.BEGINNING`` without one: no row will come any more that
-                begins or ends a period before it, except those in ``changes``.
+            watermark: in microseconds since 1970, or ``changes.BEGINNING`` without one; it is at least that of the
+                batch before.
         """
         ...
 

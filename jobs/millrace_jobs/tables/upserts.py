@@ -120,6 +120,11 @@ class UpsertedTable:
         """Schema of the changes."""
         return changes_of(self.values)
 
+    @property
+    def lag(self) -> int | None:
+        """Changes begin at the watermark at the earliest."""
+        return 0 if self.versions else None
+
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the upserts of a batch to a bucket; see ``TableOperator``."""
         (upserts,) = changes

@@ -1,4 +1,4 @@
-"""Aggregation over changes: the worked example, limits of types, the state in slots, and what is refused."""
+"""Aggregation over changes: limits of types, the state in slots, and what is refused."""
 
 import datetime
 from decimal import Decimal
@@ -38,22 +38,6 @@ def latest(aggregate, store, *values, weight=1):
     rows = [(*each, 0, FOREVER, weight) for each in values]
     found = [row[:-3] for row in emitted(aggregate, store, rows) if row[-1] == 1]
     return found[0] if found else None
-
-
-def test_example_18_aggregation_of_an_unordered_stream():
-    """The last click comes late: its version is new, and the later one is corrected, which algorithm 4 does not do."""
-    aggregate, store = operator(versions=True), MemoryStore()
-    steps = [emitted(aggregate, store, [(key, 1, at, at + 1, 1)]) for at, key in [(0, "GER"), (1, "GER"), (2, "US")]]
-    assert steps == [
-        [("GER", 1, 0, FOREVER, 1)],
-        [("GER", 1, 0, 1, 1), ("GER", 1, 0, FOREVER, -1), ("GER", 2, 1, FOREVER, 1)],
-        [("US", 1, 2, FOREVER, 1)],
-    ]
-    assert emitted(aggregate, store, [("US", 1, 1, 2, 1)]) == [
-        ("US", 1, 1, 2, 1),
-        ("US", 1, 2, FOREVER, -1),
-        ("US", 2, 2, FOREVER, 1),
-    ]
 
 
 def test_final_versions_are_a_changelog_in_which_a_group_that_ends_has_no_open_row():
@@ -243,21 +227,52 @@ def test_a_row_that_does_not_change_is_not_emitted():
     assert emitted(aggregate, store, [("a", 0, 0, FOREVER, 1), ("a", 3, 0, FOREVER, 1), ("a", 3, 0, FOREVER, -1)]) == []
 
 
-def test_a_removal_before_the_watermark_counts_from_the_version_that_is_kept():
+def test_a_removal_before_the_watermark_counts_from_it():
     aggregate, store = operator(versions=True, slots=1), MemoryStore()
     process(aggregate, store, [("a", 1, time, time + 1, 1) for time in (1, 3, 8)])
     assert emitted(aggregate, store, [("a", 1, 1, 2, -1)], 5) == [
-        ("a", 1, 3, 8, 1),
+        ("a", 1, 5, 8, 1),
+        ("a", 2, 3, 5, 1),
         ("a", 2, 3, 8, -1),
         ("a", 2, 8, FOREVER, 1),
         ("a", 3, 8, FOREVER, -1),
     ]
 
 
-def test_a_row_of_a_table_before_the_watermark_counts_from_it_if_its_group_has_no_version():
+def test_a_row_of_a_table_before_the_watermark_counts_from_it():
     aggregate, store = operator(versions=True, of_table=True), MemoryStore()
     assert emitted(aggregate, store, [("a", 1, 1, FOREVER, 1)], 5) == [("a", 1, 5, FOREVER, 1)]
-    assert emitted(aggregate, store, [("a", 1, 1, FOREVER, -1)], 7) == [("a", 1, 5, FOREVER, -1)]
+    assert emitted(aggregate, store, [("a", 1, 1, FOREVER, -1)], 7) == [
+        ("a", 1, 5, 7, 1),
+        ("a", 1, 5, FOREVER, -1),
+    ]
+    process(aggregate, store, [], 8)
+    assert not store.tables
+
+
+def test_rows_that_are_checked_count_from_their_own_time_on():
+    """The watermark that they came after is that of the batch before, less the lag of their input."""
+    aggregate = GroupedAggregate(KEY, (COUNT,), None, False, True, False, slots=1, checked=True, input_lag=3)
+    store = MemoryStore()
+    process(aggregate, store, [("a", 1, time, time + 1, 1) for time in (1, 3, 8)], 4)
+    found = process(aggregate, store, [("a", 1, 2, 3, 1), ("a", 1, 8, 9, -1)], 40)
+    rows = sorted(tuple(row.values()) for table in found.changes for row in table.to_pylist())
+    assert rows == [
+        ("a", 1, 1, 2, 1),
+        ("a", 1, 1, 3, -1),
+        ("a", 2, 2, 3, 1),
+        ("a", 2, 3, 8, -1),
+        ("a", 3, 3, 8, 1),
+    ]
+    assert (found.late, aggregate.lag) == (0, 3)
+
+
+def test_the_watermark_is_taken_back_by_the_lag_of_the_input():
+    aggregate = GroupedAggregate(WINDOWED, (COUNT,), "end", False, False, True, checked=True, input_lag=7)
+    store = MemoryStore()
+    assert process(aggregate, store, [("a", 10, 1, 3, 4, 1)], 16).wake == 17
+    (closed,) = process(aggregate, store, [("a", 10, 1, 4, 5, 1)], 17).changes
+    assert [row["n"] for row in closed.to_pylist()] == [2]
     assert not store.tables
 
 
@@ -271,12 +286,13 @@ def test_a_group_that_has_ended_begins_again_at_the_watermark_whether_its_state_
         assert emitted(aggregate, store, [("a", 1, 5, FOREVER, 1)], 6) == [("a", 1, 6, FOREVER, 1)]
 
 
-def test_a_record_of_an_open_window_counts_from_the_version_at_the_watermark():
+def test_a_record_of_an_open_window_that_is_older_than_the_watermark_counts_from_it():
     aggregate, store = operator(keys=WINDOWED, window_end="end", versions=True), MemoryStore()
     process(aggregate, store, [("a", 60, 1, time, time + 1, 1) for time in (10, 20, 40)])
     assert emitted(aggregate, store, [("a", 60, 1, 5, 6, 1)], 30) == [
+        ("a", 60, 2, 20, 30, 1),
         ("a", 60, 2, 20, 40, -1),
-        ("a", 60, 3, 20, 40, 1),
+        ("a", 60, 3, 30, 40, 1),
         ("a", 60, 3, 40, FOREVER, -1),
         ("a", 60, 4, 40, FOREVER, 1),
     ]

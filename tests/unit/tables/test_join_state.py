@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 
 import duckdb
 import numpy as np
@@ -29,6 +30,7 @@ def band_join(join_type, *, final=False):
         Contents.RECORDS,
         preserved=join_type.of_left,
         reach=BEFORE,
+        span=AFTER,
     )
     right = JoinInput(values("rk", "rv"), ("rk",), Contents.RECORDS, preserved=join_type.of_right)
     return Stage(TemporalJoin(left, right, versions=False, final=final), "l", "r")
@@ -189,3 +191,22 @@ def test_batches_without_rows_change_nothing(join_type):
     for stage in (band_join(join_type), band_join(join_type, final=True), table_join(join_type)):
         outcome = stage.operator.process(stage.store, [schema.empty_table() for schema in stage.operator.inputs], 7)
         assert (outcome.changes, outcome.late, outcome.wake, stage.held) == ([], 0, None, [])
+
+
+def test_the_lag_of_a_join():
+    hour = round(timedelta(hours=1) / timedelta(microseconds=1))
+    stream = JoinInput(values("lk"), ("lk",), Contents.RECORDS)
+    ranged = JoinInput(values("lk"), ("lk",), Contents.RECORDS, preserved=True, reach=hour, span=2 * hour)
+    open_ended = JoinInput(values("lk"), ("lk",), Contents.RECORDS, preserved=True, span=None)
+    behind = JoinInput(values("rk"), ("rk",), Contents.RESULTS, lag=5 * hour, reach=5 * hour)
+    preserved = JoinInput(values("rk"), ("rk",), Contents.RECORDS, preserved=True)
+    table = JoinInput(values("rk"), ("rk",), Contents.TABLE)
+    lags = [
+        TemporalJoin(left, right, versions=True).lag
+        for left, right in [
+            (stream, stream), (ranged, stream), (ranged, preserved), (ranged, behind), (stream, behind), (stream, preserved),
+            (open_ended, stream), (table, table),
+        ]
+    ]  # fmt: skip
+    assert lags == [0, 2 * hour, 2 * hour, 7 * hour, 5 * hour, 0, None, 0]
+    assert TemporalJoin(table, table, versions=False).lag is None

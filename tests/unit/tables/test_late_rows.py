@@ -84,7 +84,7 @@ def version(batches, source, time):
 @given(batches=disorderly("lr"), join_type=TYPES)
 def test_late_records_of_two_streams(batches, join_type, final):
     left = JoinInput(
-        values("lk", "lv", banded=True), ("lk",), Contents.RECORDS, preserved=join_type.of_left, reach=BAND
+        values("lk", "lv", banded=True), ("lk",), Contents.RECORDS, preserved=join_type.of_left, reach=BAND, span=BAND
     )
     right = JoinInput(values("rk", "rv"), ("rk",), Contents.RECORDS, preserved=join_type.of_right)
     stage = run(Stage(TemporalJoin(left, right, versions=False, final=final), "l", "r"), batches)

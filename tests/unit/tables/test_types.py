@@ -104,7 +104,7 @@ def test_a_join_by_keys_of_all_types(drawn, join_type, final, contents, data):
     inputs = [
         JoinInput(
             columns(source, kinds, value, banded=source == "l"), tuple(f"{source}k{n}" for n in range(len(kinds))),
-            contents, preserved=preserved, reach=BAND if source == "l" else 0,
+            contents, preserved=preserved, reach=BAND if source == "l" else 0, span=BAND if source == "l" else 0,
         )
         for source, preserved in (("l", join_type.of_left), ("r", join_type.of_right))
     ]  # fmt: skip
