@@ -370,14 +370,17 @@ def _times(
     both: Scopes, match: Match | None, found: TimeRange | None, preserved: Mapping[Side, bool]
 ) -> Iterator[tuple[str, int]]:
     """Yield the event-time columns of a join's result; the time of a result of two streams is the later one."""
-    sides: tuple[tuple[Side, Scope, Side], ...] = (("left", both.left, "right"), ("right", both.right, "left"))
-    for side, scope, other in sides:
+    sides: tuple[tuple[Side, Scope, Side, Scope], ...] = (
+        ("left", both.left, "right", both.right), ("right", both.right, "left", both.left),
+    )  # fmt: skip
+    for side, scope, other, partner in sides:
         if preserved[other] or scope.contents is Contents.TABLE:
             continue  # the column is NULL in results of the other side alone
         if match is None or found is None:
-            yield from scope.times.items()
+            yield from ((name, max(lag, partner.lag or 0)) for name, lag in scope.times.items())
             continue
-        behind = match.reach[other] if side == found.point else found.span
+        # a ranged record may be found by one whose own column is behind, too
+        behind = match.reach[other] if side == found.point else None if found.span is None else found.span + found.lag
         if behind is not None:
             yield from ((name, lag + behind) for name, lag in scope.times.items())
 
@@ -386,8 +389,7 @@ def _bounds(match: Match | None, found: TimeRange | None) -> dict[str, int]:
     """Return the column that the range of event time ends with: no result comes after it."""
     if match is None or found is None or found.upper is None or not isinstance(found.upper.expression, exp.Column):
         return {}
-    ranged: Side = "left" if found.point == "right" else "right"
-    return {found.upper.expression.name: max(0, found.upper.offset) + match.reach[ranged]}
+    return {found.upper.expression.name: max(0, found.upper.offset) + max(match.reach.values())}
 
 
 def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:

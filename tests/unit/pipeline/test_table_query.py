@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
 from millrace_jobs.pipeline.table_query import translate
-from millrace_jobs.pipeline.table_relations import Join
+from millrace_jobs.pipeline.table_relations import Grouping, Join
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
 
 SECOND = 1_000_000
@@ -70,6 +70,36 @@ def test_a_lag_adds_up_over_joins():
     assert middle.lag == {"left": 60 * SECOND, "right": 0}
     assert middle.match.reach == {"left": 60 * SECOND, "right": 0}
     assert outer.reach("left") == 60 * SECOND
+
+
+def test_the_time_of_a_record_with_the_version_of_a_table_is_as_far_behind_as_the_table():
+    groups = f"(SELECT a.k, count(*) AS n FROM a LEFT JOIN b ON {within(60)} GROUP BY a.k) g"
+    pairs = f"(SELECT c.at, c.k FROM c JOIN {groups} ON g.k = c.k) x"
+    last, first, _ = joins(
+        f"SELECT x.k FROM {pairs} JOIN d ON x.k = d.k AND d.at BETWEEN x.at AND x.at + INTERVAL 1 SECOND"
+    )
+    assert first.lag == {"left": 0, "right": 60 * SECOND}
+    assert last.match.reach == {"left": 60 * SECOND, "right": 0}
+
+
+def test_a_time_in_a_range_of_times_that_are_behind_is_as_far_behind():
+    """The time of a is up to 60 seconds behind the pair with b; the record of c that it finds may be as late as that."""
+    pairs = f"(SELECT a.at, a.k FROM a JOIN b ON {within(60)}) x"
+    others = f"(SELECT c.at AS first, d.at AS last, c.k FROM c JOIN d ON {within(5, 'c', 'd')}) y"
+    both = f"(SELECT y.first, y.k FROM {pairs} JOIN {others} ON x.k = y.k AND x.at BETWEEN y.first AND y.last) z"
+    last, *_ = joins(
+        f"SELECT z.k FROM {both} JOIN b ON z.k = b.k AND b.at BETWEEN z.first AND z.first + INTERVAL 1 SECOND"
+    )
+    assert last.match.reach["left"] >= 60 * SECOND
+
+
+def test_a_group_is_open_until_the_records_behind_it_have_come():
+    pairs = f"(SELECT a.at, a.k FROM a JOIN b ON {within(60)}) x"
+    sql = (
+        f"SELECT c.until, count(*) FROM {pairs} JOIN c ON x.k = c.k AND x.at BETWEEN c.at AND c.until GROUP BY c.until"
+    )
+    (groups,) = relations(translated(sql, final_groups=True).relation, Grouping)
+    assert groups.closing.lag == 60 * SECOND
 
 
 @pytest.mark.parametrize(("final", "lag"), [(False, 60), (True, 60)])
