@@ -9,13 +9,13 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
-from millrace_api.sql.join_conditions import Bound, JoinCondition, Side, TimeRange, conjuncts, take_apart
+from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_jobs.pipeline.table_grouping import GroupTranslation, TypesOf, own_aggregates, takes_rows_back
+from millrace_jobs.pipeline.table_ranges import bounds_of, match_of, times_of
 from millrace_jobs.pipeline.table_relations import (
     Enriched,
     Join,
     JoinType,
-    Match,
     Relation,
     Scan,
     Selection,
@@ -203,7 +203,8 @@ class _Translation:
             elif where:
                 inputs[side] = replace(inputs[side], relation=_filtered(inputs[side].relation, where))
         both = Scopes(inputs["left"], inputs["right"])
-        match = self._match(both, condition.range) if both.are_streams else None
+        match = match_of(condition.range) if both.are_streams else None
+        self.longest += match.longest if match is not None else 0
         if not both.are_streams and condition.range is not None:
             raise NotATableQueryError("it compares event time with a column of a table, which has versions instead")
         tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
@@ -224,33 +225,11 @@ class _Translation:
         )  # fmt: skip
         self.waits |= final and (kind != "inner" or not both.are_streams)
         contents = contents_of(relation)
-        times = dict(_times(both, match, condition.range, preserved))
+        times = dict(times_of(both, match, condition.range, preserved))
         primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()
-        bounds = _bounds(match, condition.range) if kind == "inner" else {}
+        bounds = bounds_of(match, condition.range) if kind == "inner" else {}
         names = (*both.left.names, *both.right.names)
         return Scope(relation, names, contents, times, bounds, primary, relation.result_lag)
-
-    def _match(self, both: Scopes, found: TimeRange | None) -> Match:
-        """Return the matching periods of two streams, from the range of event time in their condition."""
-        if found is None or found.lower is None or found.upper is None:
-            missing = "range" if found is None else "lower end" if found.lower is None else "upper end"
-            raise NotATableQueryError(
-                f"its join of two streams has no {missing} of event time, so their records would be kept for ever"
-            )
-        if found.reach is None:
-            begin = to_sql(found.lower.expression)
-            raise NotATableQueryError(f"the range of event time in its join begins at {begin}, which is not event time")
-        ranged: Side = "left" if found.point == "right" else "right"
-        time = _micros(to_sql(found.time))
-        periods = {
-            found.point: (time, f"{time} + 1L"),
-            ranged: (_end(found.lower, open_end=1), _end(found.upper, open_end=0, closed_end=1)),
-        }
-        longest = found.reach + found.lag + (found.span or 0)
-        self.longest += longest
-        end = "" if found.span is not None else to_sql(found.upper.expression)
-        reach, span = {found.point: found.lag, ranged: found.reach}, {found.point: 0, ranged: found.span}
-        return Match(periods, reach, span, longest, end)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
@@ -366,32 +345,6 @@ def _as_input(scope: Scope, keys: Sequence[str]) -> Relation:
     return scope.relation if own else _as_table(scope)
 
 
-def _times(
-    both: Scopes, match: Match | None, found: TimeRange | None, preserved: Mapping[Side, bool]
-) -> Iterator[tuple[str, int]]:
-    """Yield the event-time columns of a join's result; the time of a result of two streams is the later one."""
-    sides: tuple[tuple[Side, Scope, Side, Scope], ...] = (
-        ("left", both.left, "right", both.right), ("right", both.right, "left", both.left),
-    )  # fmt: skip
-    for side, scope, other, partner in sides:
-        if preserved[other] or scope.contents is Contents.TABLE:
-            continue  # the column is NULL in results of the other side alone
-        if match is None or found is None:
-            yield from ((name, max(lag, partner.lag or 0)) for name, lag in scope.times.items())
-            continue
-        # a ranged record may be found by one whose own column is behind, too
-        behind = match.reach[other] if side == found.point else None if found.span is None else found.span + found.lag
-        if behind is not None:
-            yield from ((name, lag + behind) for name, lag in scope.times.items())
-
-
-def _bounds(match: Match | None, found: TimeRange | None) -> dict[str, int]:
-    """Return the column that the range of event time ends with: no result comes after it."""
-    if match is None or found is None or found.upper is None or not isinstance(found.upper.expression, exp.Column):
-        return {}
-    return {found.upper.expression.name: max(0, found.upper.offset) + max(match.reach.values())}
-
-
 def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:
     """Yield the items of a SELECT list, with the columns that a star stands for."""
     for item in items:
@@ -404,13 +357,3 @@ def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp
         for name in names:
             if table in ("", name.table):
                 yield exp.column(name.column, table=name.table or None)
-
-
-def _micros(sql: str) -> str:
-    return f"unix_micros(CAST({sql} AS TIMESTAMP))"
-
-
-def _end(bound: Bound, *, open_end: int, closed_end: int = 0) -> str:
-    """Return the SQL of an end of a period, which contains its start but not its end."""
-    offset = bound.offset + (closed_end if bound.inclusive else open_end)
-    return f"{_micros(to_sql(bound.expression))} + {offset}L"
