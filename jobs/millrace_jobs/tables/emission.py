@@ -60,6 +60,11 @@ class Emission:
         """The groups' values, with the output that each change is for."""
         return changes_of(values_of(self.groups).append(pa.field(OUTPUT, pa.int32())))
 
+    @property
+    def lag(self) -> int | None:
+        """None: only the latest version of a group is emitted."""
+        return None
+
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Take the changes of a batch, and emit what is due by the watermark; see ``TableOperator``."""
         result = OperatorResult()

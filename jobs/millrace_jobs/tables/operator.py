@@ -134,6 +134,11 @@ class OperatorChain:
         """Schema of the second operator's changes."""
         return self.second.output
 
+    @property
+    def lag(self) -> int | None:
+        """The lag of the second operator, which includes that of its input."""
+        return self.second.lag
+
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Apply the changes of a batch to both operators, one after the other; see ``TableOperator``."""
         made = self.first.process(StoreFolder(store, "first"), changes, watermark)
