@@ -26,6 +26,16 @@ INVALID = (
     Invalid(MINIMAL, 7, "      files: []", "spec.sources.trips.files: Invalid value"),
     Invalid(MINIMAL, 6, "    Trips:", "a source's name is a table's name in the SQL"),
     Invalid(MINIMAL, 6, "    2trips:", "a source's name is a table's name in the SQL"),
+    Invalid(
+        MINIMAL,
+        12,
+        "  additionalOutputs: {Final: {emit: OnUpdate, sink: {files: {path: out, format: csv}}}}",
+        "an output's name is part of the names of what it writes",
+    ),
+    Invalid(
+        MINIMAL, 12, "  additionalOutputs: {final: {emit: OnUpdate}}", "additionalOutputs.final.sink: Required value"
+    ),
+    Invalid(MINIMAL, 12, "  additionalOutputs: {}", "spec.additionalOutputs: Invalid value"),
     Invalid(MINIMAL, 7, "      files: {path: data/*.csv}", "spec.sources.trips.files.format: Required value"),
     Invalid(MINIMAL, 7, "      files: {path: '', format: csv}", "spec.sources.trips.files.path"),
     Invalid(MINIMAL, 7, "      files: {path: a, format: orc}", 'Unsupported value: "orc"'),

@@ -59,7 +59,7 @@ class Example:
     """An example, by the prefix of its file's name: SQL for DuckDB, and the number of key columns.
 
     ``results`` is the folder of its results, and ``updates`` is set if a key's last row is its answer. ``repeats`` is set
-    if results are records, which may repeat.
+    if results are records, which may repeat. ``final`` is the folder of an additional output, which has each row once.
     """
 
     sql: str
@@ -67,6 +67,7 @@ class Example:
     results: str
     updates: bool = False
     repeats: bool = False
+    final: str = ""
 
 
 _ROUTES = f"""SELECT until, start_x, start_y, end_x, end_y, count(*)
@@ -198,6 +199,13 @@ EXAMPLES = {
         "nexmark-q13",
         repeats=True,
     ),
+    "30": Example(
+        f"""SELECT since, channel, count(*), max(price) FROM {windows("bid", "date_time", 60, 60)} GROUP BY ALL""",
+        2,
+        "nexmark-live",
+        updates=True,
+        final="nexmark-final",
+    ),
 }
 
 
@@ -226,6 +234,8 @@ def assert_answer(folder: Path, example: Example, tables: duckdb.DuckDBPyConnect
     """Check that the results are DuckDB's and not empty."""
     expected = rows_of(tables.sql(example.sql).to_arrow_table())
     assert expected
+    if example.final:
+        assert_same(rows_of(_results(folder / "out" / example.final)), expected, example.keys)
     found = _results(folder / "out" / example.results)
     if example.updates:
         assert_same(latest(found, example.keys), expected, example.keys)

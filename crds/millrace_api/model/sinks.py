@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import ClassVar
 
 from pydantic import Field
@@ -71,3 +72,12 @@ class SinkSpec(Model):
     def kind(self) -> str:
         """The kind that is given, as in YAML: files, console, kafka or table."""
         return next(k for k in ("files", "console", "kafka", "table") if getattr(self, k) is not None)
+
+    def is_place_of(self, other: SinkSpec) -> bool:
+        """Return whether both write to the same folder or topic, or to the terminal."""
+        if self.console is not None:
+            return other.console is not None
+        if self.files is not None and other.files is not None:
+            return PurePosixPath(self.files.path) == PurePosixPath(other.files.path)
+        one, two = self.kafka or self.table, other.kafka or other.table
+        return one is not None and two is not None and one.topic == two.topic and one.is_cluster_of(two)

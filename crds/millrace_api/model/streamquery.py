@@ -25,6 +25,7 @@ from millrace_api.model.values import (
     SOURCE_NAME,
     ColumnName,
     ObjectName,
+    OutputName,
     PositiveDuration,
     SourceName,
     Text,
@@ -154,6 +155,13 @@ class Query(Model):
     python: PythonQuery | None = Field(default=None, description="A Python aggregator.")
 
 
+class OutputSpec(Model):
+    """Another output of the same computation, with a strategy and a sink of its own."""
+
+    emit: Emit = Field(description="When these results are emitted; see spec.emit.", examples=["OnWindowClose"])
+    sink: SinkSpec = Field(description="Where these results go.", examples=["{files: {path: out/final}}"])
+
+
 def _python_source_known(spec: Spec) -> bool:
     python = spec.query.python
     return python is None or (len(spec.sources) == 1 if python.source is None else python.source in spec.sources)
@@ -174,9 +182,8 @@ def _read_by_python(spec: Spec) -> list[SourceSpec]:
     return [source for name, source in spec.sources.items() if python.source in (None, name)]
 
 
-def _window_can_end(spec: Spec) -> bool:
-    watermarks = any(source.watermark is not None for source in spec.sources.values())
-    return spec.emit is not Emit.ON_WINDOW_END or (spec.query.sql is not None and watermarks)
+def _may_hold_groups_back(spec: Spec) -> bool:
+    return spec.query.sql is not None and any(source.watermark is not None for source in spec.sources.values())
 
 
 class Spec(Model):
@@ -220,7 +227,23 @@ class Spec(Model):
             ("emit",),
             "self.emit != 'OnWindowEnd' || (has(self.query.sql) && "
             "self.sources.exists(name, has(self.sources[name].watermark)))",
-            _window_can_end,
+            lambda spec: spec.emit is not Emit.ON_WINDOW_END or _may_hold_groups_back(spec),
+        ),
+        Rule(
+            "additionalOutputs need query.sql and a watermark",
+            "add the source's watermark, or leave additionalOutputs out; a Python aggregator has one output",
+            ("additional_outputs",),
+            "!has(self.additionalOutputs) || (has(self.query.sql) && "
+            "self.sources.exists(name, has(self.sources[name].watermark)))",
+            lambda spec: spec.additional_outputs is None or _may_hold_groups_back(spec),
+        ),
+        Rule(
+            "an output's name is part of the names of what it writes",
+            "write at most 63 lower-case letters, digits and '_', not a digit first",
+            ("additional_outputs",),
+            "!has(self.additionalOutputs) || self.additionalOutputs.all(name, name.size() <= 63 && "
+            f"name.matches('^{SOURCE_NAME}$'))",
+            None,  # the type of the keys says it
         ),
         Rule(
             "placement Dedicated needs kafka sources",
@@ -265,6 +288,13 @@ class Spec(Model):
         description="OnUpdate: every change at once. OnWindowEnd: first when event time reaches the window's end, then "
         "every change. OnWindowClose: final results only.",
     )
+    additional_outputs: dict[OutputName, OutputSpec] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4,
+        description="More outputs of the same groups of windows, by name: each has its own strategy and sink, and the "
+        "groups are computed once for all.",
+    )
     batch_interval: PositiveDuration = Field(
         default=PositiveDuration("2s"), description="Time from one micro-batch to the next."
     )
@@ -283,6 +313,20 @@ class Spec(Model):
     spark_conf: dict[str, str] = Field(default={}, description="Spark settings, except those reserved by Millrace.")
     restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
     replan_nonce: WholeNumber | None = Field(default=None, description="Change it to request a new plan now.")
+
+    @property
+    def outputs(self) -> dict[str, Spec]:
+        """The spec once for each output, with its strategy and its sink alone, by the field that has both.
+
+        The first one is that of ``spec.sink``. The others are in the order of their names, since Kubernetes keeps no
+        other order.
+        """
+        alone = self.model_copy(update={"additional_outputs": None})
+        others = sorted((self.additional_outputs or {}).items())
+        return {"spec": alone} | {
+            f"spec.additionalOutputs.{name}": alone.model_copy(update={"emit": output.emit, "sink": output.sink})
+            for name, output in others
+        }
 
     def state_partitions(self, cores: int) -> int:
         """Return the number of merge tasks, each with a state store, for up to ``cores`` cores.

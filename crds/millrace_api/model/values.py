@@ -158,6 +158,10 @@ SourceName = Annotated[
     ),
 ]
 
+OutputName = Annotated[
+    str, *text(SOURCE_NAME, 63, "a name for an output", "write lower-case letters, digits and '_', not a digit first")
+]
+
 ColumnName = Annotated[
     str, *text("[^`.\\n]+", 255, "a column name", "write one column of the schema, without '.' or backquotes")
 ]

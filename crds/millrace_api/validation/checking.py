@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import SourceSpec
-from millrace_api.model.streamquery import Emit, PythonQuery, StreamQuery
+from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
@@ -40,9 +41,13 @@ class _Check:
         self.problems: list[Problem] = []
         self._spec = query.spec
         self._document = document
+        self._outputs: list[tuple[Location, Spec]] = [
+            (tuple(field.split(".")), output) for field, output in query.spec.outputs.items()
+        ]
         schemas = {name: self._check_source(name, source) for name, source in query.spec.sources.items()}
         self._check_topics()
         self._check_folder()
+        self._check_places()
         self._check_settings()
         if query.spec.query.python is not None:
             self._check_python(query.spec.query.python, schemas)
@@ -78,9 +83,10 @@ class _Check:
 
         This is not a rule of Spec: otherwise a checkpoint with such a query could not be read after a correction.
         """
-        sink = self._spec.sink.kafka or self._spec.sink.table
-        if sink is not None:
-            self._not_read_again(("spec", "sink", self._spec.sink.kind, "topic"), sink.topic, sink, "result")
+        for at, output in self._outputs:
+            sink = output.sink.kafka or output.sink.table
+            if sink is not None:
+                self._not_read_again((*at, "sink", output.sink.kind, "topic"), sink.topic, sink, "result")
         for name, source in self._spec.sources.items():
             topic = source.corrupt_records.topic
             if topic is not None and source.kafka is not None:
@@ -89,13 +95,21 @@ class _Check:
 
     def _check_folder(self) -> None:
         """Check that the query does not read the files that it writes; not a rule of Spec, like ``_check_topics``."""
-        sink = self._spec.sink.files
-        if sink is None:
-            return
-        for name, source in self._spec.sources.items():
-            if source.files is not None and source.files.reads(sink.first_file):
-                message = f'source {name} reads the files in "{sink.path}", so every result would come back as a record'
-                self._add(("spec", "sink", "files", "path"), message, "write to another folder")
+        for at, output in self._outputs:
+            sink = output.sink.files
+            for name, source in self._spec.sources.items():
+                if sink is not None and source.files is not None and source.files.reads(sink.first_file):
+                    message = (
+                        f'source {name} reads the files in "{sink.path}", so every result would come back as a record'
+                    )
+                    self._add((*at, "sink", "files", "path"), message, "write to another folder")
+
+    def _check_places(self) -> None:
+        """Check that no two outputs mix their results."""
+        for (first, one), (second, other) in combinations(self._outputs, 2):
+            if one.sink.is_place_of(other.sink):
+                message = f"{'.'.join(map(str, first))}.sink is the same place, where the results would be mixed"
+                self._add((*second, "sink"), message, "write to another folder or topic")
 
     def _check_settings(self) -> None:
         """Check the time zone; like ``_check_topics``, this is not a rule of Spec because of existing checkpoints."""
@@ -153,22 +167,23 @@ class _Check:
             for name, source in self._spec.sources.items()
         }
         settings = self._spec.spark_conf
-        found = check_sql(
-            text,
-            tables,
-            emit=self._spec.emit,
-            takes_back=self._spec.sink.table is not None and self._spec.partitioner.algorithm is not Algorithm.NATIVE,
-            more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
-            as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
-        )
-        self._add_within(("spec", "query", "sql"), [problem for problem in found if problem.line is not None])
-        for problem in found:
-            if problem.line is None:
-                self._add(
-                    ("spec", "emit") if problem.message.startswith("emit ") else ("spec", "query", "sql"),
-                    problem.message,
-                    problem.hint,
-                )
+        seen: set[Problem] = set()
+        for at, output in self._outputs:
+            found = check_sql(
+                text,
+                tables,
+                emit=output.emit,
+                takes_back=output.sink.table is not None and output.partitioner.algorithm is not Algorithm.NATIVE,
+                more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
+                as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
+            )
+            new = [problem for problem in found if problem not in seen]
+            seen.update(found)
+            self._add_within(("spec", "query", "sql"), [problem for problem in new if problem.line is not None])
+            for problem in new:
+                if problem.line is None:
+                    place = (*at, "emit") if problem.message.startswith("emit ") else ("spec", "query", "sql")
+                    self._add(place, problem.message, problem.hint)
 
     def _check_row_key(self) -> None:
         from millrace_api.validation.results import (  # loads sqlglot, only needed here
@@ -177,15 +192,13 @@ class _Check:
             row_key,
         )
 
-        sink = self._spec.sink
-        if sink.kafka is None and sink.table is None:
-            return
         (names, certain), groups = result_columns(self._spec), result_groups(self._spec)
         by = None if groups is None else [group.known_by(names) for group in groups]
-        try:
-            row_key(sink, names if certain else None, by)
-        except MillraceError as error:
-            self._add(("spec", "sink", sink.kind, "key"), error.problems[0].message, error.problems[0].hint)
+        for at, output in self._outputs:
+            try:
+                row_key(output.sink, names if certain else None, by)
+            except MillraceError as error:
+                self._add((*at, "sink", output.sink.kind, "key"), error.problems[0].message, error.problems[0].hint)
 
     def _event_time(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool = False) -> None:
         column = self._column(at, name, columns, exact=exact)

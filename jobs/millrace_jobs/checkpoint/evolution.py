@@ -47,6 +47,9 @@ _FIELDS = {
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
         spec.sources.*.kafka.includeMetadata
         spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
+        spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
+        spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.table.bootstrapServers
+        spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
     """,
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """
@@ -66,7 +69,7 @@ _FIELDS = {
     SpecChange.STATE: "spec.sources.*.watermark.column spec.sources.*.table spec.query.python",
     SpecChange.SCHEMA: "spec.sources.*.schema",
     SpecChange.SQL: "spec.query.sql",
-    SpecChange.EMIT: "spec.emit",
+    SpecChange.EMIT: "spec.emit spec.additionalOutputs",
 }
 FIELDS = {field: change for change, fields in _FIELDS.items() for field in fields.split()}
 """Kind of change of every StreamQuery field, by its YAML path; a field that is not listed follows its parent.
@@ -208,8 +211,8 @@ def _has_parts(field: str) -> bool:
 
 
 def _pattern(field: str) -> str:
-    """Return a field with ``*`` for the name of a source."""
+    """Return a field with ``*`` for the name of a source or an output."""
     parts = field.split(".")
-    if parts[:2] == ["spec", "sources"] and len(parts) > 2:
+    if parts[:2] in (["spec", "sources"], ["spec", "additionalOutputs"]) and len(parts) > 2:
         parts[2] = "*"
     return ".".join(parts)

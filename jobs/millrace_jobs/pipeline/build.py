@@ -49,6 +49,7 @@ from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.messages import require_json
 from millrace_jobs.sources.base import Source
 from millrace_jobs.tables.changes import WEIGHT
+from millrace_jobs.tables.emission import OUTPUT
 from millrace_jobs.tables.join_side import Contents
 from millrace_jobs.windows import AT
 
@@ -87,9 +88,9 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
         partials = partials.withColumn("window", window_from_start(partials, execution.window))
     if execution.ahead:
         changes = merge_changes(partials, execution.aggregation, execution.ahead, execution.partitions)
-        if _is_weighted(query, spec):
-            return finish(changes, execution.aggregation, query.result, marks=[WEIGHT])
-        return finish(_added(changes), execution.aggregation, query.result)
+        marks = _marks(query, spec)
+        changes = changes if marks else _added(changes)
+        return finish(changes, execution.aggregation, query.result, marks=marks)
     merged = merge_partials(partials, execution.aggregation)
     return finish(merged, execution.aggregation, query.result, retracts=retracts(query, spec))
 
@@ -109,11 +110,17 @@ def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context
         F.expr(item).cast(field.dataType).alias(field.name)
         for item, field in zip(tables.items, query.result, strict=True)
     ]
-    if _is_weighted(query, spec):
-        columns.append(F.col(WEIGHT))
-    elif tables.contents is not Contents.RECORDS:
+    marks = _marks(query, spec)
+    if not marks and tables.contents is not Contents.RECORDS:
         changes = _added(changes)
-    return changes.select(*columns)
+    return changes.select(*columns, *marks)
+
+
+def _marks(query: CompiledQuery, spec: Spec) -> list[str]:
+    """Return the columns that the sink needs beside the results: weights, and the output that a result is for."""
+    if spec.additional_outputs is not None:
+        return [OUTPUT, WEIGHT]
+    return [WEIGHT] if _is_weighted(query, spec) else []
 
 
 def _added(changes: DataFrame) -> DataFrame:
@@ -240,7 +247,7 @@ def _read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) -
 
 def output_mode(query: CompiledQuery, spec: Spec) -> Literal["update", "append"]:
     """Return the Spark output mode that matches when the results of a query are emitted."""
-    if isinstance(query.execution, TableQuery):
+    if isinstance(query.execution, TableQuery) or _is_held_back(query):
         return "append"  # of changes
     return "update" if spec.emit is Emit.ON_UPDATE and query.aggregates else "append"
 
@@ -272,6 +279,8 @@ def check_streaming(query: CompiledQuery, spec: Spec, spark: SparkSession, sourc
 def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     """Return the columns that identify the result rows of a query, as its sink needs them.
 
+    ``spec`` is that of one output.
+
     Raises:
         MillraceError: the key does not identify rows, results cannot be written as JSON, or rows that HAVING no
             longer admits could not be retracted.
@@ -287,11 +296,12 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
         expires = weighted and spec.emit is Emit.ON_UPDATE
         windows = _open_windows(query.execution, groups or (), names) if expires else ()
         return ResultKeys(columns, _in_key(windows, columns), weighted=weighted)
+    weighted = _is_weighted(query, spec)
     if columns is None or not _updates_table(spec):
-        return ResultKeys(columns, weighted=_is_weighted(query, spec))
+        return ResultKeys(columns, weighted=weighted)
     _require_retractable(query, spec)
     windows = _closing_windows(groups or (), names, spec)
-    return ResultKeys(columns, _in_key(windows, columns), retracts(query, spec))
+    return ResultKeys(columns, _in_key(windows, columns), retracts(query, spec) and not weighted, weighted)
 
 
 def _in_key(windows: Iterable[WindowColumn], columns: tuple[str, ...] | None) -> WindowColumn | None:

@@ -13,14 +13,14 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem, suggest
-from millrace_api.model.streamquery import Emit, PythonQuery, Spec
+from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
 from millrace_jobs.pipeline.projection import Projection
-from millrace_jobs.pipeline.table_compile import compile_tables, needs_tables, not_held_back
+from millrace_jobs.pipeline.table_compile import compile_tables, holds_back, needs_tables, not_held_back, times_ahead
 from millrace_jobs.pipeline.table_grouping import merge_of
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import NotATableQueryError
@@ -114,7 +114,7 @@ def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str
         return types[expression]
 
     compiled = compile_sql(sql, schemas, type_of)
-    if isinstance(compiled, Native) and spec.emit is Emit.ON_WINDOW_END:
+    if isinstance(compiled, Native) and holds_back(spec):
         return _compiled_tables(spark, spec, sql, schemas, result)
     routed = compiled if isinstance(compiled, Native) else _routed(spark, compiled, _ahead(compiled, spec))
     return CompiledQuery(routed, result, has_groups(sql), longest_window(sql))
@@ -130,18 +130,18 @@ def _compiled_tables(
 
 def _ahead(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
     """Return ``Routed.ahead``; raises MillraceError if the groups cannot be merged so that they are held back."""
-    if spec.emit is not Emit.ON_WINDOW_END:
+    if not holds_back(spec):
         return ()
     watermark = spec.sources[query.source].watermark
     if query.window is None or watermark is None or query.window.column.lower() != watermark.column.lower():
-        raise not_held_back("it has no window on the column of the watermark")
+        raise not_held_back("it has no window on the column of the watermark", spec)
     try:
         for aggregate in query.aggregates:
             for part in aggregate.parts:
                 merge_of(part, aggregate)
     except NotATableQueryError as reason:
-        raise not_held_back(str(reason)) from None
-    return (watermark.delay.microseconds,)
+        raise not_held_back(str(reason), spec) from None
+    return times_ahead(spec, lag=0)
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:

@@ -61,10 +61,17 @@ def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
     yield from (_source_step(name, source) for name, source in spec.sources.items())
     yield from (with_labels(step, tables.labels) for step in _relation_steps(tables.relation))
-    when = _WHEN[spec.emit]
-    if tables.contents is Contents.RECORDS:
-        when = "when final" if tables.waits else "every result"
-    yield f"emit     {when} -> {spec.sink.kind}"
+    for when, sink in _outputs(spec):
+        if tables.contents is Contents.RECORDS:
+            when = "when final" if tables.waits else "every result"
+        yield f"emit     {when} -> {sink}"
+
+
+def _outputs(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Yield when each output emits, and its sink with the name of the output."""
+    for field, output in spec.outputs.items():
+        name = "" if field == "spec" else f" ({field.rpartition('.')[2]})"
+        yield _WHEN[output.emit], f"{output.sink.kind}{name}"
 
 
 def _source_step(name: str, source: SourceSpec) -> str:
@@ -157,7 +164,7 @@ def _merge_steps(query: CompiledQuery, routed: Routed, spec: Spec) -> list[str]:
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in query.result)
     return [
         f"merge    by key {where}{window}; {state}",
-        f"emit     {_WHEN[spec.emit]}: {columns} -> {spec.sink.kind}",
+        *(f"emit     {when}: {columns} -> {sink}" for when, sink in _outputs(spec)),
     ]
 
 

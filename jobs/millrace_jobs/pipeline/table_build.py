@@ -31,7 +31,7 @@ from millrace_jobs.pipeline.table_stages import run_stage, values_schema
 from millrace_jobs.sources.base import CHANGED, DELETED, POSITION
 from millrace_jobs.tables.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.tables.changes import BEGINNING, CHANGE, FOREVER, FROM, TO, WEIGHT
-from millrace_jobs.tables.emission import CLOSING, Emission
+from millrace_jobs.tables.emission import CLOSING, OUTPUT, Emission
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.tables.operator import OperatorChain, TableOperator
@@ -111,7 +111,8 @@ class _Build:
             rows = rows.where(selection.where)
         if not selection.items:
             return rows
-        return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *CHANGE.names)
+        marks = [OUTPUT] if OUTPUT in rows.columns else []
+        return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *marks, *CHANGE.names)
 
     def _enriched(self, relation: Enriched, needed: frozenset[str], *, versions: bool) -> DataFrame:
         rows = self.rows(relation.input, needed | _columns([relation.on]), versions=versions)

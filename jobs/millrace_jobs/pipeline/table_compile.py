@@ -38,7 +38,7 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
     Raises:
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
-    held = spec.emit is Emit.ON_WINDOW_END  # Spark's own plan holds no row back
+    held = holds_back(spec)  # Spark's own plan does not
     if spec.partitioner.algorithm is Algorithm.NATIVE and not held and not _reads_tables(spec):
         return Native(sql, "the algorithm is native")
     if not held and _joins_only_static_tables(spec, sql):
@@ -48,30 +48,49 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
         rows = spark.createDataFrame([], StructType([StructField(*column) for column in columns.items()]))
         return [field.dataType for field in rows.selectExpr(*expressions).schema]
 
-    closes = spec.emit is Emit.ON_WINDOW_CLOSE
+    eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
+    closes = not eager
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
     partitions = state_partitions(spark)
-    final_joins = closes or spec.sink.table is None
+    final_joins = closes or any(output.sink.table is None for output in eager)
     try:
-        query = translate(sql, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes)
+        query = translate(
+            sql, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
+        )
         if held:
             query = _held_back(query, spec)
     except NotATableQueryError as reason:
         if held:
-            raise not_held_back(str(reason)) from None
+            raise not_held_back(str(reason), spec) from None
         if not _reads_tables(spec):
             return Native(sql, str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
-    if closes and not _reads_tables(spec) and _joins_only_groups(query.relation):
+    if closes and not held and not _reads_tables(spec) and _joins_only_groups(query.relation):
         return Native(sql, "it joins closed windows, in which no key is hot")
-    if query.contents is Contents.TABLE and closes:
+    if query.contents is Contents.TABLE and closes and not held:
         message = "the result is a table of the latest rows, which is never final"
         raise MillraceError(Problem(message, "write emit: OnUpdate", field="spec.emit"))
-    if query.contents is Contents.TABLE and spec.sink.table is None and not query.replaces:
-        message = f"the rows of the result change, which {spec.sink.kind} cannot show"
+    shown = [output.sink.kind for output in eager if output.sink.table is None]
+    if query.contents is Contents.TABLE and shown and not query.replaces:
+        message = f"the rows of the result change, which {shown[0]} cannot show"
         raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))
     return query
+
+
+def holds_back(spec: Spec) -> bool:
+    """Whether rows of groups are held back, as a strategy or several of them on one computation require."""
+    return spec.additional_outputs is not None or spec.emit is Emit.ON_WINDOW_END
+
+
+def times_ahead(spec: Spec, lag: int) -> tuple[int | None, ...]:
+    """Return how long before its group closes each output of a query emits a row first; see ``tables.emission``.
+
+    ``lag`` is how long after the end of its window a group closes, in microseconds.
+    """
+    delay = min(watermark.delay.microseconds for watermark in timed_sources(spec).values())
+    ahead = {Emit.ON_UPDATE: None, Emit.ON_WINDOW_END: lag + delay, Emit.ON_WINDOW_CLOSE: 0}
+    return tuple(ahead[output.emit] for output in spec.outputs.values())
 
 
 def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
@@ -80,18 +99,17 @@ def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
         raise NotATableQueryError("its rows are no groups")
     if query.groups.closing is None:
         raise NotATableQueryError("its groups have no window, and no event time in their key")
-    return replace(query, ahead=(query.groups.closing.lag + shortest_delay(spec),), waits=True)
+    ahead = times_ahead(spec, query.groups.closing.lag)
+    return replace(query, ahead=ahead, waits=query.waits or any(each is not None for each in ahead))
 
 
-def not_held_back(reason: str) -> MillraceError:
-    """Return the error for a query whose results cannot be held back until the end of their window."""
-    message = f"the query cannot be run with emit OnWindowEnd: {reason}"
-    return MillraceError(Problem(message, "write emit: OnUpdate or OnWindowClose", field="spec.emit"))
-
-
-def shortest_delay(spec: Spec) -> int:
-    """Return how far, in microseconds, event time has come beyond the watermark at least."""
-    return min(watermark.delay.microseconds for watermark in timed_sources(spec).values())
+def not_held_back(reason: str, spec: Spec) -> MillraceError:
+    """Return the error for a query whose results cannot be held back."""
+    if spec.additional_outputs is None:
+        message = f"the query cannot be run with emit OnWindowEnd: {reason}"
+        return MillraceError(Problem(message, "write emit: OnUpdate or OnWindowClose", field="spec.emit"))
+    message = f"the query cannot have several outputs: {reason}"
+    return MillraceError(Problem(message, "leave additionalOutputs out", field="spec.additionalOutputs"))
 
 
 def timed_sources(spec: Spec) -> dict[str, Watermark]:

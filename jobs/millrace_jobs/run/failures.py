@@ -151,6 +151,7 @@ def _python_problem(traceback: str) -> Problem:
 _FIELDS = {
     "spec.sources": FailureClass.SOURCE,
     "spec.sink": FailureClass.SINK,
+    "spec.additionalOutputs": FailureClass.SINK,
     "spec.checkpoint": FailureClass.STATE,
     "spec": FailureClass.CONFIG,
 }

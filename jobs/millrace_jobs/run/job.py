@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem, TransientError
@@ -44,8 +45,9 @@ from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
-from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.sink_factory import check_sink, open_sink
+from millrace_jobs.sinks.base import ResultKeys, Sink
+from millrace_jobs.sinks.outputs import errors_of
+from millrace_jobs.sinks.sink_factory import check_sinks, open_sinks
 from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
@@ -144,7 +146,7 @@ class Job:
         """Start Spark, for sources and a sink that can be used."""
         self._sources = self._open_sources(self._checkpoint.root / "sources")
         self._static_tables = self._read_static_tables()
-        check_sink(self.query.spec)
+        check_sinks(self.query.spec)
         self._display.starting("starting Spark")
         self._spark = self._session(self._checkpoint.state_partitions)
 
@@ -224,8 +226,8 @@ class Job:
                 )
 
     def _nothing_new(self, checkpoint: Checkpoint) -> str:
-        files = self.query.spec.sink.files  # the folder belongs to this checkpoint only
-        results = f" and {Path(files.path).absolute()}" if files is not None else ""
+        written = [output.sink.files for output in self.query.spec.outputs.values()]  # folders of this checkpoint only
+        results = "".join(f" and {Path(files.path).absolute()}" for files in written if files is not None)
         done = "nothing new: all input was processed by an earlier run"
         return f"{done}; remove {checkpoint.root}{results} to start over"
 
@@ -287,13 +289,13 @@ class Job:
         """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
         self._check_result_types()
         self._checkpoint.record_layout(layout(self._compiled))
-        keys = result_keys(self._compiled, self.query.spec)
+        keys = self._result_keys()
         if self.query.spec.sink.table is not None:
-            columns = lookup_columns(self._compiled, keys, self.query.spec)
+            columns = lookup_columns(self._compiled, keys["spec"], self.query.spec)
             self._lookups = TableLookups(self._workspace, self.query.name, columns, self.lookups_port)
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
-        sink = open_sink(self.query, keys, self._checkpoint.id, self._display.table, view)
+        sink = open_sinks(self.query, keys, self._checkpoint.id, self._display.table, view)
         self._close_at_end(sink)
         self._checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
         with attributed_to(FailureClass.SINK):
@@ -301,6 +303,14 @@ class Job:
         for remark in self._checkpoint.adopt(self.query):
             self._display.message(remark)
         return sink
+
+    def _result_keys(self) -> dict[str, ResultKeys]:
+        """Return the keys of each output, by its field in the spec."""
+        keys = {}
+        for name, output in self.query.spec.outputs.items():
+            with errors_of(name):
+                keys[name] = result_keys(self._compiled, output)
+        return keys
 
     def _plans(self) -> PlanSource:
         """Return the given plan source, or a fixed plan; ``auto`` wraps either one."""
@@ -329,12 +339,18 @@ class Job:
         return given
 
     def _check_result_types(self) -> None:
-        files = self.query.spec.sink.files
-        if files is None or files.format is not FileFormat.CSV:
-            return
-        for column in self._compiled.result:
-            if column.dataType.typeName() in ("struct", "array", "map"):
-                kind = column.dataType.simpleString()
-                hint = "select its fields one by one, such as window.start, or write format: parquet"
-                message = f"column {column.name} of type {kind} cannot be written to csv"
-                raise MillraceError(Problem(message, hint, field="spec.sink.files.format"))
+        for name, output in self.query.spec.outputs.items():
+            files = output.sink.files
+            if files is not None and files.format is FileFormat.CSV:
+                with errors_of(name):
+                    _require_csv(self._compiled.result)
+
+
+def _require_csv(results: StructType) -> None:
+    """Raise MillraceError for a result that cannot be written to csv."""
+    for column in results:
+        if column.dataType.typeName() in ("struct", "array", "map"):
+            kind = column.dataType.simpleString()
+            hint = "select its fields one by one, such as window.start, or write format: parquet"
+            message = f"column {column.name} of type {kind} cannot be written to csv"
+            raise MillraceError(Problem(message, hint, field="spec.sink.files.format"))

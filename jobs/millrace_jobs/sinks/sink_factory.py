@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from millrace_api.model.streamquery import Emit, Spec, StreamQuery
@@ -13,16 +14,42 @@ from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.outputs import Output, OutputSinks, errors_of
 
 
-def check_sink(spec: Spec) -> None:
-    """Check as much of the sink as possible before Spark starts.
+def check_sinks(spec: Spec) -> None:
+    """Check as much of the sinks as possible before Spark starts.
 
     Raises:
-        MillraceError: results cannot be written to its folder.
+        MillraceError: results cannot be written to a folder.
     """
-    if spec.sink.files is not None:
-        require_folder(Path(spec.sink.files.path))
+    for field, output in spec.outputs.items():
+        if output.sink.files is not None:
+            with errors_of(field):
+                require_folder(Path(output.sink.files.path))
+
+
+def open_sinks(
+    query: StreamQuery,
+    keys: Mapping[str, ResultKeys],
+    checkpoint_id: str,
+    show: ShowTable,
+    view: TableView | None = None,
+) -> Sink:
+    """Return the sink of a query, which has the sinks of all its outputs.
+
+    ``keys`` are by the field of their output, as in ``Spec.outputs``. The other arguments are those of ``open_sink``;
+    the view is that of ``spec.sink``.
+    """
+    outputs = []
+    for field, spec in query.spec.outputs.items():
+        alone = query.model_copy(update={"spec": spec})
+        if field == "spec":
+            sink = open_sink(alone, keys[field], checkpoint_id, show, view)
+        else:
+            sink = open_sink(alone, keys[field], f"{checkpoint_id}-{field.rpartition('.')[2]}", show)
+        outputs.append(Output(sink, keys[field].weighted, field))
+    return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
 
 
 def open_sink(

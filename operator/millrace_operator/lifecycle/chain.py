@@ -134,14 +134,14 @@ class _Member:
     version: tuple[str, int]
     state: UpstreamState
     sources: Mapping[str, SourceSpec]
-    sink: SinkSpec | None
+    sinks: tuple[SinkSpec, ...]
     links: dict[str, tuple[Link, ...]] = field(default_factory=dict)
     readers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        written = self.sink and (self.sink.kafka or self.sink.table)
+        written = [sink.kafka or sink.table for sink in self.sinks]
         kafka = [source.kafka for source in self.sources.values() if source.kafka is not None]
-        self._topic = written.topic if written else None
+        self._written = frozenset(each.topic for each in written if each is not None)
         self._topics = frozenset[str]().union(*(source.named_topics for source in kafka))
         self._compares = any(source.files for source in self.sources.values()) or any(
             source.topic_pattern for source in kafka
@@ -149,14 +149,14 @@ class _Member:
 
     def may_read(self, writer: _Member) -> bool:
         """Return False if it certainly reads nothing of another query, as is so for nearly all; this is fast."""
-        return self._compares or writer._topic in self._topics
+        return self._compares or not writer._written.isdisjoint(self._topics)
 
     def links_to(self, name: str, writer: _Member) -> tuple[Link, ...]:
         """Return the sources that read what another query of this name writes."""
-        if writer.sink is None:
-            return ()
-        places = {source: _place(spec, writer.sink) for source, spec in self.sources.items()}
-        return tuple(Link(name, source, place) for source, place in sorted(places.items()) if place)
+        places = (
+            (source, _place(spec, sink)) for source, spec in sorted(self.sources.items()) for sink in writer.sinks
+        )
+        return tuple(Link(name, source, place) for source, place in places if place)
 
 
 def _place(source: SourceSpec, sink: SinkSpec) -> str:
@@ -226,9 +226,11 @@ def _from_itself(cycle: list[str], name: str) -> tuple[str, ...]:
     return (*names[at:], *names[:at], names[at])
 
 
-def _ends_of(spec: Mapping[str, Any]) -> tuple[Mapping[str, SourceSpec], SinkSpec | None]:
-    """Return the sources and the sink of a spec, without those that are invalid."""
-    return dict(_sources_of(spec.get("sources") or {})), _sink_of(spec.get("sink") or {})
+def _ends_of(spec: Mapping[str, Any]) -> tuple[Mapping[str, SourceSpec], tuple[SinkSpec, ...]]:
+    """Return the sources and the sinks of a spec, without those that are invalid."""
+    outputs = (spec, *(spec.get("additionalOutputs") or {}).values())
+    sinks = (_sink_of(output.get("sink") or {}) for output in outputs)
+    return dict(_sources_of(spec.get("sources") or {})), tuple(sink for sink in sinks if sink is not None)
 
 
 def _sources_of(documents: Mapping[str, Any]) -> Iterator[tuple[str, SourceSpec]]:

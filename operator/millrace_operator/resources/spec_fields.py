@@ -30,6 +30,7 @@ EFFECTS = {
     "query": Effect.REPLACED,
     "sink": Effect.REPLACED,
     "emit": Effect.REPLACED,
+    "additionalOutputs": Effect.REPLACED,
     "batchInterval": Effect.REPLACED,
     "partitioner.algorithm": Effect.IN_PLACE,
     "partitioner.parameters": Effect.IN_PLACE,

@@ -89,7 +89,7 @@ def both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
 
 
 def changed(*changes: Callable[[Document], None]) -> Document:
-    document = copy.deepcopy(crd.crd())
+    document: Document = yaml.safe_load(crd.crd_yaml())  # in which no two nodes are one object
     both(*changes)(document)
     return document
 

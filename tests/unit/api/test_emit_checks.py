@@ -32,3 +32,36 @@ def test_the_window_is_over_the_column_of_the_watermark(tmp_path, emit):
         '11: spec.query.sql: the window is over "late", but the watermark of "trips" is on "at" '
         "(line 1, column 61 of the SQL); use one column for both, or write emit: OnUpdate"
     ]
+
+
+GROUPS = grouped_by("at", TIMED)
+TO_TABLE = "table: {bootstrapServers: k, topic: t}"
+
+
+@pytest.mark.parametrize(
+    ("text", "sink", "expected"),
+    [
+        (TIMED, "files: {path: final}", "emit: emit OnWindowClose needs a window or a join, and the SQL has none; "
+         "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"),
+        (GROUPS, "console: {}", "sink: spec.sink is the same place, where the results would be mixed; "
+         "write to another folder or topic"),
+        (GROUPS, "files: {path: data, format: csv}", 'sink.files.path: source trips reads the files in "data", '
+         "so every result would come back as a record; write to another folder"),
+        (GROUPS, TO_TABLE, "sink.table.key: the query groups by WINDOW(at, '1 minute') and does not select it, so rows "
+         "of the table would collide; add WINDOW(at, '1 minute') to the SELECT list, or group by less"),
+    ],
+)  # fmt: skip
+def test_an_additional_output_is_checked_like_the_first(tmp_path, text, sink, expected):
+    output = f"  additionalOutputs: {{final: {{emit: OnWindowClose, sink: {{{sink}}}}}}}"
+    assert problems(tmp_path, changed(text, 13, output)) == [f"13: spec.additionalOutputs.final.{expected}"]
+
+
+def test_additional_outputs_do_not_mix_their_results(tmp_path):
+    outputs = "{a: {emit: OnUpdate, sink: {files: {path: out}}}, b: {emit: OnWindowEnd, sink: {files: {path: out/}}}}"
+    (problem,) = problems(tmp_path, changed(GROUPS, 13, f"  additionalOutputs: {outputs}"))
+    assert problem.startswith("13: spec.additionalOutputs.b.sink: spec.additionalOutputs.a.sink is the same place")
+
+
+def test_what_both_outputs_cannot_do_is_said_once(tmp_path):
+    output = "  additionalOutputs: {final: {emit: OnWindowClose, sink: {files: {path: final}}}}"
+    assert len(problems(tmp_path, changed(GROUPS.replace("count(*)", "count(fares)"), 13, output))) == 1

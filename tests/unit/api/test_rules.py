@@ -260,6 +260,13 @@ BROKEN = [
         "16: spec.emit: emit OnWindowEnd needs query.sql and a watermark (got emit: OnWindowEnd); "
         "add the source's watermark; for a Python aggregator, write emit: OnUpdate or OnWindowClose",
     ),
+    (
+        MINIMAL,
+        12,
+        "  additionalOutputs: {final: {emit: OnWindowClose, sink: {files: {path: out}}}}",
+        "12: spec.additionalOutputs: additionalOutputs need query.sql and a watermark (got additionalOutputs); "
+        "add the source's watermark, or leave additionalOutputs out; a Python aggregator has one output",
+    ),
     # how it runs
     (
         MINIMAL,

@@ -3,6 +3,7 @@
 import pytest
 
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.spark_folder import SparkLog
 
 
 @pytest.fixture
@@ -18,3 +19,8 @@ def open_checkpoint(tmp_path):
     yield open_one
     for checkpoint in opened:
         checkpoint.close()
+
+
+@pytest.fixture
+def log(tmp_path):
+    return SparkLog(tmp_path / "spark")

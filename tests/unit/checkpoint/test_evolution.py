@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import FIELDS, SpecChange, change_of, check_changes, check_layout
-from millrace_jobs.checkpoint.spark_folder import SparkLog
 
 SQL = (
     "SELECT window.start AS since, city, count(*) AS trips, sum(fare) AS fare FROM trips "
@@ -77,11 +76,6 @@ def changed(source, *path, value):
     else:
         inner[path[-1]] = value
     return source
-
-
-@pytest.fixture
-def log(tmp_path):
-    return SparkLog(tmp_path / "spark")
 
 
 def fields_of(model, path=""):

@@ -84,6 +84,10 @@ READS_FILES = {"sources": {"lines": {"files": {"path": "/data/out", "format": "c
 WRITES_FILES = {"sink": {"files": {"path": "/data/out/", "format": "csv"}}}
 
 
+def also_writes(sink):
+    return {"additionalOutputs": {"final": {"emit": "OnWindowClose", "sink": sink}}}
+
+
 def reads_kafka(**source):
     return {"sources": {"s": {"kafka": {"bootstrapServers": "kafka:9092"} | source, "schema": "n INT"}}}
 
@@ -102,6 +106,8 @@ def reads_kafka(**source):
             "topic t",
         ),
         (READS_FILES, WRITES_FILES, "files in /data/out/"),
+        (READS_FILES, {"sink": {"console": {}}} | also_writes(WRITES_FILES["sink"]), "files in /data/out/"),
+        (reads_kafka(topic="t"), WRITES_FILES | also_writes({"table": kafka("t")}), "topic t"),
         (reads_kafka(topic="t"), {"sink": {"kafka": kafka("t", "other:9092")}}, None),
         (reads_kafka(topic="t"), {"sink": {"kafka": kafka("u")}}, None),
         (reads_kafka(topic="t"), WRITES_FILES, None),

@@ -2,7 +2,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.streamquery import OutputSpec, Spec
 from millrace_api.sql.checks import output_names
 from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
@@ -65,6 +65,18 @@ def test_rows_that_are_first_emitted_at_the_end_of_their_window_stay_when_it_clo
     held = compiled(["since", "cell", "n"], Routed("trips", None, None, None, None, ahead=(30_000_000,)))
     assert result_keys(held, spec(sql, emit="OnWindowEnd")) == ResultKeys(("since", "cell"), weighted=True)
     assert result_keys(held, spec(sql, kind="kafka", emit="OnWindowEnd")) == ResultKeys(("since", "cell"))
+
+
+def test_each_of_two_outputs_has_its_own_keys():
+    """Rows of the table expire, since every update is emitted; nothing takes final rows back but their absence."""
+    sql = WINDOWED.format(columns="window.start AS since, cell") + " HAVING count(*) > 1"
+    held = compiled(["since", "cell", "n"], Routed("trips", None, None, None, None, ahead=(None, 0)))
+    both = spec(sql).model_copy(
+        update={"additional_outputs": {"final": OutputSpec(emit="OnWindowClose", sink={"kafka": TOPIC})}}
+    )
+    updates, final = (result_keys(held, output) for output in both.outputs.values())
+    assert updates == ResultKeys(("since", "cell"), WindowColumn("since", "start", 10 * MINUTE), weighted=True)
+    assert final == ResultKeys(("since", "cell"))
 
 
 def test_an_aggregator_s_rows_expire_by_their_window():

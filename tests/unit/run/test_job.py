@@ -35,12 +35,12 @@ class Start:
         acted = {
             "checkpoint_root": lambda _: root,
             "open_source": self._step("sources", SimpleNamespace(schema=pa.schema([]))),
-            "check_sink": lambda _: None,
+            "check_sinks": lambda _: None,
             "stop": self._step("spark stopped"),
             "compile_query": self._step("planned", SimpleNamespace(execution=None, result=[])),
             "layout": lambda _: {},
             "result_keys": lambda *_: None,
-            "open_sink": self._step("sink", sink),
+            "open_sinks": self._step("sink", sink),
             "QueryRun": lambda **_: SimpleNamespace(drain=lambda: None),
         }
         for name, act in acted.items():
