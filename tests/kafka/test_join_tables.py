@@ -119,7 +119,7 @@ def assert_each_key_once_per_batch(messages, key):
 @pytest.mark.parametrize(("sql", "key"), GROUPED)
 def test_the_table_of_groups(broker, make_topic, tmp_path, sql, key):
     topic = make_topic(2, cleanup_policy="compact")
-    sink = {"table": {"bootstrapServers": broker.bootstrap, "topic": topic, "key": key}}
+    sink = {"table": {"bootstrapServers": broker.bootstrap, "topic": topic}}
     project, file = joining(tmp_path, sql, sink=sink)
     result = project.millrace("run", file, "--once")
     assert (result.status, result.err) == (0, ""), result

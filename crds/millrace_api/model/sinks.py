@@ -52,7 +52,9 @@ class TableSinkSpec(KafkaConnection):
 
     topic: Topic = Field(description="Compacted topic that holds the table.", examples=["trips-by-cell"])
     key: tuple[ColumnName, ...] = Field(
-        default=(), max_length=32, description="Primary key of the table; default: the grouping columns."
+        default=(),
+        max_length=32,
+        description="Primary key of the table; default: the grouping columns, or the key of the tables that are read.",
     )
 
 

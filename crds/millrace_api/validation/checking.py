@@ -187,6 +187,7 @@ class _Check:
 
     def _check_row_key(self) -> None:
         from millrace_api.validation.results import (  # loads sqlglot, only needed here
+            identified_by_run,
             result_columns,
             result_groups,
             row_key,
@@ -194,6 +195,8 @@ class _Check:
 
         (names, certain), groups = result_columns(self._spec), result_groups(self._spec)
         by = None if groups is None else [group.known_by(names) for group in groups]
+        if by is None and identified_by_run(self._spec):
+            return
         for at, output in self._outputs:
             try:
                 row_key(output.sink, names if certain else None, by)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlglot import exp
+
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import PythonQuery, Spec
@@ -31,6 +33,17 @@ def result_groups(spec: Spec) -> tuple[Group, ...] | None:
     schemas = [source.schema_text for source in spec.sources.values() if source.schema_text is not None]
     columns = {column.name.lower() for schema in schemas for column in parse_schema(schema)}
     return query_groups(parse_query(spec.query.sql), columns)
+
+
+def identified_by_run(spec: Spec) -> bool:
+    """Return whether only a run knows what identifies the rows of a result: where it joins tables or groups.
+
+    Raises:
+        MillraceError: if the SQL does not parse.
+    """
+    if any(source.is_evolving for source in spec.sources.values()):
+        return True
+    return spec.query.sql is not None and parse_query(spec.query.sql).find(exp.Subquery) is not None
 
 
 def _python_groups(query: PythonQuery) -> list[Group]:

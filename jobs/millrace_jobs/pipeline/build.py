@@ -22,7 +22,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import Group, filters_groups
-from millrace_api.validation.results import result_groups, row_key
+from millrace_api.validation.results import Grouping, result_groups, row_key
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.pipeline import blocks
@@ -285,12 +285,16 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
         MillraceError: the key does not identify rows, results cannot be written as JSON, or rows that HAVING no
             longer admits could not be retracted.
     """
-    if spec.sink.kafka is None and spec.sink.table is None:
+    sink = spec.sink.table or spec.sink.kafka
+    if sink is None:
         return ResultKeys()
     require_json(query.result, f"spec.sink.{spec.sink.kind}")
     names = query.result.names
     groups = result_groups(spec)
-    columns = row_key(spec.sink, names, None if groups is None else [group.known_by(names) for group in groups])
+    known = None if groups is None else [group.known_by(names) for group in groups]
+    if known is None and not sink.key:
+        known = _identified_by(query, names)
+    columns = row_key(spec.sink, names, known)
     if isinstance(query.execution, TableQuery):
         weighted = _is_weighted(query, spec)
         expires = weighted and spec.emit is Emit.ON_UPDATE
@@ -302,6 +306,12 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     _require_retractable(query, spec)
     windows = _closing_windows(groups or (), names, spec)
     return ResultKeys(columns, _in_key(windows, columns), retracts(query, spec) and not weighted, weighted)
+
+
+def _identified_by(query: CompiledQuery, names: list[str]) -> list[Grouping] | None:
+    """Return the columns that identify the rows of a result, as if it were grouped by them; None if none do."""
+    key = query.execution.key if isinstance(query.execution, TableQuery) else None
+    return None if key is None else [(names[place], (names[place],)) for place in key]
 
 
 def _in_key(windows: Iterable[WindowColumn], columns: tuple[str, ...] | None) -> WindowColumn | None:

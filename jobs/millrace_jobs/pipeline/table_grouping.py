@@ -121,14 +121,14 @@ class GroupTranslation:
         self.types.update(self._types_of_items(grouping, items))
         having = self._over_groups(self._having) if self._having is not None else ""
         renamed = dict(items)
-        primary = tuple(renamed.get(key.name, "") for key in keys) if contents is Contents.TABLE else ()
+        primary = tuple(renamed.get(key.name, "") for key in keys)
         return Scope(
             Selection(grouping, having, tuple(items)),
             tuple(names),
             contents,
             times=closings if self.final and self._window is not None else {},
             bounds=closings,
-            keys=primary if all(primary) else (),
+            keys=(primary,) if all(primary) else (),
             lag=grouping.result_lag,
         )
 

@@ -67,6 +67,7 @@ def translate(
     except NotATableQueryError as reason:
         raise NotATableQueryError(with_labels(str(reason), translation.labels)) from None
     items = tuple(name.sql for name in scope.names)
+    places = {part: place for place, name in enumerate(scope.names) for part in (name.internal, name.end)}
     return TableQuery(
         sql=to_sql(query),
         relation=scope.relation,
@@ -77,6 +78,7 @@ def translate(
         labels=translation.labels,
         columns=tuple(translation.columns_read(scope.relation, items)),
         partitions=partitions,
+        key=next((tuple(dict.fromkeys(places[name] for name in key)) for key in scope.keys), None),
     )
 
 
@@ -146,12 +148,13 @@ class _Translation:
         internal = {name.column: name.internal for name in names}
         self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
         columns = tuple((column, internal[column.lower()]) for column in source.columns)
-        keys = tuple(internal[key.lower()] for key in source.keys)
+        primary = tuple(internal[key.lower()] for key in source.keys)
+        keys = (primary,) if primary else ()
         if source.time is None:
             return Scope(Static(table.name.lower(), columns), names, Contents.TABLE, keys=keys)
         time = internal[source.time.lower()]
-        scan = Scan(table.name.lower(), columns, time, keys)
-        if keys:
+        scan = Scan(table.name.lower(), columns, time, primary)
+        if primary:
             return Scope(scan, names, Contents.TABLE, keys=keys)
         return Scope(scan, names, Contents.RECORDS, {time: 0})
 
@@ -226,10 +229,10 @@ class _Translation:
         self.waits |= final and (kind != "inner" or not both.are_streams)
         contents = contents_of(relation)
         times = dict(times_of(both, match, condition.range, preserved))
-        primary = (*both.left.keys, *both.right.keys) if contents is Contents.TABLE else ()
         bounds = bounds_of(match, condition.range) if kind == "inner" else {}
         names = (*both.left.names, *both.right.names)
-        return Scope(relation, names, contents, times, bounds, primary, relation.result_lag)
+        keys_of_rows = _joint_keys(both, kind, condition)
+        return Scope(relation, names, contents, times, bounds, keys_of_rows, relation.result_lag)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
@@ -260,8 +263,8 @@ class _Translation:
         times, bounds = (
             {name: each[text] for text, name in items if text in each} for each in (scope.times, scope.bounds)
         )
-        keys = tuple(renamed.get(key, "") for key in scope.keys)
-        return Scope(relation, tuple(names), scope.contents, times, bounds, keys if all(keys) else (), scope.lag)
+        keys = tuple(tuple(renamed[name] for name in key) for key in scope.keys if renamed.keys() >= set(key))
+        return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag)
 
 
 def _plain_select(query: exp.Query) -> exp.Select:
@@ -290,6 +293,19 @@ def _join_type(join: exp.Join) -> JoinType:
     return types[side]
 
 
+def _joint_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[tuple[str, ...], ...]:
+    """Return the keys of a join's rows: those of one side if its rows have at most one partner each, or of both."""
+    left, right = (
+        any({to_sql(pair[place]) for pair in condition.keys}.issuperset(key) for key in scope.keys)
+        for place, scope in enumerate((both.left, both.right))
+    )
+    one = (
+        *(both.left.keys if right and kind in ("inner", "left") else ()),
+        *(both.right.keys if left and kind in ("inner", "right") else ()),
+    )
+    return one or tuple((*key, *other) for key in both.left.keys for other in both.right.keys)
+
+
 def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition: JoinCondition) -> Scope:
     """Return the scope of the join of rows with a static table."""
     side: Side = "right" if isinstance(both.right.relation, Static) else "left"
@@ -302,7 +318,8 @@ def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition
         raise NotATableQueryError(f"its {kind.upper()} JOIN keeps rows of {table.source}, which is static")
     on = " AND ".join(f"({to_sql(part)})" for part in parts) or "true"
     compared = {to_sql(pair[0 if side == "left" else 1]) for pair in condition.keys}
-    keys = rows.keys if compared.issuperset(static.keys) or not rows.keys else (*rows.keys, *static.keys)
+    (primary,) = static.keys
+    keys = rows.keys if compared.issuperset(primary) else tuple((*key, *primary) for key in rows.keys)
     relation = Enriched(_as_table(rows), table, on, preserved=kind != "inner")
     return replace(rows, relation=relation, names=(*both.left.names, *both.right.names), keys=keys)
 
@@ -336,7 +353,7 @@ def _filtered(relation: Relation, where: str) -> Relation:
 
 def _as_table(scope: Scope) -> Relation:
     """Return the relation with the changes of its rows; upserts cannot be filtered before they are a table."""
-    return Upserted(scope.relation) if isinstance(scope.relation, Scan) and scope.keys else scope.relation
+    return Upserted(scope.relation) if isinstance(scope.relation, Scan) and scope.relation.keys else scope.relation
 
 
 def _as_input(scope: Scope, keys: Sequence[str]) -> Relation:

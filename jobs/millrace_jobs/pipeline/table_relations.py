@@ -172,7 +172,8 @@ class TableQuery:
     ``longest`` is how long, in microseconds, a result can wait for it after the event time of its records. ``labels``
     are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with their
     types, in the order in which its state has them. ``partitions`` is the number of state partitions when the state
-    began, which decides into which buckets rows are cut.
+    began, which decides into which buckets rows are cut. ``key`` has the places of the result's columns that identify
+    a row; None if nothing does.
     """
 
     sql: str
@@ -184,6 +185,7 @@ class TableQuery:
     labels: Mapping[str, str]
     columns: tuple[str, ...]
     partitions: int
+    key: tuple[int, ...] | None
     ahead: tuple[int | None, ...] = ()
 
     @property

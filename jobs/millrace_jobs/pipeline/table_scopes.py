@@ -68,8 +68,9 @@ class Scope:
 
     ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
     event time of its row. ``bounds`` are other columns that say until when a row can come or change: until the
-    watermark has passed the column by so many microseconds. ``keys`` is the primary key of a table, as internal names.
-    ``lag`` is how far, in microseconds, changes of the relation can be behind the watermark; None without limit.
+    watermark has passed the column by so many microseconds. ``keys`` are the primary keys that a table has, each as
+    internal names; without one nothing identifies its rows. ``lag`` is how far, in microseconds, changes of the
+    relation can be behind the watermark; None without limit.
     """
 
     relation: Relation
@@ -77,7 +78,7 @@ class Scope:
     contents: Contents
     times: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
-    keys: tuple[str, ...] = ()
+    keys: tuple[tuple[str, ...], ...] = ()
     lag: int | None = 0
 
     @property

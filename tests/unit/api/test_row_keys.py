@@ -70,6 +70,19 @@ def test_validate_tells_a_key_that_cannot_be(tmp_path):
     ]
 
 
+def test_validate_leaves_it_to_the_run_what_identifies_the_rows_of_tables_and_groups(tmp_path):
+    lines = MINIMAL.splitlines()
+    schema, sql, target = (
+        next(n for n, line in enumerate(lines, 1) if each in line) for each in ("schema", "sql", "sink")
+    )
+    rows = changed(changed(MINIMAL, target, TABLE + "}}"), sql, "    sql: SELECT cell, fare FROM trips")
+    assert "the query does not say which columns identify a row" in problems(tmp_path, rows)[0]
+    table = "      watermark: {column: at, delay: 30s}\n      table: {keys: [cell]}"
+    assert problems(tmp_path, changed(rows, schema, f"{lines[schema - 1]}\n{table}")) == []
+    of_groups = "    sql: SELECT x.cell FROM (SELECT cell, count(*) AS n FROM trips GROUP BY cell) x"
+    assert problems(tmp_path, changed(rows, sql, of_groups)) == []
+
+
 def test_validate_knows_the_window_and_the_key_of_an_aggregator(tmp_path):
     target = next(n for n, line in enumerate(PYTHON.splitlines(), 1) if "sink:" in line)
     assert problems(tmp_path, changed(PYTHON, target, TABLE + ", key: [cell, window_end]}}")) == []

@@ -8,7 +8,9 @@ from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.pipeline.table_relations import Scan, TableQuery
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
+from millrace_jobs.tables.join_side import Contents
 
 MINUTE = 60_000_000
 WINDOWED = "SELECT {columns}, count(*) AS n FROM trips GROUP BY window(at, '10 minutes', '1 minute'), cell"
@@ -102,3 +104,17 @@ def test_groups_that_having_has_admitted_can_be_retracted_only_by_our_own_merge(
 def test_the_key_is_that_of_the_result_as_spark_spells_it():
     sql = "SELECT cell AS Cell, count(*) AS n FROM trips GROUP BY cell"
     assert keys(sql, watermark="at", key=["cell"]) == ResultKeys(("Cell",))
+
+
+@pytest.mark.parametrize(("given", "expected"), [([], ("cell",)), (["n"], ("n",))])
+def test_a_table_of_rows_without_groups_has_the_key_that_identifies_them_unless_another_is_given(given, expected):
+    rows = Scan("trips", (("n", "c1"), ("cell", "c2")), "c3", ("c2",))
+    tables = TableQuery("", rows, ("c1", "c2"), Contents.TABLE, False, 0, {}, (), 4, key=(1,))
+    found = result_keys(compiled(["n", "cell"], tables), spec("SELECT n, cell FROM trips", key=given))
+    assert found == ResultKeys(expected, weighted=True)
+
+
+def test_a_table_of_rows_that_nothing_identifies_needs_a_key():
+    tables = TableQuery("", Scan("trips", (), "c1", ("c2",)), ("c1",), Contents.TABLE, False, 0, {}, (), 4, key=None)
+    with pytest.raises(MillraceError, match=r"spec\.sink\.table\.key: the query does not say which columns identify"):
+        result_keys(compiled(["n"], tables), spec("SELECT n FROM trips"))

@@ -116,6 +116,41 @@ def test_a_join_of_tables_has_all_changes_even_below_final_results():
     assert (outer.final, inner.final) == (True, False)
 
 
+GROUPS = "(SELECT q.n, count(*) AS many FROM q GROUP BY q.n) g"
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        ("SELECT n, k FROM p", [1]),
+        ("SELECT n, upper(k) AS k FROM p", None),
+        ("SELECT p.n, p.k FROM p JOIN q ON p.k = q.k", [1]),
+        ("SELECT p.n, q.k FROM p JOIN q ON p.k = q.k", [1]),
+        ("SELECT * FROM p LEFT JOIN q ON p.k = q.k", [2]),
+        ("SELECT p.n, q.k FROM p LEFT JOIN q ON p.k = q.k", None),
+        ("SELECT p.k AS one, q.k AS other FROM p RIGHT JOIN q ON p.k = q.k", [1]),
+        ("SELECT q.k AS other, p.k AS one FROM p FULL JOIN q ON p.k = q.k", [1, 0]),
+        ("SELECT p.k AS one, q.k AS other FROM p JOIN q ON p.n = q.n", [0, 1]),
+        ("SELECT p.k, p.n FROM p JOIN q ON p.n = q.k", [0]),
+        ("SELECT p.k, p.n FROM p JOIN q ON p.n = q.n", None),
+        (f"SELECT g.many, p.k FROM p JOIN {GROUPS} ON p.n = g.n", [1]),
+        (f"SELECT g.many, g.n FROM {GROUPS} WHERE g.many > 1", [1]),
+        (f"SELECT g.many, g.n, p.k FROM {GROUPS} LEFT JOIN p ON p.n = g.n", [1, 2]),
+        ("SELECT a.k, p.n FROM a JOIN p ON a.k = p.k", None),
+    ],
+)
+def test_the_columns_that_identify_the_rows_of_a_result(sql, key):
+    assert translated(sql).key == (None if key is None else tuple(key))
+
+
+def test_a_window_of_groups_is_one_column_of_the_key():
+    groups = "(SELECT window(a.at, '10 seconds') AS w, a.k, count(*) AS n FROM a GROUP BY 1, 2) g"
+    assert translated(f"SELECT g.n, g.w, g.k, p.n AS m FROM {groups} JOIN p ON p.k = g.k", final_groups=True).key == (
+        1,
+        2,
+    )
+
+
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
