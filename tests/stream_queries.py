@@ -46,6 +46,7 @@ RUNS: list[tuple[Setting, str]] = [
     ("update", f"SELECT e.n FROM e FULL JOIN c ON e.n = c.n AND {NEAR}"),
     ("update", f"SELECT e.n FROM e LEFT SEMI JOIN c ON e.n = c.n AND {NEAR}"),
     ("update", f"SELECT e.n, c.who FROM e LEFT JOIN c ON e.n = c.n AND {NEAR} WHERE c.n IS NULL"),
+    ("update", "SELECT e.n FROM e JOIN c USING (at)"),
     ("update", "SELECT e.n FROM e LEFT JOIN c USING (at)"),
     ("update", "SELECT e.n FROM e LEFT JOIN c ON e.at = c.at"),
     ("update", "WITH x AS (SELECT at AS t, n FROM e) SELECT x.n FROM x LEFT JOIN c ON x.n = c.n AND x.t = c.at"),
@@ -151,6 +152,7 @@ ONLY_SPARK = [
 UNBOUNDED = [
     ("SELECT e.n FROM e JOIN c ON e.n = c.n", "line 1, column 19", "no range of event time"),
     ("SELECT e.n FROM e, c WHERE e.n = c.n", "line 1, column 20", "no range of event time"),
+    ("SELECT e.n FROM e JOIN c USING (n)", "line 1, column 19", "no range of event time"),
     ("SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= e.at", "line 1, column 19", "with no upper end"),
     ("SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at < e.at", "line 1, column 19", "with no lower end"),
     ("SELECT count(*) AS k FROM e JOIN c ON e.n = c.n GROUP BY e.who", "line 1, column 29", "no range of event time"),

@@ -105,3 +105,11 @@ def test_outer_results_with_the_version_of_a_table_at_their_own_time(tmp_path):
         LEFT JOIN clicks c ON e.who = c.who AND {NEAR} AND c.n % 3 = 0) x
         ASOF LEFT JOIN prices p ON p.who = x.who AND x.at >= p.at"""
     assert rows == duckdb_rows(project, nested)
+
+
+def test_using_makes_one_column_of_two(tmp_path):
+    sql = f"SELECT who, e.n, c.n AS m FROM events e JOIN clicks c USING (who) WHERE {NEAR} AND c.n > 300"
+    project, file = joining(tmp_path, sql)
+    assert "runs by operators on tables" in project.millrace("explain", file).out
+    assert project.millrace("run", file, "--once").status == 0
+    assert Counter(row[:-1] for row in project.results().elements()) == duckdb_rows(project, sql)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -23,7 +23,8 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
     own = join.this.alias_or_name.lower()
     read = {alias.lower(): source for alias, (_, source) in scope.selected_sources.items()}
     sources = {alias: source for alias, source in read.items() if isinstance(source, exp.Table)}
-    if join.args.get("using") or join.method or len(sources) < len(read):
+    using = [name.name for name in join.args.get("using") or ()]
+    if join.method or len(sources) < len(read) or (using and len(sources) > 2):
         return None
 
     def side_of(expression: exp.Expr) -> Side | None:
@@ -40,7 +41,7 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
         time = times.get(sources[expression.table.lower()].name.lower())
         return 0 if time is not None and expression.name.lower() == time.lower() else None
 
-    parts = conjuncts(join.args.get("on"))
+    parts = [*conjuncts(join.args.get("on")), *(_equal(name, sources) for name in using)]
     if not join.side:
         where = select.args.get("where")
         parts = parts + conjuncts(where.this if where else None)
@@ -54,3 +55,9 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
     if found.reach is None:
         return f"a range of event time that begins at {to_sql(found.lower.expression)}, which is not event time"
     return None
+
+
+def _equal(column: str, sources: Iterable[str]) -> exp.Expr:
+    """Return the condition that two sources have the same value in a column."""
+    one, other = (exp.column(column, table=alias) for alias in sources)
+    return exp.EQ(this=one, expression=other)

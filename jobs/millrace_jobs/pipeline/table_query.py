@@ -163,22 +163,25 @@ class _Translation:
         kind = _join_type(join)
         right = self._read(join.this)
         both = Scopes(left, right)
+        using = [identifier.name.lower() for identifier in join.args.get("using") or ()]
         parts = conjuncts(join.args.get("on"))
         if kind == "inner":  # ON and WHERE mean the same
             here = [part for part in wheres if both.knows(part)]
             wheres = [part for part in wheres if part not in here]
             parts += here
-        resolved = [each for part in parts for each in _windows_by_ends(both, both.resolved(part))]
+        equal = [*(both.resolved(part) for part in parts), *(_equal_columns(both, name) for name in using)]
+        resolved = [each for part in equal for each in _windows_by_ends(both, part)]
         condition = take_apart(resolved, both.side_of, both.lag_of)
         if isinstance(left.relation, Static) or isinstance(right.relation, Static):
-            return _enriched(both, kind, resolved, condition), wheres
+            scope = _enriched(both, kind, resolved, condition)
+            return replace(scope, names=_merged(both, kind, using)), wheres
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
         self._check_keys(both, condition)
         if kind != "inner" and condition.others:
             text = to_sql(condition.others[0])
             raise NotATableQueryError(f"its {kind.upper()} JOIN compares columns of both sides: {text}")
-        scope = self._joined(both, kind, condition)
+        scope = replace(self._joined(both, kind, condition), names=_merged(both, kind, using))
         if condition.others:
             where = " AND ".join(f"({to_sql(part)})" for part in condition.others)
             scope = replace(scope, relation=Selection(scope.relation, where))
@@ -285,12 +288,30 @@ def _plain_select(query: exp.Query) -> exp.Select:
 
 def _join_type(join: exp.Join) -> JoinType:
     side, kind = join.side.upper(), join.kind.upper()
-    if join.args.get("using") or join.method:
-        raise NotATableQueryError("its JOIN has USING or NATURAL: write ON a.key = b.key")
+    if join.method:
+        raise NotATableQueryError(f"it has a {join.method} JOIN: write ON a.key = b.key")
+    if join.args.get("using") and side == "FULL":
+        raise NotATableQueryError("its FULL JOIN has USING: write ON a.key = b.key, and coalesce(a.key, b.key)")
     if kind not in ("", "INNER", "OUTER", "CROSS") or isinstance(join.this, exp.Lateral):
         raise NotATableQueryError(f"it has a {f'{side} {kind}'.strip()} JOIN")
     types: dict[str, JoinType] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
     return types[side]
+
+
+def _equal_columns(both: Scopes, name: str) -> exp.Expr:
+    """Return the condition that both relations have the same value in a column of this name."""
+    one, other = (Scopes(scope).resolved(exp.column(name)) for scope in (both.left, both.right))
+    return exp.EQ(this=one, expression=other)
+
+
+def _merged(both: Scopes, kind: JoinType, using: Sequence[str]) -> tuple[Name, ...]:
+    """Return the columns of a join: first those after USING, which are one column of both relations."""
+    sides = (both.right, both.left) if kind == "right" else (both.left, both.right)
+    first = [next(each for each in sides[0].names if each.column == name) for name in using]
+    others = (
+        replace(each, merged=each.merged or each.column in using) for each in (*both.left.names, *both.right.names)
+    )
+    return (*(replace(each, table="", merged=False) for each in first), *others)
 
 
 def _joint_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[tuple[str, ...], ...]:
@@ -372,5 +393,5 @@ def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp
         if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
             raise NotATableQueryError(f"it selects {to_sql(item)}")
         for name in names:
-            if table in ("", name.table):
+            if table == name.table if table else not name.merged:
                 yield exp.column(name.column, table=name.table or None)

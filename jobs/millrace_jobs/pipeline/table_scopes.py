@@ -48,13 +48,15 @@ class InputTraits:
 class Name:
     """A column of a relation: the table it is found under in the query, its name there, and its internal name.
 
-    A window is two columns, ``internal`` for its start and ``end`` for its end.
+    A window is two columns, ``internal`` for its start and ``end`` for its end. ``merged``: a join has made it one with
+    another column, by USING, for which ``*`` stands.
     """
 
     table: str
     column: str
     internal: str
     end: str = ""
+    merged: bool = field(default=False, kw_only=True)
 
     @property
     def sql(self) -> str:

@@ -16,13 +16,14 @@ TABLES = {
         "pickup",
     ),
     "zones": SourceTable(parse_schema("cell STRING, borough STRING, since TIMESTAMP")),
+    "boroughs": SourceTable(parse_schema("cell STRING, borough STRING"), static=True),
     "blob": SourceTable(None),
 }
 
 SOUND = [
     "SELECT * FROM trips",
     "SELECT CELL, Trips.FARE, `cell` FROM Trips",
-    "SELECT t.*, z.borough FROM trips t JOIN zones z USING (cell)",
+    "SELECT t.*, z.borough FROM trips t JOIN boroughs z USING (cell)",
     "SELECT cell, count(*) c FROM trips GROUP BY cell HAVING c > 2",
     "SELECT tag FROM trips LATERAL VIEW explode(tags) x AS tag",
     "SELECT transform(tags, x -> upper(x)), aggregate(tags, 0, (acc, x) -> acc + length(x)) FROM trips",
@@ -70,7 +71,7 @@ def test_sound_sql_has_no_problems(sql):
             "write one of medallion, cell, fare, pickup, tags, info",
         ),
         (
-            "SELECT z.boro FROM trips t JOIN zones z USING (cell)",
+            "SELECT z.boro FROM trips t JOIN boroughs z USING (cell)",
             '"z" has no column "boro" (line 1, column 10 of the SQL); did you mean "borough"?',
         ),
         (
@@ -95,7 +96,7 @@ def test_sound_sql_has_no_problems(sql):
         ),
         (
             "SELECT a FROM other",
-            'there is no source "other" (line 1, column 15 of the SQL); write one of the sources: trips, zones, blob',
+            'there is no source "other" (line 1, column 15 of the SQL); write one of the sources: trips, zones, boroughs, blob',
         ),
         (
             "SELECT count(*) FROM trips GROUP BY window(fare, '1 minute')",

@@ -151,11 +151,38 @@ def test_a_window_of_groups_is_one_column_of_the_key():
     )
 
 
+OTHERS = ["at", "until", "n", "tags"]
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("", [(0,), (0,)]), ("LEFT", [(0,), None]), ("RIGHT", [None, (0,)])])
+def test_using_makes_one_column_of_two(kind, keys):
+    """It is that of the table whose rows are kept."""
+    query = translated(f"SELECT * FROM p {kind} JOIN q USING (k)")
+    assert [query.labels[item] for item in query.items] == ["k", *OTHERS, *OTHERS]
+    assert query.key == (0,)
+    assert [translated(f"SELECT {column} FROM p {kind} JOIN q USING (k)").key for column in ("p.k", "q.k")] == keys
+
+
+def test_using_several_times():
+    joined = "FROM p JOIN q USING (k) JOIN p AS r USING (k)"
+    query = translated(f"SELECT * {joined}")
+    assert [query.labels[item] for item in query.items] == ["k", *OTHERS, *OTHERS, *OTHERS]
+    outer, _ = joins(f"SELECT r.n {joined}")
+    assert [[query.labels[name] for name in names] for names in outer.keys.values()] == [["p.k"], ["r.k"]]
+
+
+def test_two_streams_that_use_a_column_have_their_range_in_where():
+    (join,) = joins("SELECT k FROM a JOIN b USING (k) WHERE b.at BETWEEN a.at AND a.at + INTERVAL 60 SECONDS")
+    assert join.match.longest == 60 * SECOND
+
+
 @pytest.mark.parametrize(
     ("sql", "reason"),
     [
         ("SELECT p.n FROM a RIGHT JOIN p ON a.k = p.k", "its RIGHT JOIN keeps rows of a table"),
         ("SELECT p.n FROM p LEFT JOIN a ON a.k = p.k", "its LEFT JOIN keeps rows of a table"),
+        ("SELECT p.n FROM p FULL JOIN q USING (k)", r"its FULL JOIN has USING: write ON a.key = b.key, and coalesce"),
+        ("SELECT p.n FROM p NATURAL JOIN q", "it has a NATURAL JOIN"),
         ("SELECT p.n FROM p JOIN q ON p.tags = q.tags", "compares p.tags, which is of type array<string>"),
         (
             "SELECT a.n FROM a LEFT JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.until JOIN p ON p.k = a.k",
