@@ -19,7 +19,7 @@ from millrace_jobs.tables.changes import BEGINNING, FOREVER, net
 from millrace_jobs.tables.matching import Integers
 from millrace_jobs.tables.operator import BucketStore
 
-SEGMENT_ROWS = 16_384
+SEGMENT_ROWS = 4096
 """Number of rows from which rows go to a new segment."""
 
 SLOTS = 64
