@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, cycle, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from dual_streaming.tables import EvolvingTable
 from millrace_jobs.tables.changes import BEGINNING, FOREVER
+from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.operator import TableOperator
+from millrace_jobs.tables.splitting import MatchUnit, Split
 
 Row = tuple[Any, ...]
 """Values of a row, and the start and the end of its period."""
@@ -106,25 +109,39 @@ def comparable(values: Iterable[Any]) -> Row:
 
 
 class Replay:
-    """An operator in one bucket, and the sum of the changes that it has emitted."""
+    """An operator in one bucket, and the sum of the changes that it has emitted.
 
-    def __init__(self, operator: TableOperator) -> None:
+    ``splits`` are the settings of a join's batches, in turn; without any, hot keys are not split.
+    """
+
+    def __init__(self, operator: TableOperator, splits: Sequence[Split] = ()) -> None:
         self.operator = operator
+        self.splits = cycle(splits) if splits else None
         self.store = MemoryStore()
         self.rows: Counter[tuple] = Counter()
         self.emitted: list[tuple] = []
         self.late = 0
 
     def batch(self, changes: Sequence[pa.Table], watermark: int) -> None:
+        if isinstance(self.operator, TemporalJoin) and self.splits is not None:
+            self.operator = replace(self.operator, split=next(self.splits))
         outcome = self.operator.process(self.store, changes, watermark)
         self.late += outcome.late
-        for table in outcome.changes:
+        for table in chain(outcome.changes, self.matched(outcome.units)):
             assert table.schema == self.operator.output
             for *row, weight in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 self.rows[tuple(row)] += weight
                 self.emitted.append((tuple(row), weight))
         self.rows = Counter({row: weight for row, weight in self.rows.items() if weight})
         assert all(weight > 0 for weight in self.rows.values()), "a row was removed that was not there"
+
+    def matched(self, units: Iterable[MatchUnit]) -> Iterator[pa.Table]:
+        """Match the rows of units, as workers do."""
+        for unit in units:
+            assert isinstance(self.operator, TemporalJoin)
+            found = list(self.operator.matched(unit.left, unit.right))
+            assert sum(table.num_rows for table in found) == unit.pairs > 0
+            yield from found
 
     def end(self) -> None:
         """Close the input: the watermark passes everything."""

@@ -16,8 +16,9 @@ earlier records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +35,12 @@ from millrace_jobs.tables.changes import (
     with_changes,
 )
 from millrace_jobs.tables.join_side import JoinInput, JoinSide
-from millrace_jobs.tables.matching import KeyedPeriods, key_codes, overlapping, uncovered, unmatched
+from millrace_jobs.tables.matching import KeyedPeriods, Overlap, key_codes, overlapping, uncovered, unmatched
 from millrace_jobs.tables.operator import BucketStore, OperatorResult
+from millrace_jobs.tables.splitting import NOT_SPLIT, HotKeys, Split, SplitSide
+
+MOST_RESULTS = 1 << 16
+"""Number of results that are made at once, or a few more."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,14 @@ class TemporalJoin:
     ``versions``: tables are joined version by version; otherwise the join of two tables has only the latest version.
     ``final``: a result is emitted once it cannot change any more. Results of two records are final at once; those
     without a partner, and those with a row of a table, once the watermark has passed. It is not for two tables.
+    ``split``: which keys are hot, and who matches their rows; results do not depend on it.
     """
 
     left: JoinInput
     right: JoinInput
     versions: bool
     final: bool = False
+    split: Split = NOT_SPLIT
 
     def __post_init__(self) -> None:
         """Check that the inputs can be joined."""
@@ -95,9 +102,44 @@ class TemporalJoin:
         sides = (self._side(self.left, store, "left"), self._side(self.right, store, "right"))
         return _Batch(self, sides, watermark).run(changes)
 
+    def matched(self, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+        """Yield the results of all rows of a ``MatchUnit`` that match."""
+        sides = ((self.left, left), (self.right, right))
+        codes = key_codes([left, right], [side.keys for side, _ in sides])
+        keyed = (
+            KeyedPeriods(keys, *side.matching_periods(rows, versions=self._has_versions))
+            for keys, (side, rows) in zip(codes, sides, strict=True)
+        )
+        yield from self.results(left, right, Overlap(*keyed))
+
+    def results(self, left: pa.Table, right: pa.Table, overlap: Overlap) -> Iterator[pa.Table]:
+        """Yield the results of the pairs of the rows of two tables."""
+        for rows, partners in overlap.pieces(MOST_RESULTS):
+            yield self._results(left.take(pa.array(rows)), right.take(pa.array(partners)))
+
+    def _results(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        """Return the results of matching rows, which are in the same places of both tables."""
+        (left_from, left_to), (right_from, right_to) = periods(left), periods(right)
+        if self.left.is_table and self.right.is_table:
+            starts, ends = np.maximum(left_from, right_from), np.minimum(left_to, right_to)
+        elif self.right.is_table:
+            starts, ends = left_from, left_to
+        elif self.left.is_table:
+            starts, ends = right_from, right_to
+        else:
+            starts = np.maximum(left_from, right_from)
+            ends = starts + 1
+        weights = left.column(WEIGHT).to_numpy() * right.column(WEIGHT).to_numpy()
+        values = [*_values(self.left, left), *_values(self.right, right)]
+        return with_changes(pa.Table.from_arrays(values, schema=values_of(self.output)), starts, ends, weights)
+
     def _side(self, side: JoinInput, store: BucketStore, name: str) -> JoinSide:
         later = self.final and not side.is_table and (self.has_table or side.preserved)
-        return JoinSide(side, store, name, versions=self.versions or self.has_stream, emits_later=later)
+        return JoinSide(side, store, name, versions=self._has_versions, emits_later=later)
+
+    @property
+    def _has_versions(self) -> bool:
+        return self.versions or self.has_stream
 
 
 @dataclass
@@ -112,6 +154,11 @@ class _Rows:
         """Return the rows where the mask is true."""
         keyed = KeyedPeriods(self.keyed.keys[mask], self.keyed.starts[mask], self.keyed.ends[mask])
         return _Rows(self.side, self.table.filter(pa.array(mask)), keyed)
+
+    def as_input(self) -> SplitSide:
+        """Return the rows with the columns of the join's input."""
+        side = self.side.side
+        return SplitSide(self.table.select(changes_of(side.values).names), self.keyed, side.keys)
 
     def __add__(self, other: _Rows) -> _Rows:
         """Return the rows of both."""
@@ -128,19 +175,19 @@ class _Batch:
         self._left, self._right = sides
         self._watermark = watermark
         self._is_deferred = join.final and join.has_table
+        self._outcome = OperatorResult()
 
     def run(self, changes: Sequence[pa.Table]) -> OperatorResult:
         """Process the batch."""
-        outcome = OperatorResult()
-        left, right = self._left, self._right
+        outcome, left, right = self._outcome, self._left, self._right
         outcome.late = left.take(changes[0], self._watermark) + right.take(changes[1], self._watermark)
-        made: list[pa.Table] = []
+        made: list[Iterable[pa.Table]] = []
         if not self._is_deferred and (left.new.num_rows or right.new.num_rows):
             made += self._updates()
         if self._join.final:
             made += self._finals(left, right)
             made += self._finals(right, left)
-        outcome.changes = [each for each in made if each.num_rows]
+        outcome.changes = (each for each in chain.from_iterable(made) if each.num_rows)
         limits = (self._limit(left, right), self._limit(right, left))
         for side, other, limit in zip((left, right), (right, left), limits, strict=True):
             side.apply(limit, other)
@@ -151,7 +198,7 @@ class _Batch:
             side.save()
         return outcome
 
-    def _updates(self) -> Iterator[pa.Table]:
+    def _updates(self) -> Iterator[Iterable[pa.Table]]:
         """Yield the changes of the result that follow from the changes of the inputs."""
         left, right, eager = self._left, self._right, not self._join.final
         keeps_left, keeps_right = eager and self._join.left.preserved, eager and self._join.right.preserved
@@ -164,14 +211,16 @@ class _Batch:
             (left, left.new), (left, left_held), (left, left_after if keeps_right else left_after.slice(0, 0)),
             (right, right.new), (right, right_held), (right, right_after),
         )  # fmt: skip
-        pairs = [*self._pairs(rows[0], rows[5]), *self._pairs(rows[1], rows[3])]
-        if pairs and (_removes(left.new) or _removes(right.new)):  # most results of a row that is cut stay as they are
-            pairs = [net(pa.concat_tables(pairs))]
-        yield from pairs
+        removes_left, removes_right = _removes(left.new), _removes(right.new)
+        pairs = chain(
+            self._pairs(rows[0], rows[5], splits=not removes_left),
+            self._pairs(rows[1], rows[3], splits=not removes_right),
+        )
+        yield _netted(pairs) if removes_left or removes_right else pairs
         if keeps_left:
-            yield self._lonely_changes(new=rows[0], held=rows[1], others=rows[3:6])
+            yield [self._lonely_changes(new=rows[0], held=rows[1], others=rows[3:6])]
         if keeps_right:
-            yield self._lonely_changes(new=rows[3], held=rows[4], others=rows[0:3])
+            yield [self._lonely_changes(new=rows[3], held=rows[4], others=rows[0:3])]
 
     def _keyed(self, *tables: tuple[JoinSide, pa.Table]) -> tuple[_Rows, ...]:
         codes = key_codes([table for _, table in tables], [side.side.keys for side, _ in tables])
@@ -180,27 +229,17 @@ class _Batch:
             for (side, table), keys in zip(tables, codes, strict=True)
         )
 
-    def _pairs(self, left: _Rows, right: _Rows) -> Iterator[pa.Table]:
-        """Yield the results of the rows that match."""
-        rows, partners = overlapping(left.keyed, right.keyed)
-        if len(rows):
-            yield self._results(left.table.take(pa.array(rows)), right.table.take(pa.array(partners)))
-
-    def _results(self, left: pa.Table, right: pa.Table) -> pa.Table:
-        """Return the results of matching rows, which are in the same places of both tables."""
-        (left_from, left_to), (right_from, right_to) = periods(left), periods(right)
-        if self._join.left.is_table and self._join.right.is_table:
-            starts, ends = np.maximum(left_from, right_from), np.minimum(left_to, right_to)
-        elif self._join.right.is_table:
-            starts, ends = left_from, left_to
-        elif self._join.left.is_table:
-            starts, ends = right_from, right_to
-        else:
-            starts = np.maximum(left_from, right_from)
-            ends = starts + 1
-        weights = left.column(WEIGHT).to_numpy() * right.column(WEIGHT).to_numpy()
-        values = [*_values(self._left, left), *_values(self._right, right)]
-        return with_changes(pa.Table.from_arrays(values, schema=values_of(self._join.output)), starts, ends, weights)
+    def _pairs(self, left: _Rows, right: _Rows, *, splits: bool = True) -> Iterable[pa.Table]:
+        """Return the results of the rows that match, without those that are left to workers, if it ``splits``."""
+        overlap, split = Overlap(left.keyed, right.keyed), self._join.split
+        self._outcome.pairs += overlap.pairs
+        if splits and overlap.pairs > split.pairs:
+            hot = HotKeys((left.as_input(), right.as_input()), overlap, split.pairs)
+            self._outcome.hot += hot.pairs
+            if hot.pairs and split.place is not None:
+                self._outcome.units = chain(self._outcome.units, hot.units(split.place))
+                overlap = overlap.only(~hot.left, ~hot.right)
+        return self._join.results(left.table, right.table, overlap)
 
     def _lonely_changes(self, new: _Rows, held: _Rows, others: tuple[_Rows, ...]) -> pa.Table:
         """Return the changes of one side's results without a partner; others: new, held before, held after."""
@@ -224,13 +263,13 @@ class _Batch:
         nulls = {side: [pa.nulls(found.num_rows, field.type) for field in side.side.results]
                  for side in (self._left, self._right)}  # fmt: skip
         values = [
-            *(_values(self._left, found) if rows.side is self._left else nulls[self._left]),
-            *(_values(self._right, found) if rows.side is self._right else nulls[self._right]),
+            *(_values(self._join.left, found) if rows.side is self._left else nulls[self._left]),
+            *(_values(self._join.right, found) if rows.side is self._right else nulls[self._right]),
         ]
         table = pa.Table.from_arrays(values, schema=values_of(self._join.output))
         return with_changes(table, starts, ends, sign * found.column(WEIGHT).to_numpy())
 
-    def _finals(self, side: JoinSide, other: JoinSide) -> Iterator[pa.Table]:
+    def _finals(self, side: JoinSide, other: JoinSide) -> Iterator[Iterable[pa.Table]]:
         """Yield the results of a side's records that can no longer change."""
         if not side.emits_later:
             return
@@ -242,9 +281,9 @@ class _Batch:
         near = _after(other.relevant((side, due)), other.new)
         rows, partners = self._keyed((side, due), (other, near))
         if self._is_deferred:
-            yield from self._pairs(rows, partners) if side is self._left else self._pairs(partners, rows)
+            yield self._pairs(rows, partners) if side is self._left else self._pairs(partners, rows)
         if side.side.preserved:
-            yield self._lonely(rows, partners, sign=1)
+            yield [self._lonely(rows, partners, sign=1)]
 
     def _reached(self, other: JoinSide) -> int:
         """Return the time before which no further row of the other side can match."""
@@ -277,11 +316,18 @@ def _after(held: pa.Table, new: pa.Table) -> pa.Table:
     return net(after) if _removes(new) else after
 
 
+def _netted(changes: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the changes summed up: most results of a row that is cut stay as they are."""
+    tables = list(changes)
+    if tables:
+        yield net(pa.concat_tables(tables))
+
+
 def _removes(changes: pa.Table) -> bool:
     """Whether changes remove rows."""
     return bool((changes.column(WEIGHT).to_numpy() < 0).any())
 
 
-def _values(side: JoinSide, rows: pa.Table) -> list[pa.ChunkedArray]:
+def _values(side: JoinInput, rows: pa.Table) -> list[pa.ChunkedArray]:
     """Return the columns of one side's rows in the result."""
-    return [rows.column(field.name) for field in side.side.results]
+    return [rows.column(field.name) for field in side.results]

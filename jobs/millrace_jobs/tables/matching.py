@@ -5,8 +5,9 @@ All functions are vectorized over whole batches, and their time is linear in inp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from millrace_jobs.tables.merging import normalized
 
 Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 NO_KEY = -1
 """Code of a key with a NULL, which matches nothing."""
@@ -55,41 +57,135 @@ def key_codes(tables: Sequence[pa.Table], keys: Sequence[Sequence[str]]) -> list
     return np.split(codes, ends[:-1])
 
 
-def last_of_keys(codes: Integers) -> NDArray[np.bool_]:
+def last_of_keys(codes: Integers) -> Mask:
     """Return which rows are the last ones of their keys, shape ``(rows,)``; the codes are sorted."""
     return np.append(codes[1:] != codes[:-1], True)[: len(codes)]
 
 
-def overlapping(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Integers]:
-    """Return all pairs of a left and a right row with the same key and periods that have a common instant.
+class Overlap:
+    """The pairs of a left and a right row with the same key and periods that have a common instant.
 
     Two periods have one if and only if either the left one starts within the right one, or the right one starts within
-    the left one and later. Rows with an empty period match nothing.
-
-    Returns:
-        Left and right row indices, each of shape ``(pairs,)``.
+    the left one and later. Rows with an empty period match nothing. The pairs are counted before they are listed.
     """
-    left_rows, right_rows = _starting_within(left, right, after=False)
-    more_right, more_left = _starting_within(right, left, after=True)
-    return np.concatenate([left_rows, more_left]), np.concatenate([right_rows, more_right])
+
+    def __init__(self, left: KeyedPeriods, right: KeyedPeriods) -> None:
+        self._left_starts = _Starts.within(left, right, after=False)
+        self._right_starts = _Starts.within(right, left, after=True)
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs."""
+        return int(self._left_starts.counts.sum() + self._right_starts.counts.sum())
+
+    @property
+    def left_counts(self) -> Integers:
+        """Number of partners of each left row."""
+        return self._left_starts.hits() + self._right_starts.counts
+
+    @property
+    def right_counts(self) -> Integers:
+        """Number of partners of each right row."""
+        return self._right_starts.hits() + self._left_starts.counts
+
+    def left_partners(self, right: Mask) -> Mask:
+        """Return which left rows match some of the given right rows."""
+        return (self._left_starts.only(right).hits() > 0) | self._right_starts.containing(right)
+
+    def right_partners(self, left: Mask) -> Mask:
+        """Return which right rows match some of the given left rows."""
+        return (self._right_starts.only(left).hits() > 0) | self._left_starts.containing(left)
+
+    def only(self, left: Mask, right: Mask) -> Overlap:
+        """Return the pairs of these rows; they have no partners among the others."""
+        part = copy(self)
+        part._left_starts = self._left_starts.only(right)
+        part._right_starts = self._right_starts.only(left)
+        return part
+
+    def rows(self) -> tuple[Integers, Integers]:
+        """Return the left and the right row indices of all pairs, each of shape ``(pairs,)``."""
+        left, right = self._left_starts.rows()
+        more_right, more_left = self._right_starts.rows()
+        return np.concatenate([left, more_left]), np.concatenate([right, more_right])
+
+    def pieces(self, most: int) -> Iterator[tuple[Integers, Integers]]:
+        """Yield the pairs as ``rows`` does, ``most`` at a time, or a few more: all with the same left or right row."""
+        if self.pairs <= most:
+            if self.pairs:
+                yield self.rows()
+            return
+        for piece in self._left_starts.pieces(most):
+            yield piece.rows()
+        for piece in self._right_starts.pieces(most):
+            right, left = piece.rows()
+            yield left, right
 
 
-def _starting_within(rows: KeyedPeriods, periods: KeyedPeriods, *, after: bool) -> tuple[Integers, Integers]:
-    """Return pairs of a row and a period within which it starts; with ``after``, not at the period's own start."""
-    candidates = np.flatnonzero((rows.keys != NO_KEY) & (rows.ends > rows.starts))
-    times, ranks = np.unique(rows.starts[candidates], return_inverse=True)
-    width = len(times) + 1
-    places = rows.keys[candidates] * width + ranks  # sorts by key, and then by time
-    order = np.argsort(places, kind="stable")
-    places = places[order]
-    first_rank = np.searchsorted(times, periods.starts, side="right" if after else "left")
-    last_rank = np.searchsorted(times, periods.ends)
-    begin = np.searchsorted(places, periods.keys * width + first_rank)
-    end = np.searchsorted(places, periods.keys * width + last_rank)
-    counts = np.where(periods.keys == NO_KEY, 0, np.maximum(end - begin, 0))
-    matched = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(matched)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return candidates[order[np.repeat(begin, counts) + within]], matched
+@dataclass(frozen=True)
+class _Starts:
+    """Which rows start within which periods: those at places ``[first, first + count)`` of ``order``, for each period.
+
+    ``order`` has the indices of the rows with a key and a period, by key and start. ``size`` is the number of rows.
+    """
+
+    order: Integers
+    size: int
+    first: Integers
+    counts: Integers
+
+    @classmethod
+    def within(cls, rows: KeyedPeriods, periods: KeyedPeriods, *, after: bool) -> _Starts:
+        """Return which rows start within which periods; with ``after``, not at the period's own start."""
+        candidates = np.flatnonzero((rows.keys != NO_KEY) & (rows.ends > rows.starts))
+        times, ranks = np.unique(rows.starts[candidates], return_inverse=True)
+        width = len(times) + 1
+        places = rows.keys[candidates] * width + ranks  # sorts by key, and then by time
+        order = np.argsort(places, kind="stable")
+        places = places[order]
+        first_rank = np.searchsorted(times, periods.starts, side="right" if after else "left")
+        last_rank = np.searchsorted(times, periods.ends)
+        first = np.searchsorted(places, periods.keys * width + first_rank)
+        end = np.searchsorted(places, periods.keys * width + last_rank)
+        counts = np.where(periods.keys == NO_KEY, 0, np.maximum(end - first, 0))
+        return cls(candidates[order], len(rows.keys), first, counts)
+
+    def only(self, periods: Mask) -> _Starts:
+        """Return what starts within some of the periods."""
+        return replace(self, counts=np.where(periods, self.counts, 0))
+
+    def hits(self) -> Integers:
+        """Return the number of periods that each row starts within."""
+        some = np.flatnonzero(self.counts)
+        ends = self.first[some] + self.counts[some]
+        edges = np.bincount(self.first[some], minlength=len(self.order) + 1)
+        edges -= np.bincount(ends, minlength=len(self.order) + 1)
+        hits = np.zeros(self.size, dtype=np.int64)
+        hits[self.order] = np.cumsum(edges)[:-1]
+        return hits
+
+    def containing(self, rows: Mask) -> Mask:
+        """Return which periods some of the given rows start within."""
+        before = np.append(0, np.cumsum(rows[self.order]))
+        found: Mask = before[np.minimum(self.first + self.counts, len(self.order))] > before[self.first]
+        return found & (self.counts > 0)
+
+    def rows(self) -> tuple[Integers, Integers]:
+        """Return the indices of the rows and the periods, one of each for every pair."""
+        periods = np.repeat(np.arange(len(self.counts)), self.counts)
+        within = np.arange(len(periods)) - np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+        return self.order[np.repeat(self.first, self.counts) + within], periods
+
+    def pieces(self, most: int) -> Iterator[_Starts]:
+        """Yield parts with at most ``most`` pairs and those of one more period."""
+        numbers = np.maximum(np.cumsum(self.counts) - 1, 0) // most
+        for number in np.unique(numbers[self.counts > 0]).tolist():
+            yield self.only(numbers == number)
+
+
+def overlapping(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Integers]:
+    """Return the left and right row indices of the pairs of an ``Overlap``, each of shape ``(pairs,)``."""
+    return Overlap(left, right).rows()
 
 
 def unmatched(rows: int, matched: Integers) -> Integers:

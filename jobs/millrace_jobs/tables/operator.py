@@ -7,11 +7,13 @@ processes one bucket at a time, with the state of that bucket alone. In Spark, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
+
+from millrace_jobs.tables.splitting import MatchUnit
 
 
 class BucketStore(Protocol):
@@ -37,15 +39,22 @@ class BucketStore(Protocol):
 class OperatorResult:
     """What an operator made of a batch in one bucket.
 
-    ``changes`` are the changes of the operator's result. ``late`` counts the input rows that came after the watermark
-    and were ignored. ``wake`` is the earliest watermark, in microseconds since 1970, at which the operator has to
-    process this bucket even without input; None if there is none. ``kept`` is the number of rows in the bucket's state.
+    ``changes`` are the changes of the operator's result, which can be read once. ``late`` counts the input rows that
+    came after the watermark and were ignored. ``wake`` is the earliest watermark, in microseconds since 1970, at which
+    the operator has to process this bucket even without input; None if there is none. ``kept`` is the number of rows in
+    the bucket's state.
+
+    ``units`` are what a join leaves to workers, and can be read once. ``pairs`` counts the pairs of rows that it
+    matched, those of units included, and ``hot`` has the pairs of each hot key.
     """
 
-    changes: list[pa.Table] = field(default_factory=list)
+    changes: Iterable[pa.Table] = field(default_factory=list)
     late: int = 0
     wake: int | None = None
     kept: int = 0
+    units: Iterable[MatchUnit] = ()
+    pairs: int = 0
+    hot: list[int] = field(default_factory=list)
 
 
 class TableOperator(Protocol):

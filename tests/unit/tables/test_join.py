@@ -11,9 +11,11 @@ from change_tables import Replay, changes_from, disordered
 from dual_streaming.joins import Band, JoinType, of_stream_and_table, of_streams, of_tables
 from dual_streaming.streams import Record, facts
 from dual_streaming.tables import EvolvingTable
+from millrace_jobs.partitioners.registry import make
 from millrace_jobs.tables.changes import FOREVER, changes_of
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import MATCH_FROM, MATCH_TO, Contents, JoinInput
+from millrace_jobs.tables.splitting import NOT_SPLIT, Split
 
 GRACE, BAND = 4, 2
 KEYS = st.sampled_from([*"AB", None])
@@ -47,6 +49,19 @@ def numbered(batches):
     return [([(t, at, key, next(number)) for t, at, key in events], watermark) for events, watermark in batches]
 
 
+def splitting(algorithm, workers, pairs):
+    return Split(pairs, make(algorithm, workers=workers, replica=0, replicas=1, seed=0, parameters={}).route)
+
+
+SPLITS = st.lists(
+    st.just(NOT_SPLIT)
+    | st.builds(
+        splitting, st.sampled_from(["shuffle", "pkg", "wchoices", "prompt"]), st.integers(1, 4), st.integers(0, 3)
+    ),
+    max_size=3,
+)
+"""Settings that take turns from batch to batch, of all sizes of chunks."""
+
 STREAMS = disordered(st.tuples(st.integers(0, 12), st.sampled_from("lr"), KEYS), GRACE).map(numbered)
 JOINS = [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL]
 
@@ -63,11 +78,11 @@ def expected_results(results):
 
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("join_type", JOINS)
-@given(batches=STREAMS)
-def test_a_join_of_two_streams_is_definition_67(join_type, final, batches):
+@given(batches=STREAMS, splits=SPLITS)
+def test_a_join_of_two_streams_is_definition_67(join_type, final, batches, splits):
     left = side("l", Contents.RECORDS, banded=True, preserved=join_type.of_left, reach=BAND)
     right = side("r", Contents.RECORDS, preserved=join_type.of_right)
-    replay = Replay(TemporalJoin(left, right, versions=False, final=final))
+    replay = Replay(TemporalJoin(left, right, versions=False, final=final), splits)
     for events, watermark in batches:
         replay.batch([records(events, "l", banded=True), records(events, "r")], watermark)
         assert not (final and any(weight < 0 for _, weight in replay.emitted)), "a final result was taken back"
@@ -92,11 +107,11 @@ def evolving(batches, which, *, primary=lambda key, value: key):
 
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT])
-@given(batches=disordered(TABLE_EVENTS, GRACE))
-def test_a_join_of_a_stream_and_a_table_is_definitions_68_and_69(join_type, final, batches):
+@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS)
+def test_a_join_of_a_stream_and_a_table_is_definitions_68_and_69(join_type, final, batches, splits):
     left = side("l", Contents.RECORDS, preserved=join_type.of_left)
     right = side("r", Contents.TABLE, upserted=True)
-    replay = Replay(TemporalJoin(left, right, versions=True, final=final))
+    replay = Replay(TemporalJoin(left, right, versions=True, final=final), splits)
     for events, watermark in batches:
         replay.batch([records(events, "l"), upserts(events, "r")], watermark)
         assert not (final and any(weight < 0 for _, weight in replay.emitted)), "a final result was taken back"
@@ -111,11 +126,11 @@ def versions_of(rows, times):
 
 
 @pytest.mark.parametrize("join_type", JOINS)
-@given(batches=disordered(TABLE_EVENTS, GRACE))
-def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batches):
+@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS)
+def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batches, splits):
     left = side("l", Contents.TABLE, upserted=True, preserved=join_type.of_left)
     right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
-    replay = Replay(TemporalJoin(left, right, versions=True))
+    replay = Replay(TemporalJoin(left, right, versions=True), splits)
     for events, watermark in batches:
         replay.batch([upserts(events, "l"), upserts(events, "r")], watermark)
     table = of_tables(evolving(batches, "l"), evolving(batches, "r"), [lambda r: r.k] * 2, join_type)
@@ -128,11 +143,11 @@ def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batch
 
 
 @pytest.mark.parametrize("join_type", JOINS)
-@given(batches=disordered(TABLE_EVENTS, GRACE))
-def test_the_latest_version_of_a_join_of_two_tables(join_type, batches):
+@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS)
+def test_the_latest_version_of_a_join_of_two_tables(join_type, batches, splits):
     left = side("l", Contents.TABLE, upserted=True, preserved=join_type.of_left)
     right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
-    replay = Replay(TemporalJoin(left, right, versions=False))
+    replay = Replay(TemporalJoin(left, right, versions=False), splits)
     for events, watermark in batches:
         replay.batch([upserts(events, "l"), upserts(events, "r")], watermark)
     table = of_tables(evolving(batches, "l"), evolving(batches, "r"), [lambda r: r.k] * 2, join_type)
