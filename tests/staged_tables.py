@@ -49,11 +49,12 @@ class Stage:
         changes = self.operator.output.empty_table()
         if any(each.num_rows for each in inputs) or (self.wake is not None and self.wake <= watermark):
             outcome = self.operator.process(self.store, inputs, watermark)
-            assert all(table.schema == self.operator.output for table in outcome.changes)
+            made = list(outcome.changes)
+            assert all(table.schema == self.operator.output for table in made)
             assert outcome.wake is None or outcome.wake > watermark
             self.late += outcome.late
             self.wake = outcome.wake
-            changes = pa.concat_tables([changes, *outcome.changes])
+            changes = pa.concat_tables([changes, *made])
         self._check_promise(changes)
         self._before = watermark
         signs: dict[Row, set[bool]] = defaultdict(set)

@@ -77,7 +77,7 @@ class SparkLog:
 
     def batch(self, number: int) -> ResultBatch:
         """Return a batch that was begun, with its epoch and its watermark."""
-        pin = self._pin(number)
+        pin = self.pin(number)
         watermark = self._line("offsets", number, 1).get("batchWatermarkMs", 0)
         return ResultBatch(number, pin.epoch if pin is not None else 0, int(watermark))
 
@@ -89,12 +89,12 @@ class SparkLog:
     def last_pin(self) -> Pin | None:
         """Return the plan of the newest batch that was begun, or None before the first."""
         last = self.last_batch().begun
-        return None if last is None else self._pin(last)
+        return None if last is None else self.pin(last)
 
     def unfinished_pin(self) -> Pin | None:
         """Return the plan of the unfinished batch, or None if every batch that was begun is committed."""
         unfinished = self.last_batch().unfinished
-        return None if unfinished is None else self._pin(unfinished)
+        return None if unfinished is None else self.pin(unfinished)
 
     def watermark_ms(self) -> int:
         """Return the watermark of the next batch in milliseconds since 1970; 0 before the first watermark."""
@@ -117,7 +117,8 @@ class SparkLog:
             raise damaged(path, error.strerror or str(error)) from None
         raise damaged(path, "it is not as Spark wrote it")
 
-    def _pin(self, batch: int) -> Pin | None:
+    def pin(self, batch: int) -> Pin | None:
+        """Return the plan of a batch that was begun; None if none of its sources had one."""
         stored = next((offset["pin"] for offset in self._offsets(batch) if "pin" in offset), None)
         try:
             return None if stored is None else Pin.from_json(stored)

@@ -78,7 +78,7 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
             records(name, spec, context).createOrReplaceTempView(name)
         return context.spark.sql(execution.sql)
     if isinstance(execution, TableQuery):
-        return _table_results(execution, query, spec, context)
+        return _table_results(execution, query, spec, context, splits=routed)
     partials = _routed_partials(execution, spec, context) if routed else _native_partials(execution, spec, context)
     if isinstance(execution.reduction, PythonReduction):
         on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, _closing_watermark(execution, spec) is not None
@@ -95,7 +95,9 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
     return finish(merged, execution.aggregation, query.result, retracts=retracts(query, spec))
 
 
-def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context: RunContext) -> DataFrame:
+def _table_results(
+    tables: TableQuery, query: CompiledQuery, spec: Spec, context: RunContext, *, splits: bool
+) -> DataFrame:
     """Return the results of the operators on tables; their weights, where rows can be taken back."""
     timed = timed_sources(spec)
     names = {name.lower(): name for name in spec.sources}
@@ -105,7 +107,7 @@ def _table_results(tables: TableQuery, query: CompiledQuery, spec: Spec, context
             return context.spark.table(source)
         return records(names[source], spec, context, has_watermark=names[source] in timed)
 
-    changes = build_tables(tables, read, context.spark, has_watermark=bool(timed))
+    changes = build_tables(tables, read, context.spark, has_watermark=bool(timed), splits=splits)
     columns = [
         F.expr(item).cast(field.dataType).alias(field.name)
         for item, field in zip(tables.items, query.result, strict=True)

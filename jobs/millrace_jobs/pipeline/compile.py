@@ -18,6 +18,8 @@ from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
+from millrace_jobs.partitioners.hash import Hash
+from millrace_jobs.partitioners.registry import is_routed
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.pipeline.table_compile import compile_tables, holds_back, needs_tables, not_held_back, times_ahead
@@ -75,6 +77,15 @@ class CompiledQuery:
     result: StructType
     aggregates: bool
     longest_window: int
+
+    def is_routed(self, algorithm: str) -> bool:
+        """Whether the algorithm places parts of a batch on workers: records, or the units of a join's hot keys.
+
+        Raises ValueError on an unknown name.
+        """
+        if isinstance(self.execution, TableQuery):
+            return self.execution.has_join and is_routed(algorithm) and algorithm != Hash.NAME
+        return isinstance(self.execution, Routed) and is_routed(algorithm)
 
     @property
     def waits(self) -> bool:

@@ -138,7 +138,7 @@ def merge_changes(partials: DataFrame, query: Aggregation, ahead: tuple[int | No
         final=False,
     )
     operator = OperatorChain(groups, Emission(groups.output, tuple(keys), ahead))
-    changes = run_stage(operator, [rows], [keys], partitions, number=0, has_watermark=True)
+    changes = run_stage(operator, [rows], [keys], partitions, number=0, has_watermark=True, splits=False)
     start, end = F.timestamp_micros(F.col(CLOSING) - query.window.size), F.timestamp_micros(CLOSING)
     return changes.withColumn("window", F.struct(start.alias("start"), end.alias("end")))
 

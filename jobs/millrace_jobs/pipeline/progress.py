@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.pipeline.table_stages import STAGE
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.selection.costs import CombineTask
+from millrace_jobs.selection.costs import CombineTask, JoinLoad
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
 
@@ -41,6 +41,7 @@ class BatchReport:
     ``combined`` has one entry for each task that combined records: a worker, or a replica under ``native``.
     ``state_rows`` is the number of rows in the state, by operators on tables as far as ``KeptRows`` knows it.
     ``state_updates`` is the number of groups whose state changed. ``bytes`` is the size of the records in memory.
+    ``joins`` are the loads of the buckets of joins that had something to match.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
 
@@ -73,6 +74,7 @@ class BatchReport:
     placement: PlacementSketch | None = None
     state_updates: int = 0
     waiting_in: Mapping[str, int] = field(default_factory=dict)
+    joins: tuple[JoinLoad, ...] = ()
 
     @property
     def work(self) -> float:
@@ -155,6 +157,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         placement=PlacementSketch.of_workers(profiles, n) if n else None,
         state_updates=sum(operator["numRowsUpdated"] for operator in state),
         waiting_in=waiting,
+        joins=tuple(_join_loads(progress)),
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
 
@@ -186,6 +189,14 @@ def _stage_notes(progress: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, A
         if name.startswith(STAGE):
             for text in observed["notes"]:
                 yield name, json.loads(text)
+
+
+def _join_loads(progress: Mapping[str, Any]) -> Iterator[JoinLoad]:
+    """Yield what the buckets of joins had to do."""
+    for stage, note in _stage_notes(progress):
+        if "pairs" in note:
+            task, bucket, rows, pairs = (note[name] for name in ("task", "bucket", "rows", "pairs"))
+            yield JoinLoad(int(stage.removeprefix(STAGE)), task, bucket, rows, pairs, tuple(note["hot"]))
 
 
 def _by_worker(notes: list[dict[str, Any]], field: str, n: int) -> tuple[int, ...]:

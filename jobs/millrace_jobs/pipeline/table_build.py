@@ -41,7 +41,7 @@ _SIDES: tuple[Side, Side] = ("left", "right")
 
 
 def build_tables(
-    query: TableQuery, read: Callable[[str], DataFrame], spark: SparkSession, *, has_watermark: bool
+    query: TableQuery, read: Callable[[str], DataFrame], spark: SparkSession, *, has_watermark: bool, splits: bool
 ) -> DataFrame:
     """Return the changes of a query's result: the columns ``query.items`` and those of ``changes.CHANGE``.
 
@@ -50,8 +50,9 @@ def build_tables(
         read: returns the records of a source, or the rows of a static table.
         spark: the session.
         has_watermark: whether a source has a watermark that counts.
+        splits: whether the hot keys of joins are matched by the workers of the plan.
     """
-    build = _Build(query, read, spark, has_watermark)
+    build = _Build(query, read, spark, has_watermark, splits)
     return build.rows(query.relation, frozenset(_columns(query.items)), versions=False)
 
 
@@ -61,6 +62,7 @@ class _Build:
     read: Callable[[str], DataFrame]
     spark: SparkSession
     has_watermark: bool
+    splits: bool
     numbers: Iterator[int] = field(default_factory=count)
     """Numbers for the stages of the query."""
 
@@ -221,8 +223,8 @@ class _Build:
 
     def _stage(self, operator: TableOperator, inputs: list[DataFrame], keys: Sequence[Sequence[str]]) -> DataFrame:
         number = next(self.numbers)
-        partitions, has_watermark = self.query.partitions, self.has_watermark
-        return run_stage(operator, inputs, keys, partitions, number=number, has_watermark=has_watermark)
+        traits = {"has_watermark": self.has_watermark, "splits": self.splits}
+        return run_stage(operator, inputs, keys, self.query.partitions, number=number, **traits)
 
 
 def _is_source(relation: Relation) -> bool:

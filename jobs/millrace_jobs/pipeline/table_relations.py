@@ -194,9 +194,21 @@ class TableQuery:
         return groups_of(self.relation)
 
     @property
+    def has_join(self) -> bool:
+        """Whether rows are matched by key, in state."""
+        return has_join(self.relation)
+
+    @property
     def replaces(self) -> bool:
         """Whether a row of the result is taken back only by a newer one of its group."""
         return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
+
+
+def has_join(relation: Relation) -> bool:
+    """Whether a relation has a join in it that keeps state."""
+    while isinstance(relation, Selection | Enriched | Grouping | Upserted):
+        relation = relation.input
+    return isinstance(relation, Join)
 
 
 def groups_of(relation: Relation) -> Grouping | None:

@@ -2,13 +2,15 @@
 
 A bucket's rows travel as few Arrow blocks, and its state is a map of Arrow tables by name, so that neither side handles
 single rows. The buckets are grouping keys that Spark's hash partitioning spreads evenly over the tasks.
+
+A join can have a second shuffle, after its state: to the workers that match the rows of hot keys.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -25,12 +27,16 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
     TimerValues,
 )
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.pipeline.blocks import partitions_of
+from millrace_jobs.partitioners.units import UnitPlacement
+from millrace_jobs.pipeline.blocks import partitions_of, shuffle_keys
+from millrace_jobs.pipeline.table_placing import placement_of_task
 from millrace_jobs.tables.changes import BEGINNING, values_of
-from millrace_jobs.tables.operator import TableOperator
+from millrace_jobs.tables.join import TemporalJoin
+from millrace_jobs.tables.operator import OperatorResult, TableOperator
+from millrace_jobs.tables.splitting import NOT_SPLIT
 
 BUCKETS = 16
 """Least number of buckets of a stage; part of the state's layout."""
@@ -41,12 +47,24 @@ MAX_ROWS = 1 << 16
 STAGE = "stage_"
 """Prefix, before the number of a stage, of the observations that carry its notes to the driver, under ``notes``.
 
-There is a note for each time that a bucket was processed: ``bucket``, ``late`` rows, and ``kept`` rows in its state.
+There is a note for each time that a bucket was processed: ``bucket``, ``late`` rows, and ``kept`` rows in its state. If
+rows were matched, it also has the ``task``, the ``rows`` that came in, their ``pairs``, and those of each ``hot`` key.
 """
 
-_BUCKET, _INPUT, _PLACE, _BLOCK, _NOTE = "bucket", "input", "place", "block", "note"
-_RESULT = StructType([StructField(_BLOCK, BinaryType()), StructField(_NOTE, StringType())])
+_BUCKET, _INPUT, _PLACE, _BLOCK = "bucket", "input", "place", "block"
 _BLOCKS = pa.schema([(_BUCKET, pa.int32()), (_INPUT, pa.int32()), (_PLACE, pa.int64()), (_BLOCK, pa.binary())])
+
+_SHUFFLE_KEY, _LEFT, _RIGHT, _NOTE = "shuffle_key", "left", "right", "note"
+_RESULT = StructType(
+    [
+        StructField(_SHUFFLE_KEY, IntegerType()),
+        StructField(_BLOCK, BinaryType()),
+        StructField(_LEFT, BinaryType()),
+        StructField(_RIGHT, BinaryType()),
+        StructField(_NOTE, StringType()),
+    ]
+)
+"""A block of results, or the two blocks of a unit of a join, or a note."""
 
 
 @lru_cache(maxsize=8)
@@ -106,15 +124,27 @@ class InBuckets:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """Function that turns blocks into rows."""
+    """Function that turns blocks into rows, and units of a join into their results."""
 
-    schema: pa.Schema
+    operator: TableOperator
 
     def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of every block."""
+        """Yield the rows of every block and unit."""
         for batch in stream:
             for block in batch.column(_BLOCK).drop_null():
-                yield pa.ipc.read_record_batch(block.as_buffer(), self.schema)
+                yield pa.ipc.read_record_batch(block.as_buffer(), self.operator.output)
+            if isinstance(self.operator, TemporalJoin):
+                units = (batch.column(_LEFT).drop_null(), batch.column(_RIGHT).drop_null())
+                for blocks in zip(*units, strict=True):
+                    yield from self._matched(self.operator, blocks)
+
+    def _matched(self, join: TemporalJoin, blocks: Sequence[pa.BinaryScalar]) -> Iterator[pa.RecordBatch]:
+        left, right = (
+            pa.Table.from_batches([pa.ipc.read_record_batch(block.as_buffer(), schema)])
+            for block, schema in zip(blocks, join.inputs, strict=True)
+        )
+        for table in join.matched(left, right):
+            yield from table.combine_chunks().to_batches(max_chunksize=MAX_ROWS)
 
 
 def state_partitions(spark: SparkSession) -> int:
@@ -136,6 +166,7 @@ def run_stage(
     *,
     number: int,
     has_watermark: bool,
+    splits: bool,
 ) -> DataFrame:
     """Return the changes that an operator makes of its inputs, as rows with its output's columns.
 
@@ -146,6 +177,7 @@ def run_stage(
         partitions: number of state partitions when the state began.
         number: number of the stage in the query.
         has_watermark: whether an input has a watermark.
+        splits: whether the hot keys of a join are matched by the workers of the plan.
     """
     blocks = [
         rows.select(*schema.names).mapInArrow(
@@ -157,21 +189,26 @@ def run_stage(
         reduce(DataFrame.union, blocks)
         .groupBy(_BUCKET)
         .transformWithState(
-            TableStage(operator),
+            TableStage(operator, partitions, splits=splits),
             _RESULT,
             outputMode="append",
             timeMode="eventTime" if has_watermark else "none",
         )
     )
     processed = processed.observe(f"{STAGE}{number}", F.collect_list(_NOTE).alias("notes"))
-    return processed.mapInArrow(Unpacked(operator.output), from_arrow_schema(operator.output))
+    if splits and isinstance(operator, TemporalJoin):
+        processed = processed.repartition(F.col(_SHUFFLE_KEY))  # as many tasks as the run loop has set for the batch
+    return processed.mapInArrow(Unpacked(operator), from_arrow_schema(operator.output))
 
 
 class TableStage(StatefulProcessor):
     """Stateful processor that runs an operator in the buckets of one task."""
 
-    def __init__(self, operator: TableOperator) -> None:
+    def __init__(self, operator: TableOperator, partitions: int, *, splits: bool) -> None:
         self._operator = operator
+        self._partitions = partitions
+        self._splits = splits
+        self._placement: UnitPlacement | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state; called by Spark."""
@@ -209,12 +246,27 @@ class TableStage(StatefulProcessor):
 
     def _process(self, bucket: int, changes: Sequence[pa.Table], timers: TimerValues) -> Iterator[Row]:
         watermark = max(timers.getCurrentWatermarkInMs(), 0) * 1000 or BEGINNING
+        self._begin_task()
         outcome = self._operator.process(_SparkStore(self._tables), changes, watermark)
         self._wake_at(outcome.wake)
-        yield Row(block=None, note=json.dumps({"bucket": bucket, "late": outcome.late, "kept": outcome.kept}))
+        placement, shuffle_key = self._placement, bucket
+        if placement is not None:
+            shuffle_key = _shuffle_key(placement, placement.place_bucket(bucket))
+        yield _row(shuffle_key, note=_note(bucket, sum(table.num_rows for table in changes), outcome))
         for table in outcome.changes:
             for batch in table.combine_chunks().to_batches(max_chunksize=MAX_ROWS):
-                yield Row(block=batch.serialize().to_pybytes(), note=None)
+                yield _row(shuffle_key, block=batch.serialize().to_pybytes())
+        for unit in outcome.units:
+            assert placement is not None
+            shuffle_key = _shuffle_key(placement, unit.worker)
+            yield _row(shuffle_key, left=_packed(unit.left), right=_packed(unit.right))
+
+    def _begin_task(self) -> None:
+        """Read the plan, in the first bucket of a task."""
+        if self._splits and self._placement is None and isinstance(self._operator, TemporalJoin):
+            self._placement = placement_of_task(self._partitions)
+            if self._placement is not None:
+                self._operator = replace(self._operator, split=replace(NOT_SPLIT, place=self._placement.place))
 
     def _wake_at(self, watermark: int | None) -> None:
         """Replace the timer of this bucket."""
@@ -247,12 +299,43 @@ class _SparkStore:
 
     def put(self, name: str, rows: pa.Table) -> None:
         """Store a table."""
-        batches = rows.combine_chunks().to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_arrays(
-            [pa.array([], field.type) for field in rows.schema], schema=rows.schema
-        )  # fmt: skip
-        self._tables.updateValue((name,), (batch.serialize().to_pybytes(),))
+        self._tables.updateValue((name,), (_packed(rows),))
 
     def remove(self, name: str) -> None:
         """Remove a table."""
         self._tables.removeKey((name,))
+
+
+def _packed(rows: pa.Table) -> bytes:
+    """Return a table as one block."""
+    batches = rows.combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_arrays(
+        [pa.array([], field.type) for field in rows.schema], schema=rows.schema
+    )  # fmt: skip
+    packed: bytes = batch.serialize().to_pybytes()
+    return packed
+
+
+def _shuffle_key(placement: UnitPlacement, worker: int) -> int:
+    return int(shuffle_keys(placement.workers)[worker])
+
+
+def _row(
+    shuffle_key: int,
+    *,
+    block: bytes | None = None,
+    left: bytes | None = None,
+    right: bytes | None = None,
+    note: str | None = None,
+) -> Row:
+    """Return a row of the stage's output."""
+    return Row(shuffle_key=shuffle_key, block=block, left=left, right=right, note=note)
+
+
+def _note(bucket: int, rows: int, outcome: OperatorResult) -> str:
+    """Return the note of a bucket that has been processed."""
+    note: dict[str, Any] = {"bucket": bucket, "late": outcome.late, "kept": outcome.kept}
+    context = TaskContext.get()
+    if outcome.pairs and context is not None:
+        note |= {"task": context.partitionId(), "rows": rows, "pairs": outcome.pairs, "hot": outcome.hot}
+    return json.dumps(note)

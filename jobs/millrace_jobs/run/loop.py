@@ -23,8 +23,9 @@ from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed, sql_problem
+from millrace_jobs.pipeline.compile import CompiledQuery, sql_problem
 from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
+from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
 from millrace_jobs.run.listener import Event, Listener, Watcher
@@ -131,7 +132,7 @@ class QueryRun:
             self.checkpoint.policies,
             self.workspace / "control.json",
             self.watcher,
-            routable=isinstance(self.query.execution, Routed),
+            is_routed=self.query.is_routed,
             once=self.once,
             replayed=self.checkpoint.last_batch().unfinished,
         )
@@ -313,6 +314,9 @@ class QueryRun:
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
         self.checkpoint.require_lease()
+        pin = self.checkpoint.pin(number)
+        if pin is not None:
+            announce(pin, self.spark.sparkContext)
         self.results += self.sink.write(results, self.checkpoint.batch(number))
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         self.spark.sparkContext.setLocalProperty("callSite.short", self.name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.partitioners.registry import is_routed
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
@@ -48,7 +47,7 @@ class Steering:
         policies: folder of the partitioners' learned states; those of an earlier run are loaded from it.
         control: the file that the sources read before each batch.
         watcher: receives messages about new plans and problems.
-        routable: whether the query can be routed at all.
+        is_routed: whether an algorithm places parts of a batch on workers.
         once: whether the run processes the available input and ends.
         replayed: the batch that an earlier run began and did not finish.
     """
@@ -62,7 +61,7 @@ class Steering:
         control: Path,
         watcher: Watcher,
         *,
-        routable: bool,
+        is_routed: Callable[[str], bool],
         once: bool,
         replayed: int | None = None,
     ) -> None:
@@ -71,7 +70,7 @@ class Steering:
         self.plan_changes = 0
         self._plans = plans
         self._watcher = watcher
-        self._routable = routable
+        self._is_routed = is_routed
         self._pin: Pin | None = None
         self._learned = LearnedStates(policies)
         self._interval = spec.batch_interval.seconds
@@ -96,7 +95,7 @@ class Steering:
 
     def is_routed(self, pin: Pin) -> bool:
         """Whether batches under this plan are routed."""
-        return self._routable and is_routed(pin.algorithm)
+        return self._is_routed(pin.algorithm)
 
     def follow_plan(self) -> bool:
         """Adopt a new plan; report one that cannot be followed, and keep the last good one.

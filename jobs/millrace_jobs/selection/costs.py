@@ -70,6 +70,22 @@ class CombineTask:
     seconds: float
 
 
+@dataclass(frozen=True)
+class JoinLoad:
+    """What a bucket of a join had to do in a batch.
+
+    ``stage`` is the number of the join in the query, and ``task`` that of the task that has the bucket. ``rows`` came
+    in, and ``pairs`` of rows matched; ``hot`` has the pairs of each hot key.
+    """
+
+    stage: int
+    task: int
+    bucket: int
+    rows: int
+    pairs: int
+    hot: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class TaskLoads:
     """Loads that combine tasks would have in a batch of which ``read`` records are read.
@@ -109,7 +125,7 @@ class MeasuredBatch:
     ``rows`` is the number of records read. ``seconds`` is the processing time; ``route_seconds`` and ``merge_seconds``
     are totals over all tasks. ``state_updates`` is the number of results that changed. ``tasks`` did the combining, and
     ``profile`` summarizes their keys; under Spark's own plan they are empty and None. ``utilization`` is W, and
-    ``waiting`` is the backlog that the batch left.
+    ``waiting`` is the backlog that the batch left. ``joins`` are the loads of a join's buckets.
     """
 
     number: int
@@ -125,6 +141,7 @@ class MeasuredBatch:
     profile: KeyProfile | None
     utilization: float = 1.0
     waiting: int = 0
+    joins: tuple[JoinLoad, ...] = ()
 
     @property
     def has_slack(self) -> bool:

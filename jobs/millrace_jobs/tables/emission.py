@@ -67,8 +67,8 @@ class Emission:
 
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Take the changes of a batch, and emit what is due by the watermark; see ``TableOperator``."""
-        result = OperatorResult()
-        wakes = []
+        made: list[pa.Table] = []
+        result, wakes = OperatorResult(made), []
         for number, ahead in enumerate(self.ahead):
             emitted = changes[0]
             if ahead is not None:
@@ -77,7 +77,7 @@ class Emission:
                 wakes.append(held.wake)
                 result.kept += held.rows
             if emitted.num_rows:
-                result.changes.append(self._tagged(emitted, number))
+                made.append(self._tagged(emitted, number))
         result.wake = min((wake for wake in wakes if wake is not None), default=None)
         return result
 

@@ -1,5 +1,7 @@
 """A stage of operators on tables, without Spark: blocks in buckets, and their processing."""
 
+import json
+from collections import Counter
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -7,7 +9,10 @@ import pytest
 from pyspark import TaskContext
 
 from millrace_jobs.pipeline.table_stages import InBuckets, TableStage, Unpacked
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.tables.changes import FOREVER, changes_of
+from millrace_jobs.tables.join import TemporalJoin
+from millrace_jobs.tables.join_side import Contents, JoinInput
 from millrace_jobs.tables.upserts import UpsertedTable
 
 VALUES = pa.schema([("key", pa.string()), ("value", pa.int64())])
@@ -16,29 +21,76 @@ VALUES = pa.schema([("key", pa.string()), ("value", pa.int64())])
 def variable(*_):
     """A state variable of one bucket."""
     held = {}
-    return SimpleNamespace(getValue=held.get, updateValue=held.__setitem__, get=lambda: None)
+    return SimpleNamespace(getValue=held.get, updateValue=held.__setitem__, get=lambda: None, update=lambda _: None)
 
 
-HANDLE = SimpleNamespace(getMapState=variable, getValueState=variable)
+HANDLE = SimpleNamespace(getMapState=variable, getValueState=variable, registerTimer=lambda _: None)
 TIMERS = SimpleNamespace(getCurrentWatermarkInMs=lambda: 0)
 
 
-def blocks_of(task, value, monkeypatch):
-    """The blocks that a task of this number makes of one upsert."""
-    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: task))
-    row = {"key": "a", "value": value, "millrace_from": 5, "millrace_to": FOREVER, "millrace_weight": 1}
-    schema = changes_of(VALUES)
-    cut = InBuckets(schema, ("key",), number=0, partitions=2)
-    (blocks,) = cut([pa.RecordBatch.from_pylist([row], schema=schema)])
+def run_as(monkeypatch, task, pin=None):
+    """Run what follows as a task of this number, in a batch with this plan."""
+    text = json.dumps(pin.to_json()) if pin is not None else None
+    context = SimpleNamespace(partitionId=lambda: task, getLocalProperty=lambda _: text)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+
+
+def blocks_of(rows, schema, number=0):
+    """The blocks that the running task makes of the rows of an input."""
+    (blocks,) = InBuckets(schema, schema.names[:1], number, partitions=2)([pa.RecordBatch.from_pylist(rows, schema)])
     return blocks.to_pylist()
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_which_of_two_upserts_is_the_last_one_does_not_depend_on_the_shuffle(monkeypatch, order):
-    blocks = [blocks_of(task, value=task, monkeypatch=monkeypatch)[0] for task in (0, 1)]
-    stage = TableStage(UpsertedTable(VALUES, ("key",), versions=True))
+    blocks = []
+    for task in (0, 1):
+        run_as(monkeypatch, task)
+        row = {"key": "a", "value": task, "millrace_from": 5, "millrace_to": FOREVER, "millrace_weight": 1}
+        blocks += blocks_of([row], changes_of(VALUES))
+    operator = UpsertedTable(VALUES, ("key",), versions=True)
+    stage = TableStage(operator, 2, splits=False)
     stage.init(HANDLE)
     results = list(stage.handleInputRows((blocks[0]["bucket"],), iter([blocks[i] for i in order]), TIMERS))
     found = pa.RecordBatch.from_pylist([row.asDict() for row in results])
-    (changes,) = Unpacked(changes_of(VALUES))([found])
+    (changes,) = Unpacked(operator)([found])
     assert [(row["value"], row["millrace_weight"]) for row in changes.to_pylist()] == [(1, 1)]
+
+
+SIDES = [pa.schema([(f"{name}_key", pa.string()), (f"{name}_value", pa.int64())]) for name in ("left", "right")]
+JOIN = TemporalJoin(*(JoinInput(values, tuple(values.names[:1]), Contents.RECORDS) for values in SIDES), versions=False)
+
+
+def joined(monkeypatch, pin, *, rows, backwards=False):
+    """The results of each worker, for so many rows of one key on both sides, of two tasks each."""
+    blocks = []
+    for task in (0, 1):
+        run_as(monkeypatch, task)
+        for number, schema in enumerate(JOIN.inputs):
+            records = [dict(zip(schema.names, ("hot", i, 5, 6, 1), strict=True)) for i in range(task, rows, 2)]
+            blocks += blocks_of(records, schema, number)
+    run_as(monkeypatch, 1, pin)
+    stage = TableStage(JOIN, 2, splits=True)
+    stage.init(HANDLE)
+    given = iter(blocks[::-1] if backwards else blocks)
+    results = [row.asDict() for row in stage.handleInputRows((blocks[0]["bucket"],), given, TIMERS)]
+    workers = {row["shuffle_key"]: Counter() for row in results if row["note"] is None}
+    for row in results:
+        for changes in Unpacked(JOIN)([pa.RecordBatch.from_pylist([row])]):
+            pairs = changes.select(["left_value", "right_value"]).to_pylist()
+            workers[row["shuffle_key"]].update(tuple(pair.values()) for pair in pairs)
+    return workers
+
+
+def test_a_batch_that_runs_again_gives_each_worker_the_same_pairs_of_a_hot_key(monkeypatch):
+    pin = Pin(1, "shuffle", 1, 3)
+    workers = joined(monkeypatch, pin, rows=300)
+    assert len(workers) == 3
+    assert sum(workers.values(), Counter()) == Counter((i, j) for i in range(300) for j in range(300))
+    assert joined(monkeypatch, pin, rows=300, backwards=True) == workers
+
+
+@pytest.mark.parametrize(("pin", "rows"), [(Pin(1, "shuffle", 1, 3), 100), (Pin(1, "hash", 1, 3), 300), (None, 300)])
+def test_a_key_stays_together_if_it_is_not_hot_or_the_plan_does_not_spread_it(monkeypatch, pin, rows):
+    (pairs,) = joined(monkeypatch, pin, rows=rows).values()
+    assert pairs == Counter((i, j) for i in range(rows) for j in range(rows))

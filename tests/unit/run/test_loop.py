@@ -107,7 +107,7 @@ def run(tmp_path, monkeypatch, log):
         spark=None,
         name="fares",
         spec=StreamQuery.model_validate(DOCUMENT).spec,
-        query=SimpleNamespace(execution=None, aggregates=True, longest_window=MINUTE),
+        query=SimpleNamespace(execution=None, aggregates=True, longest_window=MINUTE, is_routed=lambda _: False),
         sources={"trips": SimpleNamespace(exhausted=lambda _: True)},
         sink=None,
         checkpoint=Checkpoint(tmp_path),

@@ -44,7 +44,7 @@ def steer(tmp_path, messages):
         )
         watcher = SimpleNamespace(message=messages.append)
         control, policies = tmp_path / "control.json", tmp_path / "policies"
-        steering = Steering(spec, sources, None, policies, control, watcher, routable=True, once=False)
+        steering = Steering(spec, sources, None, policies, control, watcher, is_routed=registry.is_routed, once=False)
         steering._pin = PIN
         return steering
 
