@@ -36,8 +36,8 @@ from millrace_jobs.selection.costs import (
     python_prior,
     sql_prior,
 )
-from millrace_jobs.selection.forecast import starting_algorithm
-from millrace_jobs.selection.selector import Selector
+from millrace_jobs.selection.forecast import Forecaster, starting_algorithm
+from millrace_jobs.selection.selector import CANDIDATES, Selector
 from millrace_jobs.sketches.key_profile import KeyCounts, KeyProfile, decode, encode, profile, union
 from millrace_support.batch_cost import makespan
 
@@ -220,7 +220,9 @@ def run_cell(
     best = min(fixed, key=lambda name: sum(fixed[name]))
     sql = aggregator.slice_record is not None
     prior: Prior = sql_prior(1) if sql else python_prior()
-    selector = Selector(prior, Resources(workers, workers), starting_algorithm(sql=sql, windows=1, grouped=True))
+    forecaster = Forecaster(prior, CANDIDATES)
+    first = starting_algorithm(sql=sql, windows=1, grouped=True)
+    selector = Selector(forecaster, Resources(workers, workers), first)
     taken, exchanges, switches = [], np.zeros(BATCHES), []
     for number in range(BATCHES):
         algorithm = selector.algorithm

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
+from millrace_jobs.partitioners.hash import Hash
+from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.selection.costs import MeasuredBatch, Prior, Resources, python_prior, sql_prior
-from millrace_jobs.selection.forecast import starting_algorithm
+from millrace_jobs.selection.forecast import Forecaster, starting_algorithm
+from millrace_jobs.selection.join_forecast import JOIN_CANDIDATES, JOIN_MARGIN, JoinForecaster
 from millrace_jobs.selection.selector import CANDIDATES, Selector
 from millrace_jobs.selection.switch import Switch
 
@@ -22,7 +27,7 @@ class AutoPlans:
     Args:
         plans: source of everything but the algorithm.
         first: the algorithm to start with.
-        routed: the routed query; a query that is not routed has no algorithm to choose.
+        query: the routed query, or one with joins; others have no algorithm to choose.
         resources: returns the resources that the tasks run on.
         on_switch: receives the sentence that explains a switch.
     """
@@ -31,7 +36,7 @@ class AutoPlans:
         self,
         plans: PlanSource,
         first: Algorithm,
-        routed: Routed,
+        query: Routed | TableQuery,
         resources: Callable[[], Resources],
         on_switch: Callable[[str], None],
     ) -> None:
@@ -41,7 +46,7 @@ class AutoPlans:
         self._switched = False
         self._on_switch = on_switch
         self._resources = resources
-        self.selector = Selector(prior_of(routed), resources(), first.value)
+        self.selector = _selector(query, resources(), first.value)
 
     def current(self) -> Plan | None:
         """Return the newest plan, or None if it has not changed since the last call."""
@@ -66,12 +71,26 @@ class AutoPlans:
         return switch
 
 
-def first_algorithm(routed: Routed, last: Pin | None = None) -> Algorithm:
+def has_choice(query: Routed | Native | TableQuery) -> TypeGuard[Routed | TableQuery]:
+    """Whether a query can run under more than one algorithm."""
+    return isinstance(query, Routed) or (isinstance(query, TableQuery) and query.has_join)
+
+
+def _selector(query: Routed | TableQuery, resources: Resources, first: str) -> Selector:
+    if isinstance(query, TableQuery):
+        return Selector(JoinForecaster(), resources, first, apart=Hash.NAME, margin=JOIN_MARGIN)
+    return Selector(Forecaster(prior_of(query), CANDIDATES), resources, first)
+
+
+def first_algorithm(query: Routed | TableQuery, last: Pin | None = None) -> Algorithm:
     """Return the algorithm that a query starts with: its last batch's, or a rule's choice if that is no candidate."""
-    if last is not None and last.algorithm in CANDIDATES:
+    candidates = JOIN_CANDIDATES if isinstance(query, TableQuery) else CANDIDATES
+    if last is not None and last.algorithm in candidates:
         return Algorithm(last.algorithm)
-    windows = routed.window.per_record if routed.window is not None else 1
-    sql, grouped = routed.aggregation is not None, routed.projection.keys > 0
+    if isinstance(query, TableQuery):
+        return Algorithm.HASH
+    windows = query.window.per_record if query.window is not None else 1
+    sql, grouped = query.aggregation is not None, query.projection.keys > 0
     return Algorithm(starting_algorithm(sql=sql, windows=windows, grouped=grouped))
 
 
@@ -100,4 +119,5 @@ def measured(report: BatchReport) -> MeasuredBatch:
         profile=report.profile,
         utilization=report.utilization,
         waiting=report.waiting,
+        joins=report.joins,
     )

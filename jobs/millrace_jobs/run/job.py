@@ -30,12 +30,12 @@ from millrace_jobs.disk import cache_folder
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming, lookup_columns, result_keys
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
+from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
-from millrace_jobs.run.auto import AutoPlans, first_algorithm
+from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
@@ -317,7 +317,7 @@ class Job:
         first = self._first_plan(self._compiled, self._checkpoint.last_pin())
         plans = self._given or FixedPlan(first)
         chosen = self.query.spec.partitioner.algorithm is Algorithm.AUTO and self.platform.chooses_algorithm
-        if not chosen or not isinstance(self._compiled.execution, Routed):
+        if not chosen or not has_choice(self._compiled.execution):
             return plans
 
         def resources() -> Resources:
@@ -326,9 +326,10 @@ class Job:
         return AutoPlans(plans, first.algorithm, self._compiled.execution, resources, self._display.message)
 
     def _first_plan(self, compiled: CompiledQuery, last: Pin | None = None) -> Plan:
-        """Return the plan of a run without a plan source; a query that is not routed has only ``native``."""
-        routed = compiled.execution if isinstance(compiled.execution, Routed) else None
-        return Plan.initial(self.query.spec, auto=first_algorithm(routed, last) if routed else Algorithm.NATIVE)
+        """Return the plan of a run without a plan source; a query without a choice has only ``native``."""
+        query = compiled.execution
+        first = first_algorithm(query, last) if has_choice(query) else Algorithm.NATIVE
+        return Plan.initial(self.query.spec, auto=first)
 
     def _given_plans(self) -> PlanSource | None:
         """Return the platform's plan source, or None; check before Spark starts that the first plan can be followed."""

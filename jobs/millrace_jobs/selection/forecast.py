@@ -6,6 +6,7 @@ Before anything is measured, the stream partitioner selection rule of paper 000,
 from __future__ import annotations
 
 import statistics
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,11 @@ class Residuals:
         """Add an observation."""
         self._observed.append(observed)
 
+    @property
+    def batches(self) -> set[int]:
+        """The batches of the observations that are remembered."""
+        return {one.batch for one in self._observed}
+
     def abandon(self, batch: int, algorithm: str) -> None:
         """Note that the algorithm was abandoned soon after it was chosen, and remember its times for longer."""
         self._abandoned[algorithm] = batch, self.times_abandoned(algorithm, batch) + 1
@@ -124,7 +130,7 @@ class Residuals:
 class Forecaster:
     """Forecaster of a query's batch time, from the costs of its stages and its keys; memory is bounded."""
 
-    def __init__(self, prior: Prior, among: Sequence[str], clock: Clock) -> None:
+    def __init__(self, prior: Prior, among: Sequence[str], clock: Clock = time.thread_time) -> None:
         self.residuals = Residuals()
         self._prior, self._among, self._clock = prior, tuple(among), clock
         self._measured = Measurements(prior)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
 
-from .costs import MeasuredBatch, Prior, Resources
-from .forecast import Forecaster
-from .shadow import Clock
+from .costs import MeasuredBatch, Resources
+from .forecast import Residuals
 from .switch import Candidate, Switch
 
 CANDIDATES = tuple(name for name in ALGORITHMS if name not in ("cm", "lm", "dagreedy"))
@@ -23,10 +22,7 @@ They also weigh numbers of keys against numbers of records, so a sample says too
 """
 
 MARGIN = 0.02
-"""Predicted gain, as a share of the batch time, below which nothing changes.
-
-It is doubled for each time that the algorithm with the gain was abandoned early.
-"""
+"""Predicted gain, as a share of the batch time, below which the algorithm of a query without joins stays."""
 
 AGREEMENTS = 2
 """Number of evaluations in a row that must find a gain."""
@@ -52,7 +48,7 @@ each time there is nothing to gain. The first evaluation of a plan needs one mea
 """
 
 RESTART_SECONDS, HORIZON = 2.0, 1000
-"""Seconds that starting or ending ``native`` costs, and number of batches in which that has to pay off.
+"""Seconds that starting or ending the ``apart`` algorithm costs, and number of batches in which that has to pay off.
 
 The cost arises because Spark's query is replaced. Each replacement within the last ``HORIZON`` batches halves the
 number of batches.
@@ -80,25 +76,53 @@ class SwitchOutcome:
         return self.predicted / self.observed - 1
 
 
+class BatchForecaster(Protocol):
+    """A forecaster of a query's batch time under every algorithm that it can run under."""
+
+    residuals: Residuals
+
+    @property
+    def workers_measured(self) -> bool:
+        """Whether a prediction for workers rests on a measurement."""
+        ...
+
+    def add(self, batch: MeasuredBatch) -> None:
+        """Add the measurements of a batch."""
+        ...
+
+    def forecast(self, window: Sequence[MeasuredBatch], resources: Resources) -> dict[str, Candidate]:
+        """Return a prediction for each algorithm for a batch like those of ``window``."""
+        ...
+
+
 class Selector:
     """Selector of a query's algorithm, which observes its batches and decides when to switch.
 
     ``algorithm`` is its current choice. ``candidates`` has its latest prediction for each algorithm, and ``outcomes``
     its latest predictions with the observed times.
+
+    Args:
+        forecaster: predicts the time of batches.
+        resources: what the tasks run on.
+        algorithm: the algorithm to start with.
+        apart: the algorithm for which Spark's query is another one; to start or end it replaces that query.
+        margin: predicted gain, as a share of the batch time, below which nothing changes. It is doubled for each time
+            that the algorithm with the gain was abandoned early.
     """
 
     def __init__(
         self,
-        prior: Prior,
+        forecaster: BatchForecaster,
         resources: Resources,
         algorithm: str,
-        among: Sequence[str] = CANDIDATES,
-        clock: Clock = time.thread_time,
+        apart: str = NATIVE,
+        margin: float = MARGIN,
     ) -> None:
         self.algorithm = algorithm
         self.candidates: Mapping[str, Candidate] = MappingProxyType({})
         self.outcomes: deque[SwitchOutcome] = deque(maxlen=64)
-        self._forecaster = Forecaster(prior, among, clock)
+        self._forecaster = forecaster
+        self._apart, self._margin = apart, margin
         self._resources = resources
         self._workers_replicas: tuple[int, int] | None = None
         self._chosen_at: int | None = None
@@ -176,7 +200,7 @@ class Selector:
             return None
         if self._chosen_at is not None and number - self._chosen_at < TRIAL:
             self._forecaster.residuals.abandon(number, self.algorithm)
-        if NATIVE in (current.algorithm, best.algorithm):
+        if self._apart in (current.algorithm, best.algorithm):
             self._restarts.append(number)
         self.algorithm, self._chosen_at = best.algorithm, number
         self._start_plan()
@@ -188,10 +212,10 @@ class Selector:
         if other is current:
             return False
         saved = current.time.total - other.time.total
-        if NATIVE in (current.algorithm, other.algorithm):
+        if self._apart in (current.algorithm, other.algorithm):
             recent = sum(number - restart <= HORIZON for restart in self._restarts)
             saved -= RESTART_SECONDS / HORIZON * (1 << recent)
-        margin = MARGIN * (1 << self._forecaster.residuals.times_abandoned(other.algorithm, number))
-        if current.algorithm == NATIVE and not self._forecaster.workers_measured:
+        margin = self._margin * (1 << self._forecaster.residuals.times_abandoned(other.algorithm, number))
+        if current.algorithm == self._apart and not self._forecaster.workers_measured:
             margin = PRIOR_ERROR if self._has_slack else -PRIOR_ERROR
         return saved > margin * current.time.total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .costs import BatchTime
 
@@ -15,8 +16,12 @@ class Candidate:
     """Prediction for one algorithm.
 
     ``imbalance`` is the largest load over the mean, less 1; ``aggregation_cost`` is Γ in partial results.
-    ``by_rule`` is whether the selection rule of paper 000 chooses the algorithm.
+    ``by_rule`` is whether the selection rule of paper 000 chooses the algorithm. What has loads is a ``bearer``, and
+    what Γ counts are ``parts``.
     """
+
+    bearer: ClassVar[str] = "task"
+    parts: ClassVar[str] = "partial results"
 
     algorithm: str
     time: BatchTime
@@ -69,9 +74,9 @@ class Switch:
                 f"wrong, and auto goes back to {old.algorithm} if it is right"
             )
         because = {
-            "imbalance": f"the busiest task has {old.imbalance:.0%} more than the mean, with {new.algorithm} "
-            f"{new.imbalance:.0%}",
-            "aggregation cost": f"{old.aggregation_cost:,.0f} partial results become {new.aggregation_cost:,.0f}",
+            "imbalance": f"the busiest {old.bearer} has {old.imbalance:.0%} more than the mean, with "
+            f"{new.algorithm} {new.imbalance:.0%}",
+            "aggregation cost": f"{old.aggregation_cost:,.0f} {old.parts} become {new.aggregation_cost:,.0f}",
             "routing": f"routing takes {_shown(old.time.route)}, with {new.algorithm} {_shown(new.time.route)}",
             "measured": f"batches with {old.algorithm} took {_shown(old.time.rest - new.time.rest)} longer than their "
             "stages account for",

@@ -5,6 +5,7 @@ import pytest
 
 from millrace_jobs.partitioners.registry import NATIVE
 from millrace_jobs.selection.costs import CombineTask, Resources, python_prior, sql_prior
+from millrace_jobs.selection.forecast import Forecaster
 from millrace_jobs.selection.selector import CANDIDATES, LATEST, SOONEST, TRIAL, Selector
 
 from .simulated import SimulatedQuery, zipf
@@ -23,7 +24,7 @@ QUERIES = {
 
 def selector(query, start, prior=None, among=AMONG):
     resources = Resources(query.workers, query.workers)
-    return Selector(prior or python_prior(), resources, start, among, clock=lambda: 0.0)
+    return Selector(Forecaster(prior or python_prior(), among, clock=lambda: 0.0), resources, start)
 
 
 def run(chosen, query, streams, batches, first=0):
