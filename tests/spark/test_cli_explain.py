@@ -51,6 +51,7 @@ NEAR = "e.who = p.who AND p.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
             {
                 "sources": TABLE,
                 "query": {"sql": "SELECT e.n, p.name FROM events e JOIN people p ON e.who = p.who AND p.name <> 'x'"},
+                "partitioner": {"algorithm": "wchoices"},
             },
         ),
         (

@@ -38,7 +38,8 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
     """Return the text of ``millrace explain``."""
     routed = query.execution
     if isinstance(routed, TableQuery):
-        return f"runs by operators on tables\n\n{_drawing(list(_table_steps(routed, spec)))}"
+        steps = list(_table_steps(routed, spec))
+        return f"runs by operators on tables{_matching(query, routed, pin)}\n\n{_drawing(steps)}"
     if isinstance(routed, Native):
         why = f"runs natively, by Spark's own plan: {routed.reason}"
         return f"{why}\n\n{_drawing(_native_steps(spec))}"
@@ -55,6 +56,15 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
     evaluated = compile_projection(routed.projection, sources[routed.source].schema)
     steps = [*_source_steps(routed, spec, pin, evaluated), *steps, *_merge_steps(query, routed, spec)]
     return f"{why}\n\n{_drawing(steps)}"
+
+
+def _matching(query: CompiledQuery, tables: TableQuery, pin: Pin) -> str:
+    """Return where the rows of a join are matched."""
+    if not tables.has_join:
+        return ""
+    if query.is_routed(pin.algorithm):
+        return f"; rows of hot keys are matched by n={pin.workers} workers, placed by {pin.algorithm}"
+    return "; rows are matched in the bucket of their key"
 
 
 def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
