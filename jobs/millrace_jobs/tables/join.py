@@ -35,7 +35,7 @@ from millrace_jobs.tables.changes import (
     with_changes,
 )
 from millrace_jobs.tables.join_side import JoinInput, JoinSide
-from millrace_jobs.tables.matching import KeyedPeriods, Overlap, key_codes, overlapping, uncovered, unmatched
+from millrace_jobs.tables.matching import KeyedPeriods, Overlap, key_codes, uncovered
 from millrace_jobs.tables.operator import BucketStore, OperatorResult
 from millrace_jobs.tables.splitting import NOT_SPLIT, HotKeys, Split, SplitSide
 
@@ -244,9 +244,7 @@ class _Batch:
     def _lonely_changes(self, new: _Rows, held: _Rows, others: tuple[_Rows, ...]) -> pa.Table:
         """Return the changes of one side's results without a partner; others: new, held before, held after."""
         other_new, before, after = others
-        hit = np.zeros(held.table.num_rows, dtype=bool)
-        hit[overlapping(held.keyed, other_new.keyed)[0]] = True
-        affected = held.filter(hit)
+        affected = held.filter(Overlap(held.keyed, other_new.keyed).left_counts > 0)
         changes = [self._lonely(affected, before, sign=-1), self._lonely(affected + new, after, sign=1)]
         return net(pa.concat_tables(changes))
 
@@ -258,7 +256,7 @@ class _Batch:
             indices, starts, ends = uncovered(rows.keyed, others.keyed)
             found = rows.table.take(pa.array(indices))
         else:
-            found = rows.table.take(pa.array(unmatched(rows.table.num_rows, overlapping(rows.keyed, others.keyed)[0])))
+            found = rows.table.filter(pa.array(Overlap(rows.keyed, others.keyed).left_counts == 0))
             starts, ends = periods(found)
         nulls = {side: [pa.nulls(found.num_rows, field.type) for field in side.side.results]
                  for side in (self._left, self._right)}  # fmt: skip

@@ -183,25 +183,14 @@ class _Starts:
             yield self.only(numbers == number)
 
 
-def overlapping(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Integers]:
-    """Return the left and right row indices of the pairs of an ``Overlap``, each of shape ``(pairs,)``."""
-    return Overlap(left, right).rows()
-
-
-def unmatched(rows: int, matched: Integers) -> Integers:
-    """Return the indices of rows that are not among the ``matched`` ones, of ``rows`` rows."""
-    alone = np.ones(rows, dtype=bool)
-    alone[matched] = False
-    return np.flatnonzero(alone)
-
-
 def uncovered(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Integers, Integers]:
     """Return the parts of the left rows' periods in which no right row with the same key is valid.
 
     Returns:
         Left row indices, and starts and ends of the parts, each of shape ``(parts,)``.
     """
-    rows, partners = overlapping(left, right)
+    overlap = Overlap(left, right)
+    rows, partners = overlap.rows()
     order = np.lexsort((right.starts[partners], rows))
     rows, partners = rows[order], partners[order]
     # Before each partner, everything up to the latest end of the earlier partners of the same row is covered.
@@ -215,7 +204,7 @@ def uncovered(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Intege
     later = np.flatnonzero(~first)
     covered_before[later] = np.maximum(covered_before[later], ends[latest[later - 1] - 1])
     covered_at_end = np.maximum(left.starts[rows[last]], ends[latest[last] - 1]) if len(rows) else left.starts[:0]
-    alone = unmatched(len(left.keys), rows)
+    alone = np.flatnonzero(overlap.left_counts == 0)
     found = np.concatenate([rows, rows[last], alone])
     starts = np.concatenate([covered_before, covered_at_end, left.starts[alone]])
     stops = np.concatenate([right.starts[partners], left.ends[rows[last]], left.ends[alone]])
