@@ -8,10 +8,10 @@ All joins are one operator, because they differ only in the periods by which row
 - *table-table* (definition 74): two rows match in the versions that have both.
 
 With L and R as held before a batch, and dL and dR as the changes of the batch, the changes of an inner join are
-dL x (R + dR) + L x dR. Results without a partner are computed for the rows that the batch can affect, before and after
-it, and the difference is emitted. Results are therefore right for input in any order: a result without a partner is
-emitted at once, and replaced when a partner comes (definition 70), and a late update of a table corrects the results of
-earlier records.
+dL x (R + dR) + L x dR, or (L + dL) x dR + dL x R. Results without a partner are computed for the rows that the batch
+can affect, before and after it, and the difference is emitted. Results are therefore right for input in any order: a
+result without a partner is emitted at once, and replaced when a partner comes (definition 70), and a late update of a
+table corrects the results of earlier records.
 """
 
 from __future__ import annotations
@@ -207,14 +207,20 @@ class _Batch:
         left_held = left.relevant((right, right.new), (right, right_near)) if keeps_right else left_near
         right_held = right.relevant((left, left.new), (left, left_near)) if keeps_left else right_near
         left_after, right_after = _after(left_held, left.new), _after(right_held, right.new)
+        removes_left, removes_right = _removes(left.new), _removes(right.new)
+        from_right = removes_left and not removes_right
+        needs_after = keeps_right or from_right
         rows = self._keyed(
-            (left, left.new), (left, left_held), (left, left_after if keeps_right else left_after.slice(0, 0)),
+            (left, left.new), (left, left_held), (left, left_after if needs_after else left_after.slice(0, 0)),
             (right, right.new), (right, right_held), (right, right_after),
         )  # fmt: skip
-        removes_left, removes_right = _removes(left.new), _removes(right.new)
+        # of rows that are only added and match what the other side has become, no result is taken back by another pair
+        added, others = (
+            ((rows[2], rows[3]), (rows[0], rows[4])) if from_right else ((rows[0], rows[5]), (rows[1], rows[3]))
+        )
         pairs = chain(
-            self._pairs(rows[0], rows[5], splits=not removes_left),
-            self._pairs(rows[1], rows[3], splits=not removes_right),
+            self._pairs(*added, splits=not (removes_left and removes_right)),
+            self._pairs(*others, splits=not (removes_left or removes_right)),
         )
         yield _netted(pairs) if removes_left or removes_right else pairs
         if keeps_left:

@@ -162,3 +162,18 @@ def test_an_update_of_a_table_leaves_the_results_of_earlier_records():
     replay.batch([records([(3, "l", "A", 1)], "l"), upserts([(1, "r", "A", 2)], "r")], 0)
     replay.batch([records([], "l"), upserts([(5, "r", "A", 3)], "r")], 0)
     assert replay.emitted == [(("A", 1, "A", 2, 3, 4), 1)]
+
+
+@pytest.mark.parametrize("stream", ["l", "r", None])
+@given(batches=disordered(TABLE_EVENTS, GRACE), split=st.builds(splitting, st.just("shuffle"), st.just(3), st.just(0)))
+def test_an_update_of_a_table_emits_the_same_whoever_matches_the_rows(stream, batches, split):
+    table = lambda which: side(which, Contents.TABLE, upserted=True)  # noqa: E731
+    join = TemporalJoin(
+        *(side(which, Contents.RECORDS) if which == stream else table(which) for which in "lr"), versions=True
+    )
+    replays = Replay(join), Replay(join, [split])
+    for events, watermark in batches:
+        for replay in replays:
+            given_rows = [(records if which == stream else upserts)(events, which) for which in "lr"]
+            replay.batch(given_rows, watermark)
+    assert Counter(replays[0].emitted) == Counter(replays[1].emitted)

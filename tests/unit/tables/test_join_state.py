@@ -190,7 +190,7 @@ def test_matching_periods_without_ends():
 def test_batches_without_rows_change_nothing(join_type):
     for stage in (band_join(join_type), band_join(join_type, final=True), table_join(join_type)):
         outcome = stage.operator.process(stage.store, [schema.empty_table() for schema in stage.operator.inputs], 7)
-        assert (outcome.changes, outcome.late, outcome.wake, stage.held) == ([], 0, None, [])
+        assert (list(outcome.changes), outcome.late, outcome.wake, stage.held) == ([], 0, None, [])
 
 
 def test_the_lag_of_a_join():
