@@ -195,9 +195,10 @@ class _Check:
 
         (names, certain), groups = result_columns(self._spec), result_groups(self._spec)
         by = None if groups is None else [group.known_by(names) for group in groups]
-        if by is None and identified_by_run(self._spec):
-            return
+        left_to_run = by is None and identified_by_run(self._spec)
         for at, output in self._outputs:
+            if left_to_run and output.sink.table is not None and not output.sink.table.key:
+                continue
             try:
                 row_key(output.sink, names if certain else None, by)
             except MillraceError as error:

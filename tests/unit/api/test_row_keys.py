@@ -81,6 +81,8 @@ def test_validate_leaves_it_to_the_run_what_identifies_the_rows_of_tables_and_gr
     assert problems(tmp_path, changed(rows, schema, f"{lines[schema - 1]}\n{table}")) == []
     of_groups = "    sql: SELECT x.cell FROM (SELECT cell, count(*) AS n FROM trips GROUP BY cell) x"
     assert problems(tmp_path, changed(rows, sql, of_groups)) == []
+    named = changed(changed(rows, sql, of_groups), target, TABLE + ", key: [sell]}}")
+    assert 'the result has no column "sell"' in problems(tmp_path, named)[0]
 
 
 def test_validate_knows_the_window_and_the_key_of_an_aggregator(tmp_path):
