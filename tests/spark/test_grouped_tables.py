@@ -25,6 +25,23 @@ def test_windows_of_a_join(tmp_path):
     )
 
 
+def test_hopping_windows_of_a_join(tmp_path):
+    joined = f"FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
+    project, rows = run(
+        tmp_path,
+        f"""SELECT unix_seconds(window.start) AS since, e.who, count(*) AS pairs {joined}
+            GROUP BY window(e.at, '50 seconds', '20 seconds'), e.who""",
+        emit="OnWindowClose",
+    )
+    hops = "epoch(time_bucket(INTERVAL 20 SECONDS, e.at))::BIGINT - 20 * hop AS since"
+    assert rows == duckdb_rows(
+        project,
+        f"""SELECT since, who, count(*)
+            FROM (SELECT {hops}, e.who AS who, epoch(e.at) AS moment {joined}, range(3) r(hop))
+            WHERE since + 50 > moment GROUP BY ALL""",
+    )
+
+
 def test_groups_of_groups(tmp_path):
     counts = "SELECT {0}, who, count(*) AS events FROM events GROUP BY {1}, who"
     project, rows = run(

@@ -1,12 +1,12 @@
 """The worked examples of paper 002, chapter 5, through the operators: what each arrival changes, and all versions.
 
-``test_worked_examples`` has the same examples for the reference interpreter. Names are the paper's. Example 16 is about
-windows, which the operators get as a key. The second emit strategy of section 5.3, from the end of the window on, is not
-an operator's: one emits every change, or final ones.
+``test_worked_examples`` has the same examples for the reference interpreter. Names are the paper's. The second emit
+strategy of section 5.3, from the end of the window on, is that of ``test_emission``.
 """
 
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,6 +17,7 @@ from millrace_jobs.tables.changes import BEGINNING, FOREVER, changes_of
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.tables.upserts import UpsertedTable
+from millrace_jobs.windows import Window
 from staged_tables import Stage, rows_in
 
 OPEN = FOREVER
@@ -85,6 +86,14 @@ def test_example_15_aggregation_of_a_record_stream():
     assert click(table, 1, "US") == [added("US", 1, 1, OPEN)]
     assert click(table, 2, "US") == [removed("US", 1, 1, OPEN), added("US", 1, 1, 2), added("US", 2, 2, OPEN)]
     assert table.versions(range(3)) == COUNTS
+
+
+@pytest.mark.parametrize(
+    ("time", "windows"), [(9, {0, 3, 6, 9}), (10, {3, 6, 9}), (11, {3, 6, 9}), (12, {3, 6, 9, 12})]
+)
+def test_example_16_hopping_windows(time, windows):
+    """Of records that are routed; for operators on tables, Spark's ``window`` puts them into windows."""
+    assert set(Window("at", size=10, slide=3).starts(np.array([time]))[1]) == windows
 
 
 def test_example_17_windowed_aggregation():
