@@ -11,14 +11,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 from pyspark.sql import DataFrame
 
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.query_file import query_of
-from millrace_jobs.sinks.base import ResultBatch
-from millrace_jobs.sinks.outputs import OutputSinks
+from millrace_jobs.sinks.base import ResultBatch, Sink
+from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.kafka.sink import KafkaSink
+
+Write = Callable[[Sink, DataFrame, ResultBatch], int]
 
 
 def die_between_sinks(folder: Path, query: str, batch: int) -> None:
@@ -28,16 +34,24 @@ def die_between_sinks(folder: Path, query: str, batch: int) -> None:
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
 
 
-_write = OutputSinks._write
+def dying(write: Write, last: int, written: Counter[int]) -> Write:
+    """Return a ``write`` that dies once a sink has the batch ``last``; ``written`` counts the sinks by batch."""
 
+    def write_or_die(sink: Sink, results: DataFrame, batch: ResultBatch) -> int:
+        if batch.number == last and written[last]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        rows = write(sink, results, batch)
+        written[batch.number] += 1
+        return rows
 
-def _write_or_die(sinks: OutputSinks, number: int, results: DataFrame, batch: ResultBatch, *, last: int) -> int:
-    if number == 1 and batch.number == last:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return _write(sinks, number, results, batch)
+    return write_or_die
 
 
 if __name__ == "__main__":
-    OutputSinks._write = lambda *call: _write_or_die(*call, last=int(sys.argv[2]))  # type: ignore[method-assign]
-    with Job(query_of(Path(sys.argv[1])), once=True, debug=True) as job:  # its output ends with the JVM
+    last, written = int(sys.argv[2]), Counter[int]()
+    with (
+        patch.object(FilesSink, "write", dying(FilesSink.write, last, written)),
+        patch.object(KafkaSink, "write", dying(KafkaSink.write, last, written)),
+        Job(query_of(Path(sys.argv[1])), once=True, debug=True) as job,  # its output ends with the JVM
+    ):
         job.run()
