@@ -172,7 +172,7 @@ def _rules(old: Schema, new: Schema, where: str) -> Iterator[str]:
     known = old.get("properties", {})
     absent = {name for name, field in new.get("properties", {}).items() if name not in known and "default" not in field}
     for rule in new.get(_RULES, ()):
-        if _normal(rule, absent) in held or _holds_without(rule["rule"], absent, known):
+        if _normal(rule, absent) in held or _holds_without(rule["rule"], known, new.get("properties", {})):
             continue
         message = rule.get("message", rule["rule"])
         how = "changed" if rule.get("message") in messages else "is new"
@@ -188,17 +188,30 @@ def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
     return frozenset(names - absent), found[2]
 
 
-def _holds_without(rule: str, absent: set[str], known: Schema) -> bool:
+def _holds_without(rule: str, known: Schema, now: Schema) -> bool:
     """Return whether a rule begins with an alternative that holds for stored objects.
 
-    That is ``!has(self.new) || ...`` with an absent field, or ``self.known != 'new' || ...`` with a value that the
-    field, one of ``known``, could not have. In ``... ? ... : ...``, it would only be part of the condition.
+    That is ``!has(self.new) || ...`` with an absent field, ``!has(self.known) || !has(self.known.new) || ...`` with one
+    within a known field, or ``self.known != 'new' || ...`` with a value that the field, one of ``known``, could not
+    have. In ``... ? ... : ...``, it would only be part of the condition.
     """
-    field = re.match(r"!has\(self\.(\w+)\) \|\| ", rule)
+    fields = re.match(r"(!has\(self(\.\w+)+\) \|\| )+", rule)
     value = re.match(r"self\.(\w+) != '(\w+)' \|\| ", rule)
-    is_absent = field is not None and field[1] in absent
+    paths = re.findall(r"self\.([\w.]+)", fields[0]) if fields is not None else []
+    is_absent = any(_is_absent(path.split("."), known, now) for path in paths)
     is_new = value is not None and value[2] not in known.get(value[1], {}).get("enum", [value[2]])
     return (is_absent or is_new) and "?" not in rule
+
+
+def _is_absent(path: list[str], known: Schema, now: Schema) -> bool:
+    """Whether stored objects, with the properties ``known``, lack the field at a path in the properties ``now``."""
+    first, *rest = path
+    if first not in known:
+        return "default" not in now.get(first, {})
+    before, after = known[first], now.get(first, {})
+    if not rest or "properties" not in before or before.get("default") != after.get("default"):
+        return False
+    return _is_absent(rest, before["properties"], after.get("properties", {}))
 
 
 def _properties(old: Schema, new: Schema, path: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 CONNECTIONS = 16
@@ -27,6 +28,16 @@ CONNECTIONS = 16
 _NICENESS = 19
 _LONGEST = 1 << 16
 _PATIENCE = 30.0
+_PAUSE = 0.004
+"""Seconds between two looks at the connections: as a process that wakes up for each answer, it would cost much more."""
+
+
+class ReceivedAnswer(NamedTuple):
+    """An answer as it came; it is read only after the period, so as to take no time from the query."""
+
+    key: str
+    content: bytes
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,15 @@ class LookupAnswer:
     n: int | None
     status: int
     milliseconds: float
+
+    @classmethod
+    def of(cls, received: ReceivedAnswer) -> Self:
+        """Return a look-up from what was received."""
+        head, _, body = received.content.partition(b"\r\n\r\n")
+        status, found = int(head.split(b" ", 2)[1]), json.loads(body)
+        row = found.get("rows", [None])[0]
+        batch, n = found.get("batch"), None if row is None else row["n"]
+        return cls(received.key, batch, n, status, received.seconds * 1000)
 
     @property
     def line(self) -> str:
@@ -62,7 +82,7 @@ class _KeptConnection:
         self._key, self._due, self._received = key, due, b""
         self.socket.sendall(f"GET /table?key={key} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
-    def receive(self) -> LookupAnswer | None:
+    def receive(self) -> ReceivedAnswer | None:
         """Receive what has come; return the answer once it is complete."""
         received = self.socket.recv(_LONGEST)
         if not received:
@@ -74,14 +94,11 @@ class _KeptConnection:
         _, _, length = head.partition(b"Content-Length: ")
         if len(body) < int(length.split(b"\r\n", 1)[0]):
             return None
-        status, found = int(head.split(b" ", 2)[1]), json.loads(body)
-        row = found.get("rows", [None])[0]
-        batch, n = found.get("batch"), None if row is None else row["n"]
-        return LookupAnswer(self._key, batch, n, status, (time.perf_counter() - self._due) * 1000)
+        return ReceivedAnswer(self._key, self._received, time.perf_counter() - self._due)
 
 
 def run(url: str, rate: float, seconds: float, keys: int) -> list[LookupAnswer]:
-    """Send look-ups for some seconds, and return the answers."""
+    """Send look-ups for some seconds, those that are due every few milliseconds, and return the answers."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -89,7 +106,7 @@ def run(url: str, rate: float, seconds: float, keys: int) -> list[LookupAnswer]:
         client.socket.fileno(): client
         for client in (_KeptConnection(parts.hostname, parts.port) for _ in range(CONNECTIONS))
     }
-    idle, answers, sent = deque(clients.values()), list[LookupAnswer](), 0
+    idle, answers, sent = deque(clients.values()), list[ReceivedAnswer](), 0
     events = select.epoll()
     for number in clients:
         events.register(number, select.EPOLLIN)
@@ -98,16 +115,17 @@ def run(url: str, rate: float, seconds: float, keys: int) -> list[LookupAnswer]:
         while sent < total and idle and (due := began + sent / rate) <= time.perf_counter():
             idle.popleft().ask(f"key-{random.randrange(keys)}", due)
             sent += 1
-        wait = began + sent / rate - time.perf_counter() if idle and sent < total else _PATIENCE
-        ready = events.poll(max(wait, 0.0))
-        if not ready and wait == _PATIENCE:
+        time.sleep(_PAUSE)
+        wait = 0.0 if idle and sent < total else _PATIENCE
+        ready = events.poll(wait)
+        if not ready and wait:
             raise TimeoutError(f"the server has not answered for {_PATIENCE:.0f} s")
         for number, _ in ready:
             answer = clients[number].receive()
             if answer is not None:
                 answers.append(answer)
                 idle.append(clients[number])
-    return answers
+    return [LookupAnswer.of(answer) for answer in answers]
 
 
 def main() -> None:

@@ -23,6 +23,9 @@ Prefix = Annotated[
 WindowStart = Annotated[
     str | None, typer.Option("--window", help="Start of the window; KEY then has only the other key columns.")
 ]
+AtTime = Annotated[
+    str | None, typer.Option("--at", help="Event time: rows as they were then, where the table keeps a history.")
+]
 Limit = Annotated[int | None, typer.Option(help="Most rows of a page, up to 1000; by default 100.", show_default=False)]
 After = Annotated[str | None, typer.Option(help="Continue after the page that ended with this.")]
 AnswerFormat = Annotated[Literal["table", "json"], typer.Option(help="table, or json.")]

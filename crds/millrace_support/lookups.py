@@ -30,6 +30,7 @@ class Lookup:
     keys: Sequence[str] = ()
     prefix: bool = False
     window: str | None = None
+    at: str | None = None
     limit: int | None = None
     after: str | None = None
 
@@ -46,7 +47,7 @@ class Lookup:
     @property
     def parameters(self) -> str:
         """The query part of the URL."""
-        named = {"window": self.window, "limit": self.limit, "after": self.after}
+        named = {"window": self.window, "at": self.at, "limit": self.limit, "after": self.after}
         given = [(name, str(value)) for name, value in named.items() if value is not None]
         return urlencode([*(("prefix" if self.prefix else "key", key) for key in self.keys), *given])
 
@@ -59,7 +60,8 @@ class Numeral(str):
 class TableAnswer:
     """Rows of a table at one batch, which is None before the first; ``next`` is the cursor of the next page.
 
-    ``text`` is the answer as the driver gave it.
+    ``text`` is the answer as the driver gave it. ``at`` is the event time that was asked for, if one was; rows before
+    ``final`` change no more.
     """
 
     text: str
@@ -67,13 +69,16 @@ class TableAnswer:
     batch: int | None
     rows: Sequence[Mapping[str, Any] | None]
     next: str | None
+    at: str | None = None
+    final: str | None = None
 
     @classmethod
     def of(cls, text: str) -> Self:
         """Parse an answer. Numbers stay text, so that none of their digits is lost. Raises ValueError or KeyError."""
         found = json.loads(text, parse_float=Numeral, parse_int=Numeral)
         batch = None if found["batch"] is None else int(found["batch"])
-        return cls(text, found["query"], batch, found["rows"], found["next"])
+        times = (found.get("at"), found.get("final"))
+        return cls(text, found["query"], batch, found["rows"], found["next"], *times)
 
 
 def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswer:
@@ -142,12 +147,20 @@ def show_answer(answer: TableAnswer, lookup: Lookup, *, as_json: bool) -> bool:
         console.print(_table(rows))
     batch = "before its first batch" if answer.batch is None else f"as of batch {answer.batch}"
     count = "1 row" if len(rows) == 1 else f"{len(rows):,} rows"
-    console.print(Text(f"{count} of {answer.query} {batch}"))
+    console.print(Text(f"{count} of {answer.query} {_time(answer)}{batch}"))
     for key in missing:
         console.print(Text(f"no row has the key {_printable(key)}"))
     if answer.next is not None:
         console.print(Text(f"there are more rows: --after {_printable(answer.next)}", overflow="fold"))
     return not missing
+
+
+def _time(answer: TableAnswer) -> str:
+    """Return at which event time the rows are, and whether records that are still to come can change them."""
+    if answer.at is None:
+        return ""
+    is_final = answer.final is not None and answer.at < answer.final
+    return f"at {answer.at}, {'which is final' if is_final else 'which may still change'}, "
 
 
 def _missing(answer: TableAnswer, lookup: Lookup) -> list[str]:

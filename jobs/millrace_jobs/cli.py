@@ -18,7 +18,7 @@ from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.produce.command import produce
-from millrace_support.lookup_options import After, AnswerFormat, Keys, Limit, Prefix, WindowStart
+from millrace_support.lookup_options import After, AnswerFormat, AtTime, Keys, Limit, Prefix, WindowStart
 
 if TYPE_CHECKING:
     from millrace_api.model.streamquery import StreamQuery
@@ -161,6 +161,7 @@ def get(
     keys: Keys = None,
     prefix: Prefix = False,
     window: WindowStart = None,
+    at: AtTime = None,
     limit: Limit = None,
     after: After = None,
     format: AnswerFormat = "table",
@@ -171,7 +172,7 @@ def get(
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_support.lookups import Lookup, look_up_at, show_answer
 
-    lookup = Lookup(keys or (), prefix, window, limit, after)
+    lookup = Lookup(keys or (), prefix, window, at, limit, after)
     if target.startswith("http://"):
         answer = look_up_at(target, lookup)
     else:

@@ -38,6 +38,7 @@ class Shop:
         self._items = topics.make(on.broker, f"{namespace}-items", 2)
         for query in (self.by_kind, self.total):
             topics.make(on.broker, self.topic(query), 2, cleanup_policy="compact")
+        self._history = topics.make(on.broker, f"{namespace}-history", 2)
         items = [{"item": item, "kind": kind, "at": moment(0)} for item, kind in KINDS.items()]
         topics.fill(on.broker, self._items, items, keys=[each["item"] for each in items])
         self.order(200)
@@ -61,6 +62,7 @@ class Shop:
             kafka |= {"includeMetadata": True} if time == "_timestamp" else {}
             return {"kafka": kafka, "schema": schema, "watermark": {"column": time, "delay": "1 hour"}, **more}
 
+        history = {"topic": self._history, "retention": "2 hours"}
         small = {"parallelism": {"initial": 2, "max": 4}, "scaling": {"mode": "Off"}}
         yield document(
             self.by_kind.name,
@@ -69,7 +71,7 @@ class Shop:
                 "items": source(self._items, "item STRING, kind STRING, at TIMESTAMP", "at", table={"keys": ["item"]}),
             },
             query={"sql": BY_KIND},
-            sink={"table": {"bootstrapServers": broker, "topic": self.topic(self.by_kind)}},
+            sink={"table": {"bootstrapServers": broker, "topic": self.topic(self.by_kind), "history": history}},
             executors={"initial": 1, "max": 2},
             **small,
         )
@@ -138,3 +140,5 @@ def test_a_table_is_scaled_in_place_and_read_by_look_ups_and_by_another_query(
     wanted = shop.wanted()
     assert {row["kind"]: int(row["orders"]) for row in shop.get("kind 1")} == {"kind 1": wanted["kind 1"]}
     assert {row["kind"]: int(row["orders"]) for row in shop.get()} == wanted
+    (before,) = shop.get("kind 1", "--at", moment(80))
+    assert int(before["orders"]) == sum(KINDS.get(f"item {n % 8}") == "kind 1" for n in range(80))

@@ -44,13 +44,15 @@ ANSWERS = {
     "21": EXAMPLES["21"].sql,
     "28": f"""SELECT category, avg(price), count(*) FROM ({WINNERS}) JOIN (SELECT id, category FROM auction) USING (id)
         GROUP BY category""",
+    "29": EXAMPLES["29"].sql,
 }
 """DuckDB's queries by the number of the example."""
 
 
 class Site(NamedTuple):
-    """The records of the auction site: as tables of DuckDB, and in topics whose names begin with ``prefix``."""
+    """The records of the auction site: in files, as tables of DuckDB, and in topics that begin with ``prefix``."""
 
+    folder: Path
     tables: duckdb.DuckDBPyConnection
     broker: Broker
     prefix: str
@@ -60,6 +62,9 @@ class Site(NamedTuple):
         document: dict[str, Any] = yaml.safe_load(file_of(number).read_text(encoding="utf-8"))
         spec = document["spec"]
         for name, source in spec["sources"].items():
+            if "files" in source:  # a static table
+                source["files"]["path"] = str(self.folder / source["files"]["path"])
+                continue
             source.pop("replay", None)
             source["kafka"] = {"bootstrapServers": self.broker.bootstrap, "topic": f"{self.prefix}-{name}"}
             source.update(sources.get(name, {}))
@@ -78,7 +83,7 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     subprocess.run([sys.executable, str(FOLDER / "nexmark.py"), "out/data"], cwd=folder, check=True)
     prefix = f"nexmark-{uuid.uuid4().hex[:12]}"
     with duckdb.connect() as connection:
-        make_tables(connection, folder, {stream: TABLES[stream] for stream in STREAMS})
+        make_tables(connection, folder, {table: TABLES[table] for table in (*STREAMS, "side_input")})
         for stream in STREAMS:
             connection.execute(
                 f"DELETE FROM {stream} WHERE date_time >= TIMESTAMP '2024-01-01' + INTERVAL {SECONDS} SECONDS"
@@ -87,7 +92,7 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             records = connection.sql(f"FROM {stream} ORDER BY date_time").to_arrow_table().to_pylist()
             for partition in range(PARTITIONS):
                 fill(broker, f"{prefix}-{stream}", map(as_json, records[partition::PARTITIONS]), partition)
-        yield Site(connection, broker, prefix)
+        yield Site(folder, connection, broker, prefix)
 
 
 @pytest.mark.parametrize("number", ANSWERS, ids=[file_of(number).stem for number in ANSWERS])

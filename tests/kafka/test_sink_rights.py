@@ -21,7 +21,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
 
 from . import topics
 
@@ -76,10 +76,12 @@ def test_each_missing_right_is_told(guarded, monkeypatch):
     assert f"writing the first transaction to topic {name}" in refused(lambda: writer.open(NEW, None))
     allow(guarded, ResourceType.TOPIC, name, AclOperation.READ)  # Kafka wants it for the group's offset
     writer.open(NEW, None)
-    assert f"writing batch 0 to topic {name}" in refused(lambda: writer.write(ResultBatch(0, 1, 0), [(None, "a")]))
+    assert f"writing batch 0 to topic {name}" in refused(
+        lambda: writer.write(ResultBatch(0, 1, 0), [Outgoing(None, "a")])
+    )
     allow(guarded, ResourceType.TOPIC, name, AclOperation.WRITE)
     writer.open(NEW, None)
-    writer.write(ResultBatch(0, 1, 0), [(None, "b")])
+    writer.write(ResultBatch(0, 1, 0), [Outgoing(None, "b")])
     writer.close()
     assert [message.value for message in topics.committed(guarded, name)] == [b"b"]
 

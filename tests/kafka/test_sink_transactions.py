@@ -15,7 +15,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, WindowColumn
 from millrace_jobs.sinks.kafka.table import read_live_rows
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
 
 from .topics import Message, admin, committed, fill, make, open_transactions
 
@@ -23,15 +23,24 @@ pytestmark = pytest.mark.kafka
 
 NEW = LastBatch(None, None)
 MINUTE = 60_000_000
+NOISE = "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(5000))
+"""A text that hardly compresses."""
 
 
 def target(broker, topic):
     return TargetTopic(topic, Connection(broker.bootstrap), "spec.sink.kafka.topic")
 
 
+class Writer(BatchTransactions):
+    """Takes messages as pairs of key and value."""
+
+    def write(self, batch, messages):
+        super().write(batch, (Outgoing(*each) for each in messages))
+
+
 def driver(broker, topic, last=NEW, checkpoint="c1"):
     """What a driver writes with, after it has taken over."""
-    made = BatchTransactions(target(broker, topic), "trips", checkpoint)
+    made = Writer(target(broker, topic), "trips", checkpoint)
     made.open(last, 1_048_588)
     return made
 
@@ -233,7 +242,7 @@ def test_a_message_that_is_too_long_is_told_with_its_size_and_the_limit(broker, 
     topic = make_topic(max_message_bytes=2000)
     longest = target(broker, topic).settings().max_message_bytes
     assert longest == 2000
-    writer = BatchTransactions(target(broker, topic), "trips", "c1")
+    writer = Writer(target(broker, topic), "trips", "c1")
     writer.open(NEW, longest)
     with pytest.raises(MillraceError) as refused:
         writer.write(batch(0), [(None, "short"), ('{"k":"ä"}', "x" * 3000)])
@@ -248,9 +257,8 @@ def test_a_message_that_is_too_long_is_told_with_its_size_and_the_limit(broker, 
 def test_a_message_that_only_the_broker_finds_too_long_is_told(broker, make_topic):
     topic = make_topic(max_message_bytes=2000)
     writer = driver(broker, topic)  # which takes the usual limit for that of the topic
-    noise = "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(5000))
     with pytest.raises(MillraceError, match=f"a result of batch 0 is 15000 bytes long, and topic {topic} accepts"):
-        writer.write(batch(0), [(None, noise)])
+        writer.write(batch(0), [(None, NOISE)])
     writer.close()
     assert values(broker, topic) == []
 
@@ -310,3 +318,24 @@ def group_offset(broker, topic):
     (offset,) = asked["millrace-trips-c1"].result(30).topic_partitions
     assert (offset.topic, offset.partition) == (topic, 0)
     return offset
+
+
+def test_a_batch_goes_to_two_topics_or_to_none(broker, topic, make_topic):
+    other = make_topic(max_message_bytes=2_000)
+    history = TargetTopic(other, Connection(broker.bootstrap), "spec.sink.table.history.topic")
+    writer = BatchTransactions(target(broker, topic), "trips", "c1", history)
+    writer.open(NEW, 1_048_588)
+    writer.write(batch(0), [Outgoing("a", "old", [("from", b"1")], other), Outgoing("a", "new")], {"since": 7})
+    with pytest.raises(MillraceError) as refused:
+        writer.write(batch(1), [Outgoing("a", "newer"), Outgoing("a", NOISE, (), other)])
+    (problem,) = refused.value.problems
+    assert problem.field == "spec.sink.table.history.topic"
+    assert f"topic {other} accepts less" in problem.message
+    assert [values(broker, each) for each in (topic, other)] == [["new"], ["old"]]
+    (message,) = committed(broker, other)
+    assert (message.headers["from"], message.headers["millrace-batch"]) == (b"1", b"0")
+    again = BatchTransactions(target(broker, topic), "trips", "c1", history)
+    again.open(LastBatch(0, 0), 1_048_588)
+    assert again.noted["since"] == 7
+    writer.close()
+    again.close()

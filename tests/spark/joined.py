@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import duckdb
 
 from .cli import Project
 
-_BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
-_EVENTS = [(_BEGIN + timedelta(seconds=7 * i), f"user {i * i % 11}", i) for i in range(200)]
+BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+_EVENTS = [(BEGIN + timedelta(seconds=7 * i), f"user {i * i % 11}", i) for i in range(200)]
 _CLICKS = [(at + timedelta(seconds=n % 5), who, n * 10) for at, who, n in _EVENTS if n % 3]
-_PRICES = [(_BEGIN + timedelta(seconds=40 * i), f"user {i % 9}", i) for i in range(40)]
-_PLANS = [(_BEGIN + timedelta(seconds=100 * i), f"user {(5 * i) % 12}", i % 4) for i in range(16)]
+_PRICES = [(BEGIN + timedelta(seconds=40 * i), f"user {i % 9}", i) for i in range(40)]
+_PLANS = [(BEGIN + timedelta(seconds=100 * i), f"user {(5 * i) % 12}", i % 4) for i in range(16)]
 _INPUTS = {"events": _EVENTS, "clicks": _CLICKS, "prices": _PRICES, "plans": _PLANS}
 _TABLES = {"prices", "plans"}
 TOWNS = "who,town\n" + "".join(f"user {i},town {i % 3}\n" for i in range(8))
@@ -104,12 +105,18 @@ def run(folder: Path, sql: str, **spec: Any) -> tuple[Project, Counter[tuple[str
     return project, rows
 
 
-def duckdb_rows(project: Project, sql: str) -> Counter[tuple[str, ...]]:
-    """Return the rows of a query over the whole inputs, as text."""
+@contextmanager
+def as_tables(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database with the inputs."""
     with duckdb.connect() as connection:
         for table in _INPUTS:
-            files = project.folder / table / "*.csv"
-            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_csv('{files}')")
-        connection.execute(f"CREATE TABLE towns AS SELECT * FROM read_csv('{project.folder / 'towns.csv'}')")
+            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_csv('{folder / table / '*.csv'}')")
+        connection.execute(f"CREATE TABLE towns AS SELECT * FROM read_csv('{folder / 'towns.csv'}')")
+        yield connection
+
+
+def duckdb_rows(project: Project, sql: str) -> Counter[tuple[str, ...]]:
+    """Return the rows of a query over the whole inputs, as text."""
+    with as_tables(project.folder) as connection:
         rows = connection.execute(sql).fetchall()
     return Counter(tuple("" if value is None else str(value) for value in row) for row in rows)

@@ -72,6 +72,19 @@ NEAR = "e.who = p.who AND p.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
             },
         ),
         (
+            "table-with-history",
+            {
+                "query": {"sql": "SELECT who, count(*) AS rows FROM events GROUP BY who HAVING count(*) > 1"},
+                "sink": {
+                    "table": {
+                        "bootstrapServers": "kafka:9092",
+                        "topic": "new",
+                        "history": {"topic": "old", "retention": "1h"},
+                    }
+                },
+            },
+        ),
+        (
             "python-aggregator",
             {"query": {"python": {"aggregator": "spark.broken_aggregators:Rows", "groupBy": ["who"]}}},
         ),

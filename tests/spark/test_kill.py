@@ -184,7 +184,7 @@ def phase(run: Process, spark: Path) -> str:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("emit", "kills"), [("OnWindowClose", 20), ("OnUpdate", 6)])
+@pytest.mark.parametrize(("emit", "kills"), [("OnWindowClose", 12), ("OnUpdate", 6)])
 def test_killed_again_and_again(tmp_path, emit, kills):
     chance = random.Random(emit)
     events = recording(seed=len(emit))

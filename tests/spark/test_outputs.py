@@ -53,11 +53,17 @@ def assert_both(project, sql):
     assert updates.total() > expected.total()
 
 
-@pytest.mark.parametrize(("sql", "algorithm"), [(GROUPS, "pkg"), (GROUPS, "native"), (PAIRS, "auto")])
+@pytest.mark.parametrize(("sql", "algorithm"), [(GROUPS, "pkg"), (GROUPS, "native"), (PAIRS, "shuffle")])
 def test_updates_and_final_results_come_from_one_computation(tmp_path, sql, algorithm):
     project, file = joining(tmp_path, in_spark(sql), additionalOutputs=FINAL, partitioner={"algorithm": algorithm})
     run(project, file)
     assert_both(project, sql)
+
+
+def test_two_outputs_of_final_results_have_the_same_rows(tmp_path):
+    project, file = joining(tmp_path, in_spark(PAIRS), additionalOutputs=FINAL, emit="OnWindowClose")
+    run(project, file)
+    assert project.results() == project.results("final") == duckdb_rows(project, in_duckdb(PAIRS))
 
 
 def test_explain_names_every_output_and_when_it_emits(tmp_path):

@@ -135,6 +135,22 @@ def test_what_cannot_be_held_back_is_refused_with_the_reason(tmp_path, select, w
     result.assert_failed("spec.emit: the query cannot be run with emit OnWindowEnd: ", why, "write emit: OnUpdate or")
 
 
+@pytest.mark.parametrize(
+    ("select", "why"),
+    [
+        ("who, n FROM events", "its rows are records of a stream, which have no versions"),
+        ("who, stddev(n) FROM events GROUP BY who", "is not made of sums, minima and maxima"),
+    ],
+)
+def test_what_has_no_versions_can_have_no_history(tmp_path, select, why):
+    project = Project(tmp_path)
+    project.give("1.csv", "at,who,n\n")
+    table = {"bootstrapServers": "kafka:9092", "topic": "new", "key": ["who"]}
+    sink = {"table": table | {"history": {"topic": "old", "retention": "1h"}}}
+    result = project.millrace("explain", project.query(f"SELECT {select}", sink=sink))
+    result.assert_failed("spec.sink.table.history: the result can have no history: ", why, "leave history out")
+
+
 def test_groups_of_a_join_are_first_emitted_at_the_end_of_their_window(tmp_path):
     columns = "e.who, count(*) AS pairs, sum(c.n) AS total"
     joined = f"FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"

@@ -10,7 +10,7 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import FileFormat
-from millrace_api.model.values import ColumnName, Count, Path, Topic
+from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
 
 
 def result_file(batch: int, index: int, format: str) -> str:
@@ -47,14 +47,39 @@ class KafkaSinkSpec(KafkaConnection):
     )
 
 
+class HistorySpec(Model):
+    """Earlier versions of a table's rows by event time, for look-ups with ``--at``."""
+
+    topic: Topic = Field(
+        description="Topic that holds the versions that newer ones have replaced; not compacted.",
+        examples=["trips-by-cell-history"],
+    )
+    retention: PositiveDuration = Field(
+        description="How far before the watermark versions can be looked up.", examples=["1h"]
+    )
+
+
 class TableSinkSpec(KafkaConnection):
     """An upsert changelog in a compacted Kafka topic, readable as a table by key."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "the history is in the table's own topic",
+            "give it a topic of its own",
+            ("topic", "history"),
+            "!has(self.history) || self.history.topic != self.topic",
+            lambda table: table.history is None or table.history.topic != table.topic,
+        ),
+    )
 
     topic: Topic = Field(description="Compacted topic that holds the table.", examples=["trips-by-cell"])
     key: tuple[ColumnName, ...] = Field(
         default=(),
         max_length=32,
         description="Primary key of the table; default: the grouping columns, or the key of the tables that are read.",
+    )
+    history: HistorySpec | None = Field(
+        default=None, description="Keeps earlier versions of rows, by event time; default: only the latest rows."
     )
 
 
@@ -74,6 +99,11 @@ class SinkSpec(Model):
     def kind(self) -> str:
         """The kind that is given, as in YAML: files, console, kafka or table."""
         return next(k for k in ("files", "console", "kafka", "table") if getattr(self, k) is not None)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the result is a table that keeps earlier versions of its rows."""
+        return self.table is not None and self.table.history is not None
 
     def is_place_of(self, other: SinkSpec) -> bool:
         """Return whether both write to the same folder or topic, or to the terminal."""

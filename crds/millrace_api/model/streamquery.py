@@ -158,6 +158,16 @@ class Query(Model):
 class OutputSpec(Model):
     """Another output of the same computation, with a strategy and a sink of its own."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "an additional output keeps no history",
+            "leave history out of its sink",
+            ("sink",),
+            "!has(self.sink.table) || !has(self.sink.table.history)",
+            lambda output: not output.sink.has_history,
+        ),
+    )
+
     emit: Emit = Field(description="When these results are emitted; see spec.emit.", examples=["OnWindowClose"])
     sink: SinkSpec = Field(description="Where these results go.", examples=["{files: {path: out/final}}"])
 
@@ -182,8 +192,13 @@ def _read_by_python(spec: Spec) -> list[SourceSpec]:
     return [source for name, source in spec.sources.items() if python.source in (None, name)]
 
 
-def _may_hold_groups_back(spec: Spec) -> bool:
+def _has_sql_and_event_time(spec: Spec) -> bool:
     return spec.query.sql is not None and any(source.watermark is not None for source in spec.sources.values())
+
+
+def _may_keep_history(spec: Spec) -> bool:
+    alone = spec.emit is Emit.ON_UPDATE and spec.additional_outputs is None
+    return alone and _has_sql_and_event_time(spec)
 
 
 class Spec(Model):
@@ -227,7 +242,7 @@ class Spec(Model):
             ("emit",),
             "self.emit != 'OnWindowEnd' || (has(self.query.sql) && "
             "self.sources.exists(name, has(self.sources[name].watermark)))",
-            lambda spec: spec.emit is not Emit.ON_WINDOW_END or _may_hold_groups_back(spec),
+            lambda spec: spec.emit is not Emit.ON_WINDOW_END or _has_sql_and_event_time(spec),
         ),
         Rule(
             "additionalOutputs need query.sql and a watermark",
@@ -235,7 +250,16 @@ class Spec(Model):
             ("additional_outputs",),
             "!has(self.additionalOutputs) || (has(self.query.sql) && "
             "self.sources.exists(name, has(self.sources[name].watermark)))",
-            lambda spec: spec.additional_outputs is None or _may_hold_groups_back(spec),
+            lambda spec: spec.additional_outputs is None or _has_sql_and_event_time(spec),
+        ),
+        Rule(
+            "sink.table.history needs query.sql, a watermark, emit OnUpdate and no additionalOutputs",
+            "add what is missing, or leave history out",
+            ("sink",),
+            "!has(self.sink.table) || !has(self.sink.table.history) || (has(self.query.sql) && "
+            "self.emit == 'OnUpdate' && !has(self.additionalOutputs) && "
+            "self.sources.exists(name, has(self.sources[name].watermark)))",
+            lambda spec: not spec.sink.has_history or _may_keep_history(spec),
         ),
         Rule(
             "an output's name is part of the names of what it writes",

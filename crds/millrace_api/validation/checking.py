@@ -87,6 +87,10 @@ class _Check:
             sink = output.sink.kafka or output.sink.table
             if sink is not None:
                 self._not_read_again((*at, "sink", output.sink.kind, "topic"), sink.topic, sink, "result")
+            table = output.sink.table
+            if table is not None and table.history is not None:
+                place = (*at, "sink", "table", "history", "topic")
+                self._not_read_again(place, table.history.topic, table, "earlier version")
         for name, source in self._spec.sources.items():
             topic = source.corrupt_records.topic
             if topic is not None and source.kafka is not None:

@@ -37,7 +37,8 @@ class SpecChange(Enum):
 _FIELDS = {
     SpecChange.FREE: """
         apiVersion kind metadata status
-        spec.state spec.sink spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
+        spec.state spec.sink spec.sink.table.history.retention
+        spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
         spec.scaling spec.checkpoint spec.image spec.serviceAccountName spec.sparkConf
         spec.restartNonce spec.replanNonce
         spec.sources.*.files.maxFilesPerBatch spec.sources.*.corruptRecords
@@ -66,7 +67,9 @@ _FIELDS = {
         spec.sources.*.kafka.startingOffsets spec.sources.*.kafka.startingTimestamp
         spec.sources.*.kafka.endingOffsets spec.sources.*.kafka.endingTimestamp
     """,
-    SpecChange.STATE: "spec.sources.*.watermark.column spec.sources.*.table spec.query.python",
+    SpecChange.STATE: """
+        spec.sources.*.watermark.column spec.sources.*.table spec.query.python spec.sink.table.history.topic
+    """,
     SpecChange.SCHEMA: "spec.sources.*.schema",
     SpecChange.SQL: "spec.query.sql",
     SpecChange.EMIT: "spec.emit spec.additionalOutputs",

@@ -21,6 +21,7 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TEXTS = frozenset({"string", "date", "timestamp", "timestamp_ntz"})
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPES = str.maketrans({chr(code): f"\\u{code:04X}" for code in range(0x20)} | _SHORT_ESCAPES)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PRECISE = Context(prec=80, rounding=ROUND_HALF_EVEN)
 
 
@@ -96,6 +97,29 @@ def prefix_text(columns: Sequence[KeyColumn], written: str) -> bytes:
         return _object(leading, [*texts, _quoted(last[:-1])[:-1]], "")
     texts = [_encoded(value, column) for value, column in zip(values, leading, strict=True)]
     return _object(leading, texts, "}" if len(leading) == len(columns) else ",")
+
+
+def time_of(written: str) -> int:
+    """Return an event time in microseconds since 1970 from its text, in UTC without an offset.
+
+    Raises:
+        BadRequestError: it is no time.
+    """
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        raise BadRequestError(f"{written[:80]!r} is no time: write it like 2024-03-01T12:00:00Z") from None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def time_text(time: int) -> str:
+    """Return the text of an event time, in microseconds since 1970, as Spark writes it."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=time)
+    except OverflowError:
+        moment = datetime.min.replace(tzinfo=UTC) if time < 0 else datetime.max.replace(tzinfo=UTC)
+    return json.loads(_time(moment, zoned=True))  # type: ignore[no-any-return]
 
 
 def _values(columns: Sequence[KeyColumn], written: str) -> list[Any]:

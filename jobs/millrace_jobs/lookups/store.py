@@ -5,8 +5,7 @@ batches are written (multi-version concurrency control); readers and the writer 
 
 The key of a row is the JSON text of its message key, in byte order, so that keys with the same leading columns are
 neighbors. LMDB's keys have at most 511 bytes: a longer text is cut and followed by byte 1 and a hash of all of it. JSON
-text has neither byte 0 nor byte 1. So versions of a row by event time can be added as text, byte 0 and the start of the
-version in eight bytes: they stay beside each other, and the order of keys stays as it is.
+text has neither byte 0 nor byte 1. A table with a history also has earlier versions of its rows (``history``).
 
 Rows are in one of two databases. A rebuild fills the hidden one in many small transactions, and makes it the visible
 one in the last. Nothing is flushed to disk on commit: after a crash of the machine the store is built again.
@@ -18,14 +17,15 @@ import base64
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import lmdb
 
+from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryDatabases, HistoryTimes, Sweep, VersionChanges
 from millrace_jobs.lookups.keys import BadRequestError
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ MAX_BYTES = 16 << 30
 LONGEST_KEY = 448
 """Longest text of a key in bytes that is stored as it is, and longest prefix that can be asked for."""
 
-_DATABASES = (b"rows-a", b"rows-b")
+_DATABASES = (b"rows", b"starts", b"versions")
+_SIDES = (b"a", b"b")
 _VISIBLE = b"visible"
 _MAX_READERS = 64
 _SMALLEST = 1 << 20
@@ -59,49 +60,66 @@ class TableStore:
 
     Args:
         folder: an empty folder on a local disk.
+        has_history: whether earlier versions of rows are kept.
         max_bytes: the largest size of the store.
     """
 
-    def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, folder: Path, has_history: bool = False, max_bytes: int = MAX_BYTES) -> None:
         size = max(min(max_bytes, shutil.disk_usage(folder).free // 2), _SMALLEST)
         self._environment = lmdb.open(
             str(folder),
             map_size=size,
-            max_dbs=len(_DATABASES),
+            max_dbs=len(_SIDES) * len(_DATABASES),
             max_readers=_MAX_READERS,
             sync=False,
             metasync=False,
             readahead=False,
         )
-        self._databases = [self._environment.open_db(name) for name in _DATABASES]
+        self._sides = _open_sides(self._environment, create=True)
+        self._has_history = has_history
+        self._sweep = Sweep()
         self._visible = 0
 
     def start_over(self) -> None:
         """Begin a rebuild with an empty hidden database. Raises StoreError."""
         with self._writing() as transaction:
-            transaction.drop(self._databases[1 - self._visible], delete=False)
+            hidden = self._sides[1 - self._visible]
+            transaction.drop(hidden.rows, delete=False)
+            hidden.history.clear(transaction)
 
-    def load(self, upserts: Sequence[Item], deletes: Iterable[bytes] = ()) -> None:
+    def load(
+        self, upserts: Sequence[Item], deletes: Sequence[bytes] = (), history: VersionChanges = NO_VERSIONS
+    ) -> None:
         """Write rows to the hidden database. Raises StoreError."""
         with self._writing() as transaction:
-            _change(transaction, self._databases[1 - self._visible], upserts, deletes)
+            self._change(transaction, 1 - self._visible, upserts, deletes, history)
 
-    def publish(self, batch: int | None) -> None:
-        """Make the hidden database visible, with the rows of this batch; None before the first. Raises StoreError."""
+    def publish(self, batch: int | None, times: HistoryTimes = NO_TIMES) -> None:
+        """Make the hidden database visible, with the rows of this batch; see ``VisibleBatch``. Raises StoreError."""
         hidden = 1 - self._visible
         with self._writing() as transaction:
-            self._name(transaction, hidden, batch)
+            self._show(transaction, hidden, batch, times)
         self._visible = hidden
 
-    def apply(self, batch: int, upserts: Sequence[Item], deletes: Iterable[bytes]) -> None:
+    def apply(
+        self,
+        batch: int,
+        upserts: Sequence[Item],
+        deletes: Sequence[bytes],
+        history: VersionChanges = NO_VERSIONS,
+        times: HistoryTimes = NO_TIMES,
+    ) -> None:
         """Apply a batch to the visible database in one transaction, the deletes last. Raises StoreError."""
         with self._writing() as transaction:
-            _change(transaction, self._databases[self._visible], upserts, deletes)
-            self._name(transaction, self._visible, batch)
+            self._change(transaction, self._visible, upserts, deletes, history)
+            self._show(transaction, self._visible, batch, times)
+            if times.since is not None:
+                databases = self._sides[self._visible].history
+                self._sweep.advance(transaction, databases, times.since, len(history.versions))
 
     def reader(self) -> TableReader:
         """Return a reader in this process, which is valid until the store is closed."""
-        return TableReader(self._environment, self._databases)
+        return TableReader(self._environment, self._sides)
 
     def close(self) -> None:
         """Close the store; its files stay."""
@@ -118,33 +136,75 @@ class TableStore:
         except (lmdb.Error, OSError) as error:
             raise StoreError(f"the store cannot be written: {error}") from None
 
-    def _name(self, transaction: lmdb.Transaction[bytes], database: int, batch: int | None) -> None:
-        transaction.put(_VISIBLE, json.dumps([database, batch]).encode())
+    def _change(
+        self,
+        transaction: lmdb.Transaction[bytes],
+        side: int,
+        upserts: Sequence[Item],
+        deletes: Sequence[bytes],
+        history: VersionChanges,
+    ) -> None:
+        databases = self._sides[side]
+        deleted = [store_key(key) for key in deletes]
+        with transaction.cursor(databases.rows) as cursor:
+            cursor.putmulti([(store_key(key), row) for key, row in upserts])
+            for key in deleted:
+                cursor.pop(key)
+        if self._has_history:
+            starts = [(store_key(key), start) for key, start in history.starts]
+            versions = [version._replace(key=store_key(version.key)) for version in history.versions]
+            databases.history.change(transaction, VersionChanges(starts, versions), deleted)
+
+    def _show(self, transaction: lmdb.Transaction[bytes], side: int, batch: int | None, times: HistoryTimes) -> None:
+        transaction.put(_VISIBLE, json.dumps([side, batch, times if self._has_history else None]).encode())
 
 
-def _change(
-    transaction: lmdb.Transaction[bytes], database: Database, upserts: Sequence[Item], deletes: Iterable[bytes]
-) -> None:
-    with transaction.cursor(database) as cursor:
-        cursor.putmulti([(store_key(key), row) for key, row in upserts])
-        for key in deletes:
-            cursor.pop(store_key(key))
+class VisibleBatch(NamedTuple):
+    """The batch that readers see.
+
+    ``number`` is None before the first batch, and ``times`` are None if the table has no history.
+    """
+
+    number: int | None
+    times: HistoryTimes | None
+
+
+@dataclass(frozen=True)
+class StoreDatabases:
+    """The databases of one side of the store."""
+
+    rows: Database
+    history: HistoryDatabases
+
+
+def _open_sides(environment: lmdb.Environment, *, create: bool) -> list[StoreDatabases]:
+    sides = []
+    for side in _SIDES:
+        rows, *history = (environment.open_db(name + b"-" + side, create=create) for name in _DATABASES)
+        sides.append(StoreDatabases(rows, HistoryDatabases(*history)))
+    return sides
 
 
 class TableReader:
     """A reader of a store; ``open`` returns one of a store that another process writes."""
 
-    def __init__(self, environment: lmdb.Environment, databases: Sequence[Database]) -> None:
+    def __init__(self, environment: lmdb.Environment, sides: Sequence[StoreDatabases]) -> None:
         self._environment = environment
-        self._databases = databases
+        self._sides = sides
 
     @classmethod
     def open(cls, folder: Path) -> Self:
         """Open the store in a folder; in its writer's own process, use ``TableStore.reader`` instead."""
         environment = lmdb.open(
-            str(folder), readonly=True, create=False, max_dbs=len(_DATABASES), readahead=False, max_readers=_MAX_READERS
+            str(folder),
+            map_size=MAX_BYTES,  # with a smaller one, a reader fails once the store has outgrown it
+            readonly=True,
+            create=False,
+            max_dbs=len(_SIDES) * len(_DATABASES),
+            readahead=False,
+            max_readers=_MAX_READERS,
         )
-        return cls(environment, [environment.open_db(name, create=False) for name in _DATABASES])
+        return cls(environment, _open_sides(environment, create=False))
 
     @contextmanager
     def snapshot(self) -> Iterator[TableSnapshot]:
@@ -157,8 +217,9 @@ class TableReader:
             visible = transaction.get(_VISIBLE)
             if visible is None:
                 raise NotReadyError
-            database, batch = json.loads(visible)
-            yield TableSnapshot(batch, transaction, self._databases[database])
+            side, batch, times = json.loads(visible)
+            about = VisibleBatch(batch, None if times is None else HistoryTimes(*times))
+            yield TableSnapshot(about, transaction, self._sides[side])
 
     def close(self) -> None:
         """Close the store."""
@@ -167,15 +228,32 @@ class TableReader:
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """The rows of a table at one batch; valid within ``TableReader.snapshot``. ``batch`` is None before the first."""
+    """The rows of a table at one batch; valid within ``TableReader.snapshot``."""
 
-    batch: int | None
+    visible: VisibleBatch
     _transaction: lmdb.Transaction[bytes]
-    _database: Database
+    _databases: StoreDatabases
+
+    @property
+    def batch(self) -> int | None:
+        """The number of the batch; None before the first."""
+        return self.visible.number
 
     def get(self, key: bytes) -> bytes | None:
         """Return the row with this key, or None."""
-        return self._transaction.get(store_key(key), db=self._database)
+        return self._transaction.get(store_key(key), db=self._databases.rows)
+
+    def get_at(self, key: bytes, time: int) -> bytes | None:
+        """Return the row with this key that was valid at a time, in microseconds since 1970; None if there was none.
+
+        It is right from ``visible.times.since`` on. A row whose start is unknown was there before the history.
+        """
+        place, history = store_key(key), self._databases.history
+        row = self._transaction.get(place, db=self._databases.rows)
+        start = history.start(self._transaction, place)
+        if start is not None and start <= time:
+            return row
+        return history.earlier(self._transaction, place, time)
 
     def scan(self, prefix: bytes, after: str | None = None) -> Iterator[tuple[str, bytes]]:
         """Yield each row whose key begins with ``prefix``, in the order of keys, with a cursor for ``after``.
@@ -187,7 +265,7 @@ class TableSnapshot:
             raise BadRequestError(f"the prefix is longer than {LONGEST_KEY} bytes: look up whole keys instead")
         last = None if after is None else _place(after)
         start = max(last or b"", prefix)
-        with self._transaction.cursor(self._database) as cursor:
+        with self._transaction.cursor(self._databases.rows) as cursor:
             more = cursor.set_range(start) if start else cursor.first()
             if more and cursor.key() == last:
                 more = cursor.next()

@@ -44,11 +44,11 @@ from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.pipeline.table_build import build_tables
 from millrace_jobs.pipeline.table_compile import timed_sources
-from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.pipeline.table_relations import TableQuery, lag_of
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.messages import require_json
 from millrace_jobs.sources.base import Source
-from millrace_jobs.tables.changes import WEIGHT
+from millrace_jobs.tables.changes import CHANGE, WEIGHT
 from millrace_jobs.tables.emission import OUTPUT
 from millrace_jobs.tables.join_side import Contents
 from millrace_jobs.windows import AT
@@ -122,6 +122,8 @@ def _marks(query: CompiledQuery, spec: Spec) -> list[str]:
     """Return the columns that the sink needs beside the results: weights, and the output that a result is for."""
     if spec.additional_outputs is not None:
         return [OUTPUT, WEIGHT]
+    if isinstance(query.execution, TableQuery) and query.execution.versions:
+        return list(CHANGE.names)
     return [WEIGHT] if _is_weighted(query, spec) else []
 
 
@@ -299,6 +301,8 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     columns = row_key(spec.sink, names, known)
     if isinstance(query.execution, TableQuery):
         weighted = _is_weighted(query, spec)
+        if query.execution.versions:  # rows end where the operators end them
+            return ResultKeys(columns, weighted=True, versioned=True, lag=lag_of(query.execution.relation) or 0)
         expires = weighted and spec.emit is Emit.ON_UPDATE
         windows = _open_windows(query.execution, groups or (), names) if expires else ()
         return ResultKeys(columns, _in_key(windows, columns), weighted=weighted)

@@ -75,6 +75,9 @@ def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
         if tables.contents is Contents.RECORDS:
             when = "when final" if tables.waits else "every result"
         yield f"emit     {when} -> {sink}"
+    table = spec.sink.table
+    if table is not None and table.history is not None:
+        yield f"emit     earlier versions, for {table.history.retention} -> topic {table.history.topic}"
 
 
 def _outputs(spec: Spec) -> Iterator[tuple[str, str]]:

@@ -126,10 +126,9 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         control = read_control(self._config.control)
         if control.draining or self._config.name in control.held:
             return start
-        pin = control.pin.to_json()
         if control.closing_time is not None:  # records after the end of the input wait for the next run
             done = start.get("closed") == control.closing_time
-            return start if done else start | {"pin": pin, "closed": control.closing_time}
+            return start if done else start | {"pin": control.pin.to_json(), "closed": control.closing_time}
         source = self._config.source
         most = control.most.get(self._config.name)
         end = dict(source.latest(start["position"], everything=self._config.everything, most=most))
@@ -137,7 +136,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         waiting = source.lag(end)
         taken = source.lag(start["position"]) - waiting
-        offset = start | {"position": end, "pin": pin, "taken": taken, "waiting": waiting}
+        pin = read_control(self._config.control).pin  # records that came after a new plan was told run under it
+        offset = start | {"position": end, "pin": pin.to_json(), "taken": taken, "waiting": waiting}
         offset.pop("closed", None)
         return offset
 

@@ -84,6 +84,7 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
             "buckets": BUCKETS,
             "slots": SLOTS,
             _PARTITIONS: routed.partitions,
+            **({"versions": "kept for the table's history"} if routed.versions else {}),
         }
     if isinstance(routed, Native):
         return dict(outline(routed.sql, frozenset()).state)
@@ -125,7 +126,8 @@ def continue_from(query: CompiledQuery, sql: str | None, before: Mapping[str, An
     """
     if sql is None or not before or isinstance(query.execution, Native):
         return query
-    if _NATIVE.intersection(before):
+    has_versions = isinstance(query.execution, TableQuery) and query.execution.versions
+    if _NATIVE.intersection(before) and not has_versions:  # of which Spark's own plan has none
         return replace(query, execution=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
     if isinstance(query.execution, Routed | TableQuery) and _PARTITIONS in before:
         return replace(query, execution=replace(query.execution, partitions=before[_PARTITIONS]))

@@ -53,7 +53,7 @@ def build_tables(
         splits: whether the hot keys of joins are matched by the workers of the plan.
     """
     build = _Build(query, read, spark, has_watermark, splits)
-    return build.rows(query.relation, frozenset(_columns(query.items)), versions=False)
+    return build.rows(query.relation, frozenset(_columns(query.items)), versions=query.versions)
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,7 @@ class _Build:
             final=grouping.final,
             checked=not _is_source(grouping.input),
             input_lag=(grouping.lag or 0) if versions else 0,
+            ends=self._ends(grouping),
         )
         operator: TableOperator = groups
         if self.query.ahead and grouping is self.query.groups:
@@ -150,6 +151,11 @@ class _Build:
             return changes
         at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
         return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
+
+    def _ends(self, grouping: Grouping) -> bool:
+        """Whether the rows of groups end with their window, as they leave a table that has only the latest ones."""
+        has_end = grouping.window is not None and grouping.closing is not None
+        return self.query.versions and grouping is self.query.groups and has_end
 
     def _windowed(self, grouping: Grouping, needed: set[str], *, versions: bool) -> DataFrame:
         """Return the rows of a grouping's input, each once for every window that it is in."""

@@ -19,17 +19,19 @@ from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.table_grouping import own_aggregates
 from millrace_jobs.pipeline.table_query import translate
-from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, groups_of
+from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, groups_of, lag_of
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
 from millrace_jobs.pipeline.table_stages import state_partitions
 from millrace_jobs.tables.join_side import Contents
 
+_HISTORY = "spec.sink.table.history"
+
 
 def needs_tables(spec: Spec, sql: str) -> bool:
-    """Whether a query joins its sources, reads one of them as a table, or aggregates groups that still change."""
+    """Whether a query joins, reads or keeps versions of tables, or aggregates groups that still change."""
     query = parse_query(sql)
     joins = query.find(exp.Join) is not None
-    return _reads_tables(spec) or joins or _aggregates_changing_groups(spec, query)
+    return _reads_tables(spec) or joins or spec.sink.has_history or _aggregates_changing_groups(spec, query)
 
 
 def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> TableQuery | Native:
@@ -38,10 +40,11 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
     Raises:
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
-    held = holds_back(spec)  # Spark's own plan does not
-    if spec.partitioner.algorithm is Algorithm.NATIVE and not held and not _reads_tables(spec):
+    held = holds_back(spec)
+    beyond_spark = held or spec.sink.has_history
+    if spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not _reads_tables(spec):
         return Native(sql, "the algorithm is native")
-    if not held and _joins_only_static_tables(spec, sql):
+    if not beyond_spark and _joins_only_static_tables(spec, sql):
         return Native(sql, "it joins one stream with static tables only (stream-static join)")
 
     def types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
@@ -59,9 +62,14 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
         )
         if held:
             query = _held_back(query, spec)
+        if spec.sink.has_history:
+            query = _with_versions(query)
     except NotATableQueryError as reason:
         if held:
             raise not_held_back(str(reason), spec) from None
+        if spec.sink.has_history:
+            problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
+            raise MillraceError(problem) from None
         if not _reads_tables(spec):
             return Native(sql, str(reason))
         hint = "leave that out, or read the source as a stream, without table"
@@ -101,6 +109,15 @@ def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
         raise NotATableQueryError("its groups have no window, and no event time in their key")
     ahead = times_ahead(spec, query.groups.closing.lag)
     return replace(query, ahead=ahead, waits=query.waits or any(each is not None for each in ahead))
+
+
+def _with_versions(query: TableQuery) -> TableQuery:
+    """Return the query with all versions of its rows."""
+    if query.contents is not Contents.TABLE:
+        raise NotATableQueryError("its rows are records of a stream, which have no versions")
+    if lag_of(query.relation) is None:
+        raise NotATableQueryError("nothing limits how far behind the watermark its rows can still change")
+    return replace(query, versions=True)
 
 
 def not_held_back(reason: str, spec: Spec) -> MillraceError:

@@ -173,7 +173,7 @@ class TableQuery:
     are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with their
     types, in the order in which its state has them. ``partitions`` is the number of state partitions when the state
     began, which decides into which buckets rows are cut. ``key`` has the places of the result's columns that identify
-    a row; None if nothing does.
+    a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest.
     """
 
     sql: str
@@ -187,6 +187,7 @@ class TableQuery:
     partitions: int
     key: tuple[int, ...] | None
     ahead: tuple[int | None, ...] = ()
+    versions: bool = False
 
     @property
     def groups(self) -> Grouping | None:
@@ -216,6 +217,15 @@ def groups_of(relation: Relation) -> Grouping | None:
     while isinstance(relation, Selection):
         relation = relation.input
     return relation if isinstance(relation, Grouping) else None
+
+
+def lag_of(relation: Relation) -> int | None:
+    """Return how far, in microseconds, versions of a table can change behind the watermark; None without limit."""
+    while isinstance(relation, Selection | Enriched):
+        relation = relation.input
+    if isinstance(relation, Grouping):
+        return relation.result_lag
+    return relation.result_lag if isinstance(relation, Join) else 0
 
 
 def contents_of(relation: Relation) -> Contents:

@@ -292,7 +292,10 @@ class Job:
         keys = self._result_keys()
         if self.query.spec.sink.table is not None:
             columns = lookup_columns(self._compiled, keys["spec"], self.query.spec)
-            self._lookups = TableLookups(self._workspace, self.query.name, columns, self.lookups_port)
+            has_history = keys["spec"].versioned
+            self._lookups = TableLookups(
+                self._workspace, self.query.name, columns, self.lookups_port, has_history=has_history
+            )
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
         sink = open_sinks(self.query, keys, self._checkpoint.id, self._display.table, view)

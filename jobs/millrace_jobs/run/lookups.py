@@ -30,12 +30,15 @@ class TableLookups:
         query: name of the query.
         columns: columns of the table's key.
         port: port to listen on; 0 takes a free one.
+        has_history: whether earlier versions of rows are kept.
     """
 
-    def __init__(self, folder: Path, query: str, columns: Sequence[KeyColumn], port: int) -> None:
+    def __init__(
+        self, folder: Path, query: str, columns: Sequence[KeyColumn], port: int, *, has_history: bool = False
+    ) -> None:
         rows = folder / "table"
         rows.mkdir()
-        store = TableStore(rows)
+        store = TableStore(rows, has_history)
         self._process = LookupProcess(rows, query, columns, port)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)

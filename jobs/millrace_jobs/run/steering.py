@@ -83,6 +83,7 @@ class Steering:
         streams = {name for name in self._waiting if spec.sources[name].table is None}
         self._streams = streams or set(self._waiting)  # tables alone are read like streams
         self._written: Control | None = None
+        self._news = ""
         self._reported_epoch: int | None = None
         self._reported_loading = False
         self._saves_learned = True
@@ -98,7 +99,7 @@ class Steering:
         return self._is_routed(pin.algorithm)
 
     def follow_plan(self) -> bool:
-        """Adopt a new plan; report one that cannot be followed, and keep the last good one.
+        """Adopt a new plan, to be reported with the next instructions; keep the last one if it cannot be followed.
 
         Returns:
             Whether a new plan was adopted.
@@ -118,9 +119,7 @@ class Steering:
             return False
         if self._pin is not None:
             self.plan_changes += 1
-            self._watcher.message(
-                f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on"
-            )
+            self._news = f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on"
         self._pin = pin
         return True
 
@@ -131,6 +130,9 @@ class Steering:
         if control != self._written:
             write_control(self.control, control)
             self._written = control
+        if self._news:  # not before the sources know it
+            self._watcher.message(self._news)
+            self._news = ""
 
     def _limits(self) -> Mapping[str, int]:
         """Return the maximum number of records in the next batch, by source.

@@ -10,6 +10,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.console import ConsoleSink, ShowTable
 from millrace_jobs.sinks.files import FilesSink, require_folder
+from millrace_jobs.sinks.kafka.history import TableHistory
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.table_view import TableView
@@ -74,5 +75,9 @@ def open_sink(
     assert spec is not None
     topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")
     if sink.table is not None:
-        return TableSink(topic, keys, query.name, checkpoint_id, view)
+        history = None
+        if sink.table.history is not None:
+            place = TargetTopic(sink.table.history.topic, topic.connection, "spec.sink.table.history.topic")
+            history = TableHistory(place, sink.table.history.retention.microseconds, keys.lag)
+        return TableSink(topic, keys, query.name, checkpoint_id, view, history)
     return KafkaSink(topic, keys, query.name, checkpoint_id)

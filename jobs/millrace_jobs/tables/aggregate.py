@@ -77,6 +77,7 @@ class GroupedAggregate:
         slots: number of tables that the state is cut into; it stays while the state exists.
         checked: whether earlier operators have removed late rows; see ``TableOperator``.
         input_lag: how far, in microseconds, the input's changes can be behind the watermark; see ``TableOperator``.
+        ends: whether the row of a group ends with its window, or stays.
     """
 
     keys: pa.Schema
@@ -88,6 +89,7 @@ class GroupedAggregate:
     slots: int = SLOTS
     checked: bool = False
     input_lag: int = 0
+    ends: bool = False
 
     def __post_init__(self) -> None:
         parts = [field.name for part in self.parts for field in part.state]
@@ -102,6 +104,8 @@ class GroupedAggregate:
             raise ValueError(
                 "without a window, the latest version is never final: keep all versions, or set final=False"
             )
+        if self.ends and self.window_end is None:
+            raise ValueError("without a window, no row ends: set ends=False")
         extreme = next((part for part in self.parts if part.merge != "sum"), None)
         if self.of_table and extreme is not None:
             raise ValueError(
@@ -309,6 +313,9 @@ class _Merge:
     def emitted(self) -> pa.Table:
         """Return the difference between what was emitted before and what is now."""
         ends_before, ends = self.timeline.ends(self._was_emitted), self.timeline.ends(self._is_emitted)
+        if self._aggregate.ends:
+            closing = self._window_ends()
+            ends = np.where((ends == FOREVER) & (closing <= self._watermark), closing, ends)
         removed, added = self._was_emitted & (self._rows_before > 0), self._is_emitted & self._exists
         same = removed & added & (ends_before == ends)
         for merger, before, after in zip(self._mergers, self._before, self._after, strict=True):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millrace_support.lookup_options import After, AnswerFormat, Keys, Limit, Prefix, WindowStart
+from millrace_support.lookup_options import After, AnswerFormat, AtTime, Keys, Limit, Prefix, WindowStart
 
 from .explain import is_file, refuse_options
 from .queries import Context, Kubeconfig, Namespace, connected
@@ -33,6 +33,7 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
         keys: Keys = None,
         prefix: Prefix = False,
         window: WindowStart = None,
+        at: AtTime = None,
         limit: Limit = None,
         after: After = None,
         format: AnswerFormat = "table",
@@ -48,14 +49,14 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
         if is_file(target):
             on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
             refuse_options(target, "is a URL" if target.startswith("http://") else "is a file", on_cluster)
-            of_run(target, keys, prefix, window, limit, after, format, query)
+            of_run(target, keys, prefix, window, at, limit, after, format, query)
             return
         from millrace_support.lookups import Lookup, show_answer
 
         from .pod_lookups import look_up_in_pod
 
         refuse_options(target, "is the name of a query on the cluster", {"--query": query})
-        lookup = Lookup(keys or (), prefix, window, limit, after)
+        lookup = Lookup(keys or (), prefix, window, at, limit, after)
         answer = look_up_in_pod(connected(namespace, context, kubeconfig), target, lookup)
         if not show_answer(answer, lookup, as_json=format == "json"):
             raise typer.Exit(1)

@@ -291,6 +291,14 @@ NARROWER = "or a topicPattern of trips that does not match it (got trips.*)"
             "so every result would come back as a record; write another topic",
         ),
         (
+            from_kafka(
+                "{table: {bootstrapServers: 'k1:9092', topic: by-cell, history: {topic: trips, retention: 1h}}}",
+                source="topics: [trips, rides]",
+            ).replace("at TIMESTAMP", "at TIMESTAMP\n      watermark: {column: at, delay: 1m}"),
+            '12: spec.sink.table.history.topic: source trips reads topic "trips", '
+            "so every earlier version would come back as a record; write another topic",
+        ),
+        (
             from_kafka("{console: {}}", source="topic: trips", letters="bad", other="topicPattern: b.*"),
             '8: spec.sources.trips.corruptRecords.topic: source more reads topic "bad", so every dead letter would come '
             "back as a record; write another topic, or a topicPattern of more that does not match it (got b.*)",

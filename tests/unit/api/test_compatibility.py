@@ -168,6 +168,17 @@ BREAKING = {
         ),
         "spec.scaling: a rule is new, which stored objects may break: it must hold",
     ),
+    "rule about an entry of a map": (
+        rule("spec", "!has(self.sparkConf) || !has(self.sparkConf.pace) || has(self.image)"),
+        "spec: a rule is new, which stored objects may break: it must hold",
+    ),
+    "rule about a new field within another that is filled in": (
+        both(
+            add("spec.scaling", "pace", type="string", default="slow"),
+            rule("spec", "!has(self.scaling) || !has(self.scaling.pace) || has(self.image)"),
+        ),
+        "spec: a rule is new, which stored objects may break: it must hold",
+    ),
     "free form closed": (
         put("spec.driver.podTemplate", x_kubernetes_preserve_unknown_fields=None),
         "spec.driver.podTemplate: it kept fields that are not in the schema, and no longer does",
@@ -222,6 +233,10 @@ ALLOWED = {
     ),
     "rule about a new field": both(
         add("spec", "owner", type="string"), rule("spec", "!has(self.owner) || self.owner != 'me'")
+    ),
+    "rule about a new field within another": both(
+        add("spec.driver", "owner", type="string"),
+        rule("spec", "!has(self.driver) || !has(self.driver.owner) || self.driver.owner != 'me'"),
     ),
     "rule about a new value": both(
         put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),

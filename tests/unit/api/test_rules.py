@@ -5,6 +5,7 @@ import pytest
 from .documents import MINIMAL, PYTHON, changed, problems
 
 KAFKA = "      kafka: {bootstrapServers: kafka:9092, topic: trips"
+TABLE = "bootstrapServers: kafka:9092, topic: by-cell"
 
 BROKEN = [
     # sources
@@ -266,6 +267,27 @@ BROKEN = [
         "  additionalOutputs: {final: {emit: OnWindowClose, sink: {files: {path: out}}}}",
         "12: spec.additionalOutputs: additionalOutputs need query.sql and a watermark (got additionalOutputs); "
         "add the source's watermark, or leave additionalOutputs out; a Python aggregator has one output",
+    ),
+    (
+        MINIMAL,
+        11,
+        f"  sink: {{table: {{{TABLE}, history: {{topic: by-cell, retention: 1h}}}}}}",
+        "11: spec.sink.table.history: the history is in the table's own topic (got topic: by-cell, history); "
+        "give it a topic of its own",
+    ),
+    (
+        MINIMAL,
+        11,
+        f"  sink: {{table: {{{TABLE}, history: {{topic: old, retention: 1h}}}}}}",
+        "11: spec.sink: sink.table.history needs query.sql, a watermark, emit OnUpdate and no additionalOutputs "
+        "(got sink); add what is missing, or leave history out",
+    ),
+    (
+        PYTHON,
+        15,
+        f"  sink: {{table: {{{TABLE}, history: {{topic: old, retention: 1h}}}}}}",
+        "15: spec.sink: sink.table.history needs query.sql, a watermark, emit OnUpdate and no additionalOutputs "
+        "(got sink); add what is missing, or leave history out",
     ),
     # how it runs
     (

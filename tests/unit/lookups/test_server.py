@@ -91,7 +91,7 @@ def test_pages(routes):
     [
         ("/", 404, "there is no '/': the rows are at /table"),
         ("/table/", 404, "there is no '/table/': the rows are at /table"),
-        ("/table?kye=a", 400, "there is no parameter 'kye': write after, key, limit, prefix, window"),
+        ("/table?kye=a", 400, "there is no parameter 'kye': write after, at, key, limit, prefix, window"),
         ("/table?limit=0", 400, "limit '0' is no number of rows: write 1 to 1000"),
         ("/table?limit=1001", 400, "limit '1001' is no number of rows: write 1 to 1000"),
         ("/table?limit=%D9%A1", 400, "limit '١' is no number of rows: write 1 to 1000"),
@@ -303,3 +303,14 @@ def test_the_process_ends_with_its_driver(tmp_path):
     process.close()
     process.close()
     assert not answers(process.port)
+
+
+def test_a_table_that_grows_while_it_is_served_is_still_read(tmp_path):
+    store = filled(tmp_path, {text(cell="a"): text(cell="a", n=1)})
+    with served(tmp_path, CELL) as process:
+        assert ask(process.port, "/table?key=a")[0] == 200
+        rows = [(text(cell=f"{n:05}"), text(cell=f"{n:05}", filler="x" * 2_000)) for n in range(10_000)]
+        store.apply(1, rows, [])
+        status, answer = ask(process.port, "/table?key=09999")
+    assert (status, answer["batch"], answer["rows"][0]["cell"]) == (200, 1, "09999")
+    store.close()

@@ -26,7 +26,7 @@ class Table:
         """Messages of a batch of rows ``(key, value, end in ms)``."""
         changes = {}
         rows = ((key, value, end if end == NO_END else end * MS) for key, value, end in rows)
-        messages = list(table_messages(rows, self.live, changes, watermark))
+        messages = [(key, value) for key, value, *_ in table_messages(rows, self.live, changes, watermark)]
         self.live.apply(changes)
         self.sent.extend(messages)
         return messages
@@ -113,5 +113,5 @@ def test_rows_learnt_from_the_topic_lead_to_the_same_messages(batches):
         read = LiveRows()
         for key, value in table.sent:
             read.apply({key: None if value is None else int(key[1:]) * MS})
-        again = list(table_messages(iter(keyed), read, {}, watermark))
+        again = [(key, value) for key, value, *_ in table_messages(iter(keyed), read, {}, watermark)]
         assert table.batch(*((key, value, end // MS) for key, value, end in keyed), watermark=watermark) == again

@@ -177,6 +177,25 @@ def test_aggregation_of_records_is_definition_64(windowed, final, versions, part
         run.check_state()
 
 
+@given(data=st.data(), records=RECORDS, delay=DELAYS)
+def test_rows_end_with_their_window_where_they_are_to(data, records, delay):
+    stays, ends = (
+        Run(GroupedAggregate(WINDOWED, SUMS, "end", of_table=False, versions=True, final=False, ends=each))
+        for each in (False, True)
+    )
+    for batch, watermark in with_watermarks(cut(records, data), delay):
+        for run in (stays, ends):
+            run.step(rows_of_records(batch, True, SUMS), watermark)
+        found, left = ends.replayed.by_key(2), stays.replayed.by_key(2)
+        assert found == {
+            key: [
+                (start, key[1] if end == FOREVER and key[1] <= watermark else end, *values)
+                for start, end, *values in rows
+            ]
+            for key, rows in left.items()
+        }
+
+
 @given(data=st.data(), records=RECORDS)
 def test_algorithm_5_and_the_operator_correct_the_same_versions(data, records):
     run = Run(GroupedAggregate(KEY, (COUNT,), None, of_table=False, versions=True, final=False))

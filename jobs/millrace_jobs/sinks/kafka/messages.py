@@ -25,7 +25,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StringT
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
-from millrace_jobs.tables.changes import WEIGHT, net
+from millrace_jobs.tables.changes import CHANGE, WEIGHT, net
 
 NO_END = (1 << 63) - 1
 """Window end of a row that does not expire."""
@@ -37,15 +37,15 @@ _FORMATS = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
 
 
 def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
-    """Return the results as the columns ``key``, ``value`` and ``end`` (see ``Row``)."""
-    columns = [name for name in results.columns if name not in (ADMITTED, WEIGHT)]
+    """Return the results as the columns ``key``, ``value`` and ``end`` (see ``Row``), and those of their changes."""
+    columns = [name for name in results.columns if name not in (ADMITTED, *CHANGE.names)]
     value = _json(columns)
     if keys.retracts:
         value = F.when(F.col(ADMITTED), value)
     key = F.lit(None).cast("string") if keys.columns is None else _json(keys.columns)
     end = window_end(keys.window) if keys.window is not None else F.lit(NO_END)
-    weight = [F.col(WEIGHT)] if keys.weighted else []
-    return results.select(key.alias("key"), value.alias("value"), end.alias("end"), *weight)
+    change = CHANGE.names if keys.versioned else [WEIGHT] if keys.weighted else []
+    return results.select(key.alias("key"), value.alias("value"), end.alias("end"), *change)
 
 
 def netted(fetched: pa.Table) -> pa.Table:
@@ -55,22 +55,34 @@ def netted(fetched: pa.Table) -> pa.Table:
         ValueError: two rows have the same key; the text is the key.
     """
     net_rows = net(fetched)
-    added = net_rows.filter(pc.greater(net_rows.column(WEIGHT), 0)).drop_columns([WEIGHT])
-    counts = added.group_by("key").aggregate([([], "count_all")])
-    twice = counts.filter(pc.greater(counts.column("count_all"), 1))
-    if twice.num_rows:
-        raise ValueError(twice.column("key")[0].as_py())
+    added = added_once(net_rows, ["key"])
     removed = net_rows.filter(pc.less(net_rows.column(WEIGHT), 0)).drop_columns([WEIGHT])
     removed = removed.filter(pc.invert(pc.is_in(removed.column("key"), value_set=added.column("key").combine_chunks())))
     deleted = removed.group_by("key").aggregate([("end", "max")]).rename_columns(["key", "end"])
-    values = pa.nulls(deleted.num_rows, pa.string())
-    tombstones = pa.table([deleted.column("key"), values, deleted.column("end")], schema=added.schema)
-    return pa.concat_tables([added, tombstones])
+    kept = [
+        deleted.column(field.name) if field.name in ("key", "end") else pa.nulls(deleted.num_rows, field.type)
+        for field in added.schema
+    ]
+    return pa.concat_tables([added, pa.table(kept, schema=added.schema)])
+
+
+def added_once(net_rows: pa.Table, identity: list[str]) -> pa.Table:
+    """Return the rows that net changes add, without their weights.
+
+    Raises:
+        ValueError: two of them have the same values in the columns ``identity``; the text is their key.
+    """
+    added = net_rows.filter(pc.greater(net_rows.column(WEIGHT), 0)).drop_columns([WEIGHT])
+    counts = added.group_by(identity).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts.column("count_all"), 1))
+    if twice.num_rows:
+        raise ValueError(twice.column("key")[0].as_py())
+    return added
 
 
 def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
     """Yield the rows of ``encoded`` after the driver has fetched them."""
-    for batch in fetched.to_batches(max_chunksize=10_000):
+    for batch in fetched.select(["key", "value", "end"]).to_batches(max_chunksize=10_000):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 

@@ -12,16 +12,18 @@ from pyspark.sql import DataFrame
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
 
 
 class KafkaSink(Sink):
     """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
 
-    def __init__(self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str) -> None:
+    def __init__(
+        self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str, other: TargetTopic | None = None
+    ) -> None:
         self._topic = topic
         self._keys = keys
-        self._transactions = BatchTransactions(topic, query, checkpoint_id)
+        self._transactions = BatchTransactions(topic, query, checkpoint_id, other)
 
     @property
     def place(self) -> str:
@@ -57,5 +59,5 @@ class KafkaSink(Sink):
         return settings
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        self._transactions.write(batch, ((key, value) for key, value, _ in fetched_rows(fetched)))
+        self._transactions.write(batch, (Outgoing(key, value) for key, value, _ in fetched_rows(fetched)))
         return int(fetched.num_rows)

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -24,34 +25,51 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
+from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
+from millrace_jobs.sinks.kafka.history import TableHistory, split_newest, with_starts
 from millrace_jobs.sinks.kafka.messages import NO_END, Row, fetched_rows, netted
 from millrace_jobs.sinks.kafka.sink import KafkaSink
-from millrace_jobs.sinks.kafka.table_view import TableView
+from millrace_jobs.sinks.kafka.table_view import PendingBatch, TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
-from millrace_jobs.sinks.kafka.transactions import KeyValue
+from millrace_jobs.sinks.kafka.transactions import Outgoing
 
 Changes = dict[str, int | None]
 """Message keys with the end of the row's window in microseconds since 1970, or None if the row was removed."""
+
+_Divided = TypeVar("_Divided", pa.Table, tuple[pa.Table, pa.Table])
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableSink(KafkaSink):
-    """A sink that upserts rows by key, and retracts rows by tombstones."""
+    """A sink that upserts rows by key, and retracts rows by tombstones; earlier versions go to their own topic."""
 
     def __init__(
-        self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str, view: TableView | None = None
+        self,
+        topic: TargetTopic,
+        keys: ResultKeys,
+        query: str,
+        checkpoint_id: str,
+        view: TableView | None = None,
+        history: TableHistory | None = None,
     ) -> None:
-        super().__init__(topic, keys, query, checkpoint_id)
+        super().__init__(topic, keys, query, checkpoint_id, None if history is None else history.topic)
         self._live = LiveRows()
         self._view = view
+        self._history = history
+        self._times = NO_TIMES
 
     def prepare(self, last: LastBatch) -> None:
         """Take over the topic's transactions, read which rows the table has, and have the view built from them."""
+        if self._history is not None:
+            self._history.check()
         super().prepare(last)
+        noted = self._transactions.noted
+        self._times = HistoryTimes(noted.get("since"), noted.get("final"))
         if self._view is not None:
-            self._view.rebuild(self._topic, self._transactions.id, self._transactions.last)
+            topics = [self._topic, *([self._history.topic] if self._history is not None else [])]
+            self._view.rebuild(topics, self._transactions.id, self._transactions.last, self._times)
         if self._rows_expire:
             self._live = read_live_rows(self._topic, self._transactions.id, self._keys.window)
 
@@ -76,34 +94,40 @@ class TableSink(KafkaSink):
         return settings
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
+        earlier, times = None, self._times
+        if self._keys.versioned:
+            fetched, earlier = self._identified(split_newest, fetched)
         if self._keys.weighted:
-            fetched = self._netted(fetched)
-        if not self._rows_expire:
-            written = super()._write(fetched, batch)
-            self._show(batch, fetched, ())
-            return written
+            fetched = self._identified(netted, fetched)
+        rows = fetched_rows(fetched)
         changes: Changes = {}
-        self._transactions.write(batch, table_messages(fetched_rows(fetched), self._live, changes, batch.watermark))
+        if self._rows_expire:
+            messages = table_messages(rows, self._live, changes, batch.watermark)
+        else:
+            messages = (Outgoing(key, value) for key, value, _ in rows)
+        if earlier is not None and self._history is not None:
+            messages = chain(with_starts(messages, fetched), self._history.messages(earlier))
+            times = self._history.times(batch.watermark * 1000 or None, times)
+        self._transactions.write(batch, messages, times._asdict() if self._history is not None else None)
+        self._times = times
         self._live.apply(changes)
-        self._show(batch, fetched, [key for key, end in changes.items() if end is None])
+        if self._view is not None:
+            shown = fetched.drop_columns(["end"])
+            removed = [key for key, end in changes.items() if end is None]
+            self._view.offer(PendingBatch(batch.number, times, shown, removed, earlier))
         return sum(value.is_valid for value in fetched.column("value")) if self._keys.retracts else fetched.num_rows
 
-    def _netted(self, fetched: pa.Table) -> pa.Table:
-        """Return what a batch of changes leaves of the rows that it touches."""
+    def _identified(self, divide: Callable[[pa.Table], _Divided], changes: pa.Table) -> _Divided:
+        """Return what a function makes of a batch of changes, which names a key that two rows have."""
         try:
-            return netted(fetched)
+            return divide(changes)
         except ValueError as error:
             message = f"two rows of the result have the key {error}, so one of them would be lost"
             hint = "write a key that identifies the rows of the result"
             raise MillraceError(Problem(message, hint, field="spec.sink.table.key")) from None
 
-    def _show(self, batch: ResultBatch, fetched: pa.Table, removed: Sequence[str]) -> None:
-        """Hand over a batch that has been committed to the view."""
-        if self._view is not None:
-            self._view.offer(batch.number, fetched.select(["key", "value"]), removed)
 
-
-def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[KeyValue]:
+def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[Outgoing]:
     """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
 
     Args:
@@ -116,13 +140,13 @@ def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, waterm
         assert key is not None
         if value is not None:
             changes[key] = end
-            yield key, value
+            yield Outgoing(key, value)
         elif key in live:
             changes[key] = None
-            yield key, None
+            yield Outgoing(key, None)
     for key in live.expired(changes, watermark * 1000):
         changes[key] = None
-        yield key, None
+        yield Outgoing(key, None)
 
 
 class LiveRows:

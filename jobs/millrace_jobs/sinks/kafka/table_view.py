@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import (
@@ -30,9 +31,13 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.errors import error_of, is_transient, kafka_problem
+from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
+from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, Version, VersionChanges
 from millrace_jobs.lookups.store import Item, StoreError, TableStore
 from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.tables.changes import FROM, TO
 from millrace_support.backoff import Backoff
 
 MOST_PENDING = 64 << 20
@@ -49,24 +54,36 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableMark:
-    """The ends of the topic's partitions at a batch; ``batch`` is None before the first."""
+    """The ends of the topics' partitions at a batch, with its times; ``batch`` is None before the first."""
 
     batch: int | None
-    ends: Mapping[int, int]
+    times: HistoryTimes
+    ends: Mapping[Partition, int]
 
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """A committed batch that waits to be applied: the columns ``key`` and ``value``, and keys removed after them."""
+    """A committed batch that waits to be applied.
+
+    Args:
+        batch: the number of the batch.
+        times: the times that the history then answers for.
+        rows: the columns ``key`` and ``value``, and FROM if the table has a history; a row without a value is removed.
+        removed: keys of further rows to be removed.
+        earlier: changes of earlier versions, as ``history.split_newest`` returns them; None without a history.
+    """
 
     batch: int
+    times: HistoryTimes
     rows: pa.Table
-    removed: Sequence[str]
+    removed: Sequence[str] = ()
+    earlier: pa.Table | None = None
 
     @property
     def bytes(self) -> int:
         """The approximate memory that it takes."""
-        return int(self.rows.nbytes) + sum(map(len, self.removed))
+        earlier = 0 if self.earlier is None else self.earlier.nbytes
+        return int(self.rows.nbytes + earlier) + sum(map(len, self.removed))
 
 
 class TableView:
@@ -87,34 +104,30 @@ class TableView:
         self._needs_mark = False
         self._closed = False
         self._failed = False
-        self._topic: TargetTopic | None = None
+        self._topics: Sequence[TargetTopic] = ()
         self._group = ""
         self._thread: threading.Thread | None = None
 
-    def rebuild(self, topic: TargetTopic, group: str, batch: int | None) -> None:
-        """Build the view again from the topic; call it while no transaction of this driver is open.
+    def rebuild(
+        self, topics: Sequence[TargetTopic], group: str, batch: int | None, times: HistoryTimes = NO_TIMES
+    ) -> None:
+        """Build the view again from its topics; call it while no transaction of this driver is open.
 
         Args:
-            topic: the topic of the table.
+            topics: the topic of the table and, if it has one, that of its history.
             group: a consumer group that this user may use; no offsets are committed.
-            batch: the last batch in the topic; None if it has none.
+            batch: the last batch in the topics; None if they have none.
+            times: the times that the history then answers for.
         """
-        self._topic, self._group = topic, group
-        self._drop_pending(batch)
+        self._topics, self._group = topics, group
+        self._drop_pending(batch, times)
         if self._thread is None:
             self._notify(REBUILDING)
             self._thread = threading.Thread(target=self._keep, name="table view", daemon=True)
             self._thread.start()
 
-    def offer(self, batch: int, rows: pa.Table, removed: Sequence[str] = ()) -> None:
-        """Hand over a batch that has just been committed to the topic; return without waiting for the view.
-
-        Args:
-            batch: the number of the batch.
-            rows: the columns ``key`` and ``value``; a row without a value is removed.
-            removed: keys of further rows to be removed.
-        """
-        pending = PendingBatch(batch, rows, removed)
+    def offer(self, pending: PendingBatch) -> None:
+        """Hand over a batch that has just been committed to the topic; return without waiting for the view."""
         with self._changed:
             if self._failed or self._closed:
                 return
@@ -124,7 +137,7 @@ class TableView:
                 self._bytes += pending.bytes
                 self._changed.notify()
                 return
-        self._drop_pending(batch)
+        self._drop_pending(pending.batch, pending.times)
 
     def close(self) -> None:
         """Stop the thread and close the store; a second call does nothing."""
@@ -137,9 +150,9 @@ class TableView:
             self._thread.join()
         self._store.close()
 
-    def _drop_pending(self, batch: int | None) -> None:
+    def _drop_pending(self, batch: int | None, times: HistoryTimes) -> None:
         """Have the view built again up to this batch, the last one in the topic."""
-        mark = self._marked(batch)
+        mark = self._marked(batch, times)
         with self._changed:
             self._pending.clear()
             self._bytes = 0
@@ -147,22 +160,16 @@ class TableView:
             self._needs_mark = mark is None
             self._changed.notify()
 
-    def _marked(self, batch: int | None) -> TableMark | None:
-        """Return where the topic ends now; None if Kafka does not answer: then the next batch brings a mark."""
-        assert self._topic is not None
-        name = self._topic.name
-        try:
-            admin = AdminClient(self._topic.connection.settings())
-            numbers = admin.list_topics(name, timeout=_MARK_SECONDS).topics[name].partitions
-            asked = {TopicPartition(name, number): OffsetSpec.latest() for number in numbers}
-            # a commit's markers may still be on their way: the last stable offset would be too small
-            level = IsolationLevel.READ_UNCOMMITTED
-            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_MARK_SECONDS)
-            ends = {place.partition: answer.result(_MARK_SECONDS).offset for place, answer in answers.items()}
-        except (KafkaException, KeyError, TimeoutError, MillraceError) as error:
-            _log.warning("the view of topic %s has to wait for the next batch: %s", name, error)
-            return None
-        return TableMark(batch, ends)
+    def _marked(self, batch: int | None, times: HistoryTimes) -> TableMark | None:
+        """Return where the topics end now; None if Kafka does not answer: then the next batch brings a mark."""
+        ends: dict[Partition, int] = {}
+        for topic in self._topics:
+            try:
+                ends |= _ends_of(topic)
+            except (KafkaException, KeyError, TimeoutError, MillraceError) as error:
+                _log.warning("the view of topic %s has to wait for the next batch: %s", topic.name, error)
+                return None
+        return TableMark(batch, times, ends)
 
     def _keep(self) -> None:
         """Keep the view until it is closed, or until its store fails."""
@@ -202,18 +209,17 @@ class TableView:
                 return
             pending = self._pending.popleft()
             self._bytes -= pending.bytes
-        upserts, deletes = _split(pending)
-        self._store.apply(pending.batch, upserts, deletes)
+        self._store.apply(pending.batch, *_split(pending), pending.times)
 
     def _build(self) -> None:
         """Read the topic up to the mark, and further if the mark moves meanwhile; then show the rows."""
         self._store.start_over()
-        positions: dict[int, int] = {}
+        positions: dict[Partition, int] = {}
         while not self._closed:
             mark = self._mark
             if mark is not None:
-                for upserts, deletes in self._read(mark, positions):
-                    self._store.load(upserts, deletes)
+                for changes in self._read(mark, positions):
+                    self._store.load(changes.upserts, changes.deletes, changes.history)
             with self._changed:
                 self._changed.wait_for(lambda: self._mark is not None or self._closed)
                 if self._closed:
@@ -222,16 +228,16 @@ class TableView:
                 if is_reached:
                     self._mark = None
             if is_reached and mark is not None:
-                self._store.publish(mark.batch)
+                self._store.publish(mark.batch, mark.times)
                 self._notify("")
                 self._store.start_over()  # frees the room that the rows took before
                 return
 
-    def _read(self, mark: TableMark, positions: dict[int, int]) -> Iterator[tuple[list[Item], list[bytes]]]:
+    def _read(self, mark: TableMark, positions: dict[Partition, int]) -> Iterator[ReadChanges]:
         """Yield the changes of committed messages from ``positions`` up to the mark, and move the positions there."""
-        topic = self._topic
-        assert topic is not None
-        unread = {number for number, end in mark.ends.items() if positions.get(number, 0) < end}
+        topic = self._topics[0]
+        reading = f"reading the table in {' and '.join(each.name for each in self._topics)}"
+        unread = {place for place, end in mark.ends.items() if positions.get(place, 0) < end}
         consumer = Consumer(
             topic.connection.settings()
             | {
@@ -243,46 +249,99 @@ class TableView:
             }
         )
         try:
-            consumer.assign([TopicPartition(topic.name, n, positions.get(n, OFFSET_BEGINNING)) for n in sorted(unread)])
+            consumer.assign([TopicPartition(*each, positions.get(each, OFFSET_BEGINNING)) for each in sorted(unread)])
             while unread and not self._closed:
-                rows: dict[bytes, bytes | None] = {}
+                changes = ReadChanges(mark.times.since)
                 for message in consumer.consume(_CHUNK, _POLL_SECONDS):
-                    number, offset = message.partition() or 0, message.offset() or 0
+                    place, offset = Partition(message.topic() or "", message.partition() or 0), message.offset() or 0
                     error = message.error()
-                    if error is None and number in unread and offset < mark.ends[number]:
-                        positions[number] = offset + 1
-                        _note(message, rows)
+                    if error is None and place in unread and offset < mark.ends[place]:
+                        positions[place] = offset + 1
+                        changes.note(message, is_row=place.topic == topic.name)
                     elif error is not None and error.code() != KafkaError._PARTITION_EOF:
                         if not is_transient(error):
-                            raise kafka_problem(error, f"reading the table in topic {topic.name}", topic.connection)
+                            raise kafka_problem(error, reading, topic.connection)
                         continue
-                    if offset + (error is None) >= mark.ends[number]:
-                        unread.discard(number)
-                        positions[number] = max(positions.get(number, 0), mark.ends[number])
-                items = [(key, row) for key, row in rows.items() if row is not None]
-                yield items, [key for key, row in rows.items() if row is None]
+                    if offset + (error is None) >= mark.ends[place]:
+                        unread.discard(place)
+                        positions[place] = max(positions.get(place, 0), mark.ends[place])
+                yield changes
         except KafkaException as error:
-            raise kafka_problem(error_of(error), f"reading the table in topic {topic.name}", topic.connection) from None
+            raise kafka_problem(error_of(error), reading, topic.connection) from None
         finally:
             consumer.close()
 
 
-def _note(message: Message, rows: dict[bytes, bytes | None]) -> None:
-    """Enter a message in ``rows``; one without a key is not of a table."""
-    key, value = message.key(), message.value()
-    if key:
-        rows[_bytes(key)] = None if value is None else _bytes(value)
+class ReadChanges:
+    """What some messages of the table and of its history change; versions that ended by ``since`` are left out."""
+
+    def __init__(self, since: int | None = None) -> None:
+        self._since = since
+        self._rows: dict[bytes, bytes | None] = {}
+        self._starts: dict[bytes, int] = {}
+        self._versions: list[Version] = []
+
+    @property
+    def upserts(self) -> list[Item]:
+        """Rows to be written."""
+        return [(key, row) for key, row in self._rows.items() if row is not None]
+
+    @property
+    def deletes(self) -> list[bytes]:
+        """Keys of rows to be removed."""
+        return [key for key, row in self._rows.items() if row is None]
+
+    @property
+    def history(self) -> VersionChanges:
+        """Changes of versions."""
+        return VersionChanges(list(self._starts.items()), self._versions)
+
+    def note(self, message: Message, *, is_row: bool) -> None:
+        """Enter a message of the table, or of its history; one without a key is of neither."""
+        key, value = message.key(), message.value()
+        if not key:
+            return
+        name, row = _bytes(key), None if value is None else _bytes(value)
+        headers = dict[str, Any](message.headers() or ())
+        start = int(headers[VALID_FROM]) if VALID_FROM in headers else None
+        if is_row:
+            self._rows[name] = row
+            self._starts.pop(name, None)
+            if start is not None:
+                self._starts[name] = start
+        elif start is not None:
+            end = int(headers.get(VALID_TO, start))
+            is_old = self._since is not None and end <= self._since
+            self._versions.append(Version(name, start, end, None if is_old else row))
+
+
+def _ends_of(topic: TargetTopic) -> dict[Partition, int]:
+    """Return the ends of a topic's partitions."""
+    admin = AdminClient(topic.connection.settings())
+    numbers = admin.list_topics(topic.name, timeout=_MARK_SECONDS).topics[topic.name].partitions
+    asked = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in numbers}
+    # a commit's markers may still be on their way: the last stable offset would be too small
+    level = IsolationLevel.READ_UNCOMMITTED
+    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_MARK_SECONDS)
+    return {Partition(topic.name, place.partition): answer.result(_MARK_SECONDS).offset
+            for place, answer in answers.items()}  # fmt: skip
 
 
 def _bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def _split(pending: PendingBatch) -> tuple[list[Item], list[bytes]]:
-    """Return the rows to write and the keys to remove, which include those of rows without a value."""
-    rows = pending.rows.select(["key", "value"])
+def _split(pending: PendingBatch) -> tuple[list[Item], list[bytes], VersionChanges]:
+    """Return the rows to write, the keys to remove, which include those of rows without a value, and versions."""
+    rows = pending.rows
     valid = rows.filter(rows.column("value").is_valid())
     gone = rows.filter(rows.column("value").is_null()).column("key")
     keys, values = (valid.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value"))
     removed = [*gone.cast(pa.binary()).to_pylist(), *(key.encode() for key in pending.removed)]
-    return list(zip(keys, values, strict=True)), removed
+    upserts = list(zip(keys, values, strict=True))
+    if pending.earlier is None:
+        return upserts, removed, NO_VERSIONS
+    names, texts = (pending.earlier.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value"))
+    starts, ends = pending.earlier.column(FROM), pending.earlier.column(TO).fill_null(0)
+    versions = map(Version, names, starts.to_pylist(), ends.to_pylist(), texts)
+    return upserts, removed, VersionChanges(list(zip(keys, valid.column(FROM).to_pylist(), strict=True)), [*versions])

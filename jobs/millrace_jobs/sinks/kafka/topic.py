@@ -17,10 +17,16 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Settings of a topic on the brokers: the longest message it accepts, in bytes, and whether it is compacted."""
+    """Settings of a topic on the brokers.
+
+    They are the longest message that it accepts, in bytes; whether it is compacted; for how long it keeps messages, in
+    milliseconds, None without limit; and whether their size is limited, too.
+    """
 
     max_message_bytes: int
     compacted: bool
+    retention: int | None = None
+    limited: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,4 +72,8 @@ class TargetTopic:
                 return None
             raise
         policies = entries["cleanup.policy"].value.split(",")
-        return TopicSettings(int(entries["max.message.bytes"].value), "compact" in policies)
+        deletes = "delete" in policies
+        retention = int(entries["retention.ms"].value) if deletes else -1
+        limited = deletes and int(entries["retention.bytes"].value) >= 0
+        longest = int(entries["max.message.bytes"].value)
+        return TopicSettings(longest, "compact" in policies, None if retention < 0 else retention, limited)

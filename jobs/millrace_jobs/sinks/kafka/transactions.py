@@ -12,9 +12,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -53,18 +53,36 @@ _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 _START_OVER = f"start over with another topic and {ANOTHER_CHECKPOINT}"
 
-KeyValue = tuple[str | None, str | None]
+Headers = list[tuple[str, str | bytes | None]]
+
+
+class Outgoing(NamedTuple):
+    """A message to be written; ``topic`` is None for the topic of the transactions."""
+
+    key: str | None
+    value: str | None
+    headers: Sequence[tuple[str, str | bytes | None]] = ()
+    topic: str | None = None
 
 
 class BatchTransactions:
-    """A transactional producer that writes batches of messages to a topic, each exactly once."""
+    """A transactional producer that writes batches of messages to a topic, each exactly once.
 
-    def __init__(self, topic: TargetTopic, query: str, checkpoint_id: str) -> None:
+    Args:
+        topic: the topic.
+        query: name of the query.
+        checkpoint_id: id of its checkpoint.
+        other: another topic that messages of a batch can go to.
+    """
+
+    def __init__(self, topic: TargetTopic, query: str, checkpoint_id: str, other: TargetTopic | None = None) -> None:
         self.id = f"millrace-{query}-{checkpoint_id}"
         self._topic = topic
+        self._other = other
         self._query = query
         self._producer: Producer | None = None
         self._next = 0
+        self._noted: Mapping[str, Any] = {}
         self._longest: int | None = None
         self._undelivered: tuple[KafkaError, Message] | None = None
 
@@ -89,7 +107,7 @@ class BatchTransactions:
             written = self._written("read_committed")
             self._next = next_batch(written, last, self._topic)
             if written != self._next:  # from now on, a group without an offset has lost it
-                self._send(producer, [], ResultBatch(self._next - 1, 0, 0))
+                self._send(producer, [], ResultBatch(self._next - 1, 0, 0), self._noted)
         except BaseException:
             self.close()
             raise
@@ -103,14 +121,21 @@ class BatchTransactions:
         """The last batch in the topic; None if there is none."""
         return self._next - 1 if self._next else None
 
-    def write(self, batch: ResultBatch, messages: Iterable[KeyValue]) -> None:
-        """Write the messages of a batch and its number in one transaction.
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        """What was noted with that batch, if it was the last run that wrote it."""
+        return self._noted
+
+    def write(
+        self, batch: ResultBatch, messages: Iterable[Outgoing], note: Mapping[str, int | None] | None = None
+    ) -> None:
+        """Write the messages of a batch and its number in one transaction, with a note for the next run.
 
         Raises:
             MillraceError: the transaction failed and none of it can be read; a TransientError if a retry may help.
         """
         assert self._producer is not None
-        self._send(self._producer, messages, batch)
+        self._send(self._producer, messages, batch, note or {})
         self._next = batch.number + 1
 
     def close(self) -> None:
@@ -172,6 +197,7 @@ class BatchTransactions:
                 raise KafkaException(report.error()) from None
             if position.error is not None:
                 raise KafkaException(position.error)
+            self._noted = _noted(position.metadata)
             return int(position.offset)
 
         try:
@@ -181,14 +207,16 @@ class BatchTransactions:
             consumer.close()
         return offset if offset >= 0 else None
 
-    def _send(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
+    def _send(
+        self, producer: Producer, messages: Iterable[Outgoing], batch: ResultBatch, note: Mapping[str, Any]
+    ) -> None:
         began = time.monotonic()
         self._undelivered = None
         try:
             producer.begin_transaction()
             try:
                 self._produce(producer, messages, batch)
-                about = json.dumps({"query": self._query, "batch": batch.number, "epoch": batch.epoch})
+                about = json.dumps({**note, "query": self._query, "batch": batch.number, "epoch": batch.epoch})
                 position = TopicPartition(self._topic.name, 0, batch.number + 1, about)
                 call_in_time(lambda s: producer.send_offsets_to_transaction([position], self._group, s), PATIENCE)
             except KafkaException as error:
@@ -202,21 +230,22 @@ class BatchTransactions:
             self._abort(producer)
             raise
 
-    def _produce(self, producer: Producer, messages: Iterable[KeyValue], batch: ResultBatch) -> None:
+    def _produce(self, producer: Producer, messages: Iterable[Outgoing], batch: ResultBatch) -> None:
         about = {"query": self._query, "batch": batch.number, "epoch": batch.epoch}
-        headers: list[tuple[str, str | bytes | None]] = [(f"millrace-{k}", str(v).encode()) for k, v in about.items()]
+        headers: Headers = [(f"millrace-{k}", str(v).encode()) for k, v in about.items()]
         removing = [*headers, (WATERMARK, str(batch.watermark).encode())] if batch.watermark else headers
-        topic = self._topic.name
-        for count, (key, value) in enumerate(messages):
+        for count, (key, value, own, other) in enumerate(messages):
+            topic = other or self._topic.name
             while True:
                 try:
-                    producer.produce(topic, value, key, headers=removing if value is None else headers)
+                    common = removing if value is None else headers
+                    producer.produce(topic, value, key, headers=[*common, *own] if own else common)
                     break
                 except BufferError:  # the queue is full until messages are delivered or time out
                     producer.poll(_QUEUE_FULL_SECONDS)
                 except KafkaException as error:
                     if error_of(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                        raise self._too_large(batch, key, value) from None
+                        raise self._too_large(batch, topic, key, value) from None
                     raise
             if count % _POLL_EVERY == 0:
                 producer.poll(0)
@@ -239,7 +268,8 @@ class BatchTransactions:
         if undelivered is not None:
             error, message = undelivered
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                return self._too_large(batch, message.key(), message.value())
+                return self._too_large(batch, message.topic(), message.key(), message.value())
+            doing = f"writing {what} to topic {message.topic()}"
         problem = kafka_problem(error, doing, self._topic.connection)
         broken = any(each.fatal() or each.txn_requires_abort() for each in errors) and error.code() not in _FORBIDDEN
         return TransientError(*problem.problems) if broken else problem  # the next transaction need not fail
@@ -263,13 +293,24 @@ class BatchTransactions:
         message = f"another driver has taken over writing the results of {self._query} to topic {self._topic.name}"
         return MillraceError(Problem(message, "run only one driver on a checkpoint: stop this one or the other one"))
 
-    def _too_large(self, batch: ResultBatch, key: str | bytes | None, value: str | bytes | None) -> MillraceError:
+    def _too_large(
+        self, batch: ResultBatch, topic: str | None, key: str | bytes | None, value: str | bytes | None
+    ) -> MillraceError:
+        target = self._other if self._other is not None and self._other.name == topic else self._topic
+        longest = self._longest if target is self._topic else None
         size = sum(len(part.encode() if isinstance(part, str) else part) for part in (key, value) if part is not None)
-        limit = f"at most {self._longest} (max.message.bytes)" if self._longest is not None else "less"
-        message = f"a result of batch {batch.number} is {size} bytes long, and topic {self._topic.name} accepts {limit}"
-        return self._topic.problem(
-            message, f"select fewer columns, or: {self._topic.alter_command(f'max.message.bytes={2 * size}')}"
-        )
+        limit = f"at most {longest} (max.message.bytes)" if longest is not None else "less"
+        message = f"a result of batch {batch.number} is {size} bytes long, and topic {target.name} accepts {limit}"
+        hint = f"select fewer columns, or: {target.alter_command(f'max.message.bytes={2 * size}')}"
+        return target.problem(message, hint)
+
+
+def _noted(metadata: str | None) -> Mapping[str, Any]:
+    """Return what a transaction has noted with its offset."""
+    try:
+        return dict(json.loads(metadata or "{}"))
+    except (ValueError, TypeError):
+        return {}
 
 
 def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:
