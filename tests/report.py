@@ -14,6 +14,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 _SLOWEST = 30
+_REASON = 3_000
+"""Characters of a failure's reason that are shown."""
+
 _PACKAGE = "tests"
 
 
@@ -45,7 +48,7 @@ def main(paths: Sequence[Path]) -> int:
     if failed or lost:
         print(f"\n== failed: {len(failed)}")
     for result in failed:
-        print(f"{result.outcome:7} {result.place}::{result.name}: {result.reason}")
+        print(f"{result.outcome:7} {result.place}::{result.name}: {result.reason[:_REASON]}")
     for run in lost:
         print(f"error   {run}: pytest wrote no results")
     outcomes = Counter(result.outcome for result in results) + Counter(error=len(lost))
@@ -59,7 +62,7 @@ def _results(path: Path) -> Iterator[Result]:
     for case in ElementTree.parse(path).iter("testcase"):
         found = {child.tag: child.get("message", "") for child in case}
         outcome = next((word for tag, word in _OUTCOMES.items() if tag in found), "passed")
-        reason = next((found[tag] for tag in _OUTCOMES if tag in found), "").partition("\n")[0]
+        reason = next((found[tag] for tag in _OUTCOMES if tag in found), "")
         yield Result(case.get("classname", ""), case.get("name", ""), float(case.get("time", 0)), outcome, reason)
 
 
@@ -79,7 +82,7 @@ def _print_times(results: Sequence[Result]) -> None:
 
 
 def _print_reasons(outcome: str, results: Sequence[Result]) -> None:
-    reasons = Counter(result.reason for result in results if result.outcome == outcome)
+    reasons = Counter(result.reason.partition("\n")[0] for result in results if result.outcome == outcome)
     print(f"\n== {outcome}: {sum(reasons.values())}")
     for reason, number in reasons.most_common():
         print(f"{number:6} {reason}")

@@ -12,6 +12,9 @@ from millrace_api.model.plan import APPLIED_KEY
 from .installation import CLAIM, SMALL, Installation
 from .waiting import wait_until
 
+_LAST_LINES = 20
+"""Lines of a driver's log that a failure shows."""
+
 
 def document(name: str, **spec: Any) -> dict[str, Any]:
     """Return a query with pods small enough for the lab, and its checkpoint on the claim of its namespace."""
@@ -126,8 +129,13 @@ class Deployed:
             status = self.status
             return status if holds(status) else None
 
-        status: dict[str, Any] = wait_until(matching, f"{what}; status {json.dumps(self.status)}")
+        status: dict[str, Any] = wait_until(matching, lambda: f"{what}\n{self._found()}")
         return status
+
+    def _found(self) -> str:
+        """Tell what is there instead: the status, the events, and the end of the driver's log."""
+        log = "\n".join(self.log.splitlines()[-_LAST_LINES:]) if self.has_pod else "no driver"
+        return f"status {json.dumps(self.status)}\nevents {', '.join(self.events)}\n{log}"
 
     def wait_until_running(self) -> dict[str, Any]:
         """Wait until the driver has finished a batch under its plan."""

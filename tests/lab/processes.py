@@ -31,6 +31,14 @@ class Mark:
         """Return the ids of the living processes."""
         return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_on(folder)}
 
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal to the living processes; return whether there were any. They may end by themselves meanwhile."""
+        found = self.processes()
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+        return bool(found)
+
     def _is_on(self, folder: Path) -> bool:
         with suppress(OSError):  # it has ended
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
@@ -93,13 +101,11 @@ class Process:
 
     def pause(self) -> None:
         """Pause the process and its descendants."""
-        for member in self.members():
-            _signal(member, signal.SIGSTOP)
+        self._mark.send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume the process and its descendants."""
-        for member in self.members():
-            _signal(member, signal.SIGCONT)
+        self._mark.send(signal.SIGCONT)
 
     def end(self, patience: float = 60.0) -> int:
         """Send SIGTERM, kill what is left after ``patience`` seconds, and return the exit status."""
@@ -111,9 +117,7 @@ class Process:
 
     def kill(self) -> int:
         """Kill the process and its descendants, and return the exit status."""
-        while members := self.members():
-            for member in members:
-                _signal(member, signal.SIGKILL)
+        while self._mark.send(signal.SIGKILL):
             self._process.poll()
         return self._process.wait()
 
@@ -127,11 +131,6 @@ def command_of(process: int) -> str:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
-
-
-def _signal(process: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(process, number)
 
 
 def end_with_parent() -> None:

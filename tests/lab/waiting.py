@@ -7,14 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_until(holds: Callable[[], Any], what: str = "it holds", seconds: float = 240.0) -> Any:
+def wait_until(holds: Callable[[], Any], what: str | Callable[[], str] = "it holds", seconds: float = 240.0) -> Any:
     """Check twice a second until the condition holds, and return its value.
+
+    A function as ``what`` is called only if the condition does not hold in time, so it can tell what was there then.
 
     Raises:
         AssertionError: if it does not hold after ``seconds``, or if ``holds`` raises it.
     """
     deadline = time.monotonic() + seconds
     while not (found := holds()):
-        assert time.monotonic() < deadline, f"after {seconds:.0f} s not yet: {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"after {seconds:.0f} s not yet: {what if isinstance(what, str) else what()}")
         time.sleep(0.5)
     return found

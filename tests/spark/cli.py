@@ -169,8 +169,8 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self.processes():
-            os.kill(process, signal.SIGKILL)
+        while self._mark.send(signal.SIGKILL):
+            self.process.poll()
         self.process.wait()
 
     def wait_for(self, pattern: str, times: int = 1) -> str:
