@@ -17,8 +17,8 @@ LM-2      ``lm``       2            ``exact``        the candidate with the leas
 LM-2-H    ``lm``       2            ``hll``          the same
 ========  ===========  ===========  ===============  ===========================================
 
-The first candidate wins ties. Our copy of Algorithm 5 lacks the primes of L' and CL'; they follow from its section,
-which refers to equation 9.
+AM and cAM are in ``cardinality_affinity``. The first candidate wins ties. Our copy of Algorithm 5 lacks the primes of
+L' and CL'; they follow from its section, which refers to equation 9.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
+import numpy as np
+
 from millrace_jobs.kernels.mixing import salts
 
 from .base import Hashes, Partitioner, Workers, key_block
 from .cardinality_exact import ExactSets
 from .cardinality_hll import SketchedSets
-from .choices import Cardinalities, Loads, LocalLoads
+from .choices import Cardinalities, Homes, Loads, LocalLoads
 from .parameters import whole_number
 from .state import PartitionerState, SavedCounter, Vectors
 
@@ -43,6 +45,8 @@ _SETS: Mapping[str, type[KeySets]] = {"exact": ExactSets, "hll": SketchedSets}
 CARDINALITIES = tuple(_SETS)
 """Ways to count the distinct keys of a worker."""
 
+_NO_HOMES: Homes = np.empty(0, np.float64)
+
 
 class CardinalityAware(Partitioner):
     """Algorithm 1 without its decision, over windows of ``slides`` slides that are forgotten when they end.
@@ -51,7 +55,7 @@ class CardinalityAware(Partitioner):
     normalization of LM subtracts the least one.
     """
 
-    COUNTERS = (SavedCounter("slide", "number of slides"),)
+    COUNTERS: ClassVar[Sequence[SavedCounter]] = (SavedCounter("slide", "number of slides"),)
     AFFINITY: ClassVar[bool]
     """Whether a worker that has a record's key gets the record, whatever its load."""
 
@@ -79,10 +83,17 @@ class CardinalityAware(Partitioner):
 
     def route(self, keys: Hashes) -> Workers:
         """Send each record to a worker that has its key (with affinity), else to the least loaded candidate."""
-        seeds = salts(self._seed, min(self._choices, self._workers))
-        ids = self._sets.route(key_block(keys), seeds, self.AFFINITY, self._weight, self._loads.leads)
+        return self._route(keys, _NO_HOMES, 0.0)
+
+    def _route(self, keys: Hashes, homes: Homes, slack: float) -> Workers:
+        """Route with the homes that replicas agree on, which a key leaves only if they are ahead by ``slack``."""
+        loads = self._loads.leads
+        ids = self._sets.route(key_block(keys), self._seeds(), self.AFFINITY, self._weight, loads, homes, slack)
         self._loads.level()
         return ids
+
+    def _seeds(self) -> Hashes:
+        return salts(self._seed, min(self._choices, self._workers))
 
     def advance(self) -> None:
         """End the slide; after the window's last one, forget records and keys (Algorithm 1, lines 3 to 5)."""
@@ -139,30 +150,6 @@ class CardinalityImbalanceMinimization(CardinalityAware):
     NAME = "cm"
     AFFINITY = False
     _weight = 0.0
-
-
-class GroupAffinity(CardinalityAware):
-    """AM (Algorithm 3): one worker per key and window; for a new key, the candidate with the fewest distinct keys.
-
-    AM has the aggregation cost of hashing, and balances distinct keys. Records are balanced only as far as keys have
-    equally many; with hot keys they are balanced no better than by hashing. With HyperLogLog, both properties weaken in
-    large windows: see ``cardinality_hll``.
-    """
-
-    NAME = "am"
-    AFFINITY = True
-    _weight = 0.0
-
-
-class GroupAffinityByRecords(CardinalityAware):
-    """The cAM partitioner (Algorithm 4): like AM, but a new key goes to the candidate with the fewest records.
-
-    The algorithm writes ``L[c].estimate()``; L are the counts of records, as section 4.2 says.
-    """
-
-    NAME = "cam"
-    AFFINITY = True
-    _weight = 1.0
 
 
 class HybridImbalanceMinimization(CardinalityAware):

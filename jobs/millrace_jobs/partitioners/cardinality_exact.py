@@ -16,7 +16,17 @@ from millrace_jobs.kernels.compiling import inlined, kernel
 from millrace_jobs.kernels.key_table import Rows, Slot, empty_table, find, find_from, grown, is_empty, is_full, rows_of
 
 from .base import Hashes, Workers
-from .choices import Cardinalities, Loads, draw, extremes_of, last_word, least_hybrid_load, update_extremes, words_for
+from .choices import (
+    Cardinalities,
+    Homes,
+    Loads,
+    draw,
+    extremes_of,
+    home_or_least_hybrid_load,
+    last_word,
+    update_extremes,
+    words_for,
+)
 
 
 class ExactSets:
@@ -31,10 +41,19 @@ class ExactSets:
         self._keys = 0  # distinct keys over all workers
         self._table = empty_table(room, words_for(workers))
 
-    def route(self, keys: Hashes, seeds: NDArray[np.uint64], affinity: bool, weight: float, loads: Loads) -> Workers:
+    def route(
+        self,
+        keys: Hashes,
+        seeds: NDArray[np.uint64],
+        affinity: bool,
+        weight: float,
+        loads: Loads,
+        homes: Homes,
+        slack: float,
+    ) -> Workers:
         """Place ``keys``, and count them here and in ``loads``. With ``affinity`` a worker that has the key gets it."""
         ids, self._table, self._keys = _route(
-            keys, seeds, affinity, weight, loads, self.cardinalities, self._table, self._keys
+            keys, seeds, affinity, weight, loads, homes, slack, self.cardinalities, self._table, self._keys
         )
         return ids
 
@@ -45,6 +64,13 @@ class ExactSets:
     def union(self, other: Self) -> None:
         """Add the keys of each of the other's workers."""
         self._add(rows_of(other._table))
+
+    def place(self, keys: Hashes, ids: Workers) -> None:
+        """Count keys, none of which is given twice, on these workers; those that a worker already has stay there."""
+        rows = np.zeros((len(keys), 1 + words_for(len(self.cardinalities))), np.uint64)
+        rows[:, 0] = keys
+        rows[np.arange(len(keys)), 1 + ids // 64] = np.uint64(1) << (ids % 64).astype(np.uint64)
+        self._add(rows[~np.isin(keys, rows_of(self._table)[:, 0])])
 
     def resized(self, workers: int) -> Self:
         """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
@@ -93,6 +119,8 @@ def _route(
     affinity: bool,
     weight: float,
     loads: Loads,
+    homes: Homes,
+    slack: float,
     cardinalities: Cardinalities,
     table: Rows,
     distinct: int,
@@ -111,7 +139,7 @@ def _route(
         if affinity and not is_empty(table, slot):
             worker = _holder(key, seeds, drawn, table, slot, len(loads))
         else:
-            worker = least_hybrid_load(key, seeds, drawn, weight, loads, cardinalities, extremes)
+            worker = home_or_least_hybrid_load(key, seeds, drawn, weight, loads, cardinalities, extremes, homes, slack)
         loads[worker] += 1
         if not _has(table, slot, worker):
             cardinalities[worker] += 1

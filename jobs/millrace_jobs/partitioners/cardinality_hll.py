@@ -28,7 +28,7 @@ from millrace_jobs.sketches.hyperloglog import (
 )
 
 from .base import Hashes, Workers
-from .choices import Cardinalities, Loads, draw, extremes_of, least_hybrid_load, update_extremes
+from .choices import Cardinalities, Homes, Loads, draw, extremes_of, home_or_least_hybrid_load, update_extremes
 
 
 class SketchedSets:
@@ -43,9 +43,18 @@ class SketchedSets:
         """Estimated distinct keys of each worker; not a copy."""
         return self._sketches.estimates
 
-    def route(self, keys: Hashes, seeds: NDArray[np.uint64], affinity: bool, weight: float, loads: Loads) -> Workers:
+    def route(
+        self,
+        keys: Hashes,
+        seeds: NDArray[np.uint64],
+        affinity: bool,
+        weight: float,
+        loads: Loads,
+        homes: Homes,
+        slack: float,
+    ) -> Workers:
         """Place ``keys``, and count them here and in ``loads``. With ``affinity`` a worker that has the key gets it."""
-        return _route(keys, seeds, affinity, weight, loads, self._sketches)
+        return _route(keys, seeds, affinity, weight, loads, homes, slack, self._sketches)
 
     def emptied(self) -> Self:
         """Return sets without keys."""
@@ -54,6 +63,10 @@ class SketchedSets:
     def union(self, other: Self) -> None:
         """Add the keys of each of the other's workers."""
         self._sketches = from_registers(np.maximum(self._sketches.registers, other._sketches.registers))
+
+    def place(self, keys: Hashes, ids: Workers) -> None:
+        """Count keys on these workers."""
+        _place(keys, ids, self._sketches)
 
     def resized(self, workers: int) -> Self:
         """Return the sets over ``workers`` workers: the remaining ones keep their keys, new ones have none."""
@@ -77,8 +90,21 @@ class SketchedSets:
 
 
 @kernel
+def _place(keys: Hashes, ids: Workers, sketches: HyperLogLogs) -> None:
+    for row in range(len(keys)):
+        update(sketches, ids[row], hashed(keys[row]))
+
+
+@kernel
 def _route(
-    keys: Hashes, seeds: NDArray[np.uint64], affinity: bool, weight: float, loads: Loads, sketches: HyperLogLogs
+    keys: Hashes,
+    seeds: NDArray[np.uint64],
+    affinity: bool,
+    weight: float,
+    loads: Loads,
+    homes: Homes,
+    slack: float,
+    sketches: HyperLogLogs,
 ) -> Workers:
     ids = np.empty(len(keys), np.int32)
     drawn = np.empty(len(seeds), np.int64)
@@ -88,7 +114,9 @@ def _route(
         key_hash = hashed(keys[row])
         worker = _holder(keys[row], key_hash, seeds, drawn, sketches) if affinity else -1
         if worker < 0:
-            worker = least_hybrid_load(keys[row], seeds, drawn, weight, loads, sketches.estimates, extremes)
+            worker = home_or_least_hybrid_load(
+                keys[row], seeds, drawn, weight, loads, sketches.estimates, extremes, homes, slack
+            )
             update(sketches, worker, key_hash)
         loads[worker] += 1
         if hybrid:

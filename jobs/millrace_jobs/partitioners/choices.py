@@ -16,9 +16,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.kernels.compiling import inlined
-from millrace_jobs.kernels.mixing import seeded_hash
+from millrace_jobs.kernels.compiling import inlined, kernel
+from millrace_jobs.kernels.mixing import seeded_hash, splitmix64
 
+from .base import Hashes, Workers
 from .state import PartitionerState, Vectors
 
 Loads = NDArray[np.int64]
@@ -26,6 +27,10 @@ Loads = NDArray[np.int64]
 
 Cardinalities = NDArray[np.float64]
 """Shape ``(n,)``: CL (equation 5), the distinct keys sent to each worker in this window, or their estimates."""
+
+Homes = NDArray[np.float64]
+"""Shape ``(n,)``: how much each worker counts when replicas agree on a key's home among its candidates; ``(0,)`` where
+replicas agree on nothing. It is drawn in these proportions."""
 
 Extremes = NDArray[np.int64]
 """Shape ``(4,)``: the workers with the fewest records, the most records, the fewest keys and the most keys."""
@@ -111,6 +116,60 @@ def least_hybrid_load(
         if best < 0 or load < least:
             best, least = worker, load
     return best
+
+
+@inlined
+def home_or_least_hybrid_load(
+    key: np.uint64,
+    seeds: NDArray[np.uint64],
+    drawn: NDArray[np.int64],
+    weight: float,
+    loads: Loads,
+    cardinalities: Cardinalities,
+    extremes: Extremes,
+    homes: Homes,
+    slack: float,
+) -> int:
+    """Return the home of ``key``, unless it is ahead of the candidate with the least load by more than ``slack``.
+
+    Without homes this is ``least_hybrid_load``. ``weight`` is 0 or 1 with homes, and ``slack`` in keys or records.
+    """
+    least = least_hybrid_load(key, seeds, drawn, weight, loads, cardinalities, extremes)
+    if not len(homes):
+        return least
+    home = _home(key, seeds, drawn, homes)
+    ahead = cardinalities[home] - cardinalities[least] if weight == 0.0 else float(loads[home] - loads[least])
+    return least if ahead > slack else home
+
+
+@inlined
+def _home(key: np.uint64, seeds: NDArray[np.uint64], drawn: NDArray[np.int64], homes: Homes) -> int:
+    """Return the candidate that all replicas draw for ``key``; the first one if none of its candidates counts."""
+    total = 0.0
+    for choice in range(len(seeds)):
+        total += homes[draw(key, seeds, choice, len(homes), drawn)]
+    left = total * float(splitmix64(key) >> np.uint64(11)) * 2.0**-53
+    home = -1
+    for choice in range(len(seeds)):
+        worker = draw(key, seeds, choice, len(homes), drawn)
+        if home < 0 or left >= 0.0:
+            home = worker
+        left -= homes[worker]
+    return home
+
+
+@kernel
+def place_by_load(keys: Hashes, amounts: NDArray[np.int64], seeds: NDArray[np.uint64], loads: Loads) -> Workers:
+    """Place each key, in order, on its candidate with the least load; the first of several.
+
+    ``amounts``, shape ``(keys,)``, is what each key adds to its worker in ``loads``.
+    """
+    ids = np.empty(len(keys), np.int32)
+    drawn = np.empty(len(seeds), np.int64)
+    for row in range(len(keys)):
+        ids[row] = least_loaded_candidate(keys[row], seeds, len(seeds), loads, drawn)
+        loads[ids[row]] += amounts[row]
+    return ids
 
 
 @inlined

@@ -8,13 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from .base import Partitioner
-from .cardinality import (
-    CARDINALITIES,
-    CardinalityImbalanceMinimization,
-    GroupAffinity,
-    GroupAffinityByRecords,
-    HybridImbalanceMinimization,
-)
+from .cardinality import CARDINALITIES, CardinalityImbalanceMinimization, HybridImbalanceMinimization
+from .cardinality_affinity import GroupAffinity, GroupAffinityByRecords
 from .dagreedy import HEAD as DAGREEDY_HEAD
 from .dagreedy import DAGreedy
 from .dalton import Dalton
@@ -44,6 +39,7 @@ class Declaration:
     cooperative: bool = False
 
 
+_AMONG_OTHERS = ("workers", "seed", "replicas")
 _TWO = WholeNumber(default=2, least=1)
 _ONE = WholeNumber(default=1, least=1)
 _HALF = Number(default=0.5, least=0.0, most=1.0)
@@ -59,8 +55,10 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
             PartialKeyGrouping, {"choices": _TWO, "slides": WholeNumber(default=1, least=0)}
         ),
         CardinalityImbalanceMinimization.NAME: Declaration(CardinalityImbalanceMinimization, _CARDINALITY_AWARE),
-        GroupAffinity.NAME: Declaration(GroupAffinity, _CARDINALITY_AWARE),
-        GroupAffinityByRecords.NAME: Declaration(GroupAffinityByRecords, _CARDINALITY_AWARE),
+        GroupAffinity.NAME: Declaration(GroupAffinity, _CARDINALITY_AWARE, position=_AMONG_OTHERS, cooperative=True),
+        GroupAffinityByRecords.NAME: Declaration(
+            GroupAffinityByRecords, _CARDINALITY_AWARE, position=_AMONG_OTHERS, cooperative=True
+        ),
         HybridImbalanceMinimization.NAME: Declaration(
             HybridImbalanceMinimization, {**_CARDINALITY_AWARE, "weight": _HALF}
         ),
@@ -89,7 +87,8 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
                 "buffering": OneOf(BUFFERING),
                 "packing": OneOf(tuple(PACKING)),
             },
-            position=("workers",),
+            position=_AMONG_OTHERS,
+            cooperative=True,
         ),
     }
 )

@@ -24,7 +24,7 @@ cuts = st.lists(st.integers(0, 200), max_size=5)
 
 
 def prompt(n, budget=10, buffering="count-tree", packing="zigzag"):
-    return PromptPartitioner(workers=n, budget=budget, buffering=buffering, packing=packing)
+    return PromptPartitioner(workers=n, seed=1, replicas=1, budget=budget, buffering=buffering, packing=packing)
 
 
 def experienced(n, past, **parameters):

@@ -20,7 +20,7 @@ def table_of(entries):
 
 
 def partitioned(stream, n):
-    partitioner = PromptPartitioner(workers=n, budget=10, buffering="post-sort", packing="zigzag")
+    partitioner = PromptPartitioner(workers=n, seed=1, replicas=1, budget=10, buffering="post-sort", packing="zigzag")
     partitioner.accumulate(stream)
     return partitioner.partition()
 

@@ -193,15 +193,19 @@ def zigzag(counts: NDArray[np.int32], blocks: int) -> Fragments:
     """
     tuples = int(counts.sum(dtype=np.int64))
     cutoff = split_cutoff(tuples, len(counts), blocks)
-    return fragments_of(_zigzag(read_only(counts), cutoff, capacities(tuples, blocks)), len(counts))
+    return fragments_of(pieces_of(counts, cutoff, capacities(tuples, blocks)), len(counts))
+
+
+def pieces_of(counts: NDArray[np.int32], cutoff: int, room: NDArray[np.int64]) -> Pieces:
+    """Return the pieces of Algorithm 2, and fill ``room``, what is left of each block's P_Size, in place.
+
+    ``counts`` is as in ``zigzag``, and may be empty. The room of a block that has more than P_Size is negative.
+    """
+    return _zigzag(read_only(counts), cutoff, room)
 
 
 @kernel
 def _zigzag(counts: NDArray[np.int32], cutoff: int, room: NDArray[np.int64]) -> Pieces:
-    """Return the pieces, and fill ``room``, what is left of each block's P_Size, in place.
-
-    The room of a block that has more than P_Size is negative.
-    """
     keys, blocks = len(counts), len(room)
     pieces = np.empty((2 * keys + blocks, 3), np.int32)  # two per key (own block, last); the others fill a block
     cut = 0

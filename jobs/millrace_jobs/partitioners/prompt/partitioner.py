@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Workers, key_block
 from millrace_jobs.partitioners.parameters import whole_number
 from millrace_jobs.partitioners.state import PartitionerState, Vectors
+from millrace_jobs.partitioners.warm_keys import WarmKeys
 
 from .accumulator import MOST_TUPLES, Accumulator, Estimate
+from .agreeing import agreed_fragments
 from .packing import Fragments, first_fit, fragmentation_minimization, place, zigzag
 
 BUFFERING = ("count-tree", "post-sort")
 """Ways to order keys by frequency: as records arrive (Algorithm 1), or by a sort of the exact counts at the end."""
 
+ZIGZAG = "zigzag"
 PACKING: Mapping[str, Callable[[NDArray[np.int32], int], Fragments]] = MappingProxyType(
     {
-        "zigzag": zigzag,
+        ZIGZAG: zigzag,
         "first-fit": first_fit,
         "fragmentation-minimization": fragmentation_minimization,
     }
@@ -53,12 +56,18 @@ class PromptPartitioner(BatchPartitioner):
     steps of the next batch's CountTree. The first batch has no estimates and is post-sorted. A key that goes to several
     blocks fills them one after the other, its records in arrival order. No key has a fixed place from batch to batch,
     so a resize takes effect with the next cut.
+
+    Several replicas, which each have a slice of the batch, agree on the blocks of keys where Algorithm 2 packs them:
+    see ``agreeing``. The other ways of packing are for comparisons, and know nothing of other replicas.
     """
 
     NAME = "prompt"
 
-    def __init__(self, *, workers: int, budget: int, buffering: str, packing: str) -> None:
+    def __init__(self, *, workers: int, seed: int, replicas: int, budget: int, buffering: str, packing: str) -> None:
         super().__init__(workers)
+        self._seed = seed
+        self._agrees = whole_number("replicas", replicas, 1) > 1 and packing == ZIGZAG
+        self._warm = WarmKeys.none()
         self._budget = whole_number("budget", budget, 1)
         self._buffering = buffering
         self._pack = PACKING[packing]
@@ -93,7 +102,12 @@ class PromptPartitioner(BatchPartitioner):
             empty = np.empty(0, np.int32)
             return PartitionedBatch(empty, np.empty(0, np.uint64), Fragments(np.zeros(1, np.int64), empty, empty))
         batch = self._batch.sorted_list()
-        fragments = self._pack(batch.counts, self._workers)
+        if self._agrees:
+            fragments = agreed_fragments(batch, self._warm, self._workers, self._seed)
+            counts = batch.counts.astype(np.int64)
+            self._warm = WarmKeys.of(batch.keys, counts, self._batch.tuples, self._batch.keys, self._workers)
+        else:
+            fragments = self._pack(batch.counts, self._workers)
         size = [[self._batch.tuples, self._batch.keys]]
         self._past = np.concatenate([self._past, np.array(size, np.int64)])[-_PAST:]
         self._batch = self._begin()
@@ -102,8 +116,8 @@ class PromptPartitioner(BatchPartitioner):
     def merge(self, others: Sequence[Self]) -> None:
         """Average the sizes of the past few batches over the replicas, batch by batch, the latest with the latest.
 
-        Each replica then expects an equal share of the stream. Records that other replicas have accumulated stay with
-        them; this replica's records are counted again with the new estimates.
+        Each replica then expects an equal share of the stream, and has the warm keys of all. Records that other
+        replicas have accumulated stay with them; this replica's are counted again with the new estimates.
         """
         if not others:
             return
@@ -112,19 +126,26 @@ class PromptPartitioner(BatchPartitioner):
         for ago in range(1, len(merged) + 1):
             merged[-ago] = np.mean([past[-ago] for past in pasts if ago <= len(past)], axis=0)
         self._past = merged
+        self._warm = self._warm.joined([other._warm for other in others], self._workers)
         self._batch = self._begin(self._batch.accumulated)
 
     def _vectors(self) -> Vectors:
-        """Return the sizes of the past few batches, and the keys accumulated since the last cut."""
+        """Return the sizes of the past few batches, the warm keys, and those accumulated since the last cut."""
         tuples, keys = self._past.T
-        return {"tuples": tuples, "keys": keys, "accumulated": self._batch.accumulated.view(np.int64)}
+        return {
+            "tuples": tuples,
+            "keys": keys,
+            "accumulated": self._batch.accumulated.view(np.int64),
+            **self._warm.vectors(),
+        }
 
     def _adopt(self, saved: PartitionerState) -> None:
         """Take over a saved state, and count its batch again."""
         for name in ("tuples", "keys", "accumulated"):
             if name not in saved.vectors:
                 raise ValueError(f"the saved state of prompt has no {name}")
-        self._past = _past_of(saved)
+        past, warm = _past_of(saved), WarmKeys.restored(saved)
+        self._past, self._warm = past, warm
         self._batch = self._begin(saved.vector("accumulated").view(np.uint64))
 
     def _begin(self, keys: Hashes | None = None) -> Accumulator:

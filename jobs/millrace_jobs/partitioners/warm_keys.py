@@ -1,0 +1,90 @@
+"""Warm keys: the frequent keys of a slide, which replicas tell each other, so that they agree where these keys go.
+
+Papers 000, 003 and 004 place a whole window or batch. Here each of ``m`` replicas places its own slice, and would send
+a key that is in several slices to several workers. So all replicas begin a slide with the same warm keys, those of the
+slide before over all slices, and compute from them, in the same way, where these keys go (see ``cardinality_affinity``
+and ``prompt.agreeing``). They send every other key by its hash, as far as their own part of the load allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Hashes
+from .state import PartitionerState, Vectors
+
+WARM = 32
+"""Number of warm keys per worker that replicas agree on."""
+
+_LEAST = 2
+"""Records that make a key warm: a key with one record is in one slice only."""
+
+_MOST = 1 << 56
+"""The largest plausible number of records in a state, as in ``choices``."""
+
+
+@dataclass(frozen=True, eq=False)
+class WarmKeys:
+    """The warm keys of a slide, of one replica or of all."""
+
+    keys: Hashes
+    """Shape ``(keys,)``: their hashes, the most frequent first; equally frequent ones in ascending order."""
+    counts: NDArray[np.int64]
+    """Shape ``(keys,)``: their records, which may be estimates."""
+    records: int
+    """Records of the slide, over all keys."""
+    distinct: int
+    """Distinct keys of the slide, added up over the replicas."""
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the warm keys of no slide."""
+        return cls(np.empty(0, np.uint64), np.empty(0, np.int64), 0, 0)
+
+    @classmethod
+    def of(cls, keys: Hashes, counts: NDArray[np.int64], records: int, distinct: int, workers: int) -> Self:
+        """Return the warmest of these keys, each of which is given once, for ``workers`` workers."""
+        warmest = np.lexsort((keys, -counts))[: WARM * workers]
+        warmest = warmest[counts[warmest] >= _LEAST]
+        return cls(keys[warmest], counts[warmest].astype(np.int64), records, distinct)
+
+    def times(self, factor: int) -> Self:
+        """Return the same keys with ``factor`` times as many records each."""
+        return replace(self, counts=self.counts * factor)
+
+    def joined(self, others: Sequence[Self], workers: int) -> Self:
+        """Return the warm keys of one slide from those of its replicas."""
+        if not others:
+            return self
+        parts = [self, *others]
+        keys, at = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
+        counts = np.zeros(len(keys), np.int64)
+        np.add.at(counts, at, np.concatenate([part.counts for part in parts]))
+        records, distinct = sum(part.records for part in parts), sum(part.distinct for part in parts)
+        return self.of(keys, counts, records, distinct, workers)
+
+    def vectors(self) -> Vectors:
+        """Return the arrays that ``restored`` needs: 16 bytes per key."""
+        totals = np.array([self.records, self.distinct] if self.records else [], np.int64)
+        return {"warm_keys": self.keys.view(np.int64), "warm_counts": self.counts, "warm_totals": totals}
+
+    @classmethod
+    def restored(cls, saved: PartitionerState) -> Self:
+        """Return the warm keys whose ``vectors`` are in a state; none if it has none.
+
+        Raises ValueError if they contradict each other.
+        """
+        keys, counts = saved.vector("warm_keys").view(np.uint64), saved.vector("warm_counts")
+        totals = saved.vector("warm_totals")
+        if len(keys) != len(counts) or len(totals) not in (0, 2) or len(np.unique(keys)) != len(keys):
+            raise ValueError(f"the saved state of {saved.algorithm} has no usable warm keys")
+        records, distinct = totals.tolist() if len(totals) else (0, 0)
+        usual = (counts >= _LEAST).all() and 0 <= distinct <= records <= _MOST and int(counts.sum()) <= _MOST
+        if not usual:
+            raise ValueError(f"the saved state of {saved.algorithm} has implausible counts of warm keys")
+        return cls(keys, counts, records, distinct)
