@@ -27,7 +27,7 @@ from .base import Hashes, Workers
 from .cardinality import CardinalityAware
 from .choices import Homes, place_by_load
 from .parameters import whole_number
-from .state import PartitionerState, SavedCounter, Vectors
+from .state import PartitionerState, Vectors
 from .warm_keys import WARM, WarmKeys
 
 _EVERY = 4
@@ -43,7 +43,6 @@ less even."""
 class Affinity(CardinalityAware):
     """Algorithm 1 for AM and cAM: a worker that has a record's key gets the record."""
 
-    COUNTERS = (*CardinalityAware.COUNTERS, SavedCounter("passed", "number of records since one was counted"))
     AFFINITY = True
 
     def __init__(self, *, workers: int, seed: int, replicas: int, choices: int, cardinality: str, slides: int) -> None:
@@ -108,15 +107,18 @@ class Affinity(CardinalityAware):
     def _vectors(self) -> Vectors:
         """Return also the warm keys, and the counts of the slide so far."""
         counted = {f"counted_{name}": vector for name, vector in self._counted.vectors().items()}
-        return {**super()._vectors(), **self._warm.vectors(), **counted}
+        passed = {"passed": np.array([self._passed])}
+        return {**super()._vectors(), **self._warm.vectors(), **(counted | passed if self._counted.total else {})}
 
     def _adopt(self, saved: PartitionerState) -> None:
         """Take over also the warm keys, and the counts of the slide so far."""
         warm = WarmKeys.restored(saved)
-        counted = {name: saved.vector(f"counted_{name}") for name in self._counted.vectors()}
-        summary = SpaceSaving.restored(WARM * saved.workers, counted)
+        counted, passed = SpaceSaving(WARM * saved.workers), 0
+        if "passed" in saved.vectors:
+            vectors = {name: saved.vector(f"counted_{name}") for name in counted.vectors()}
+            counted, passed = SpaceSaving.restored(counted.capacity, vectors), int(saved.vector("passed").sum())
         super()._adopt(saved)
-        self._warm, self._counted, self._homes = warm, summary, None
+        self._warm, self._counted, self._passed, self._homes = warm, counted, passed % _EVERY, None
 
 
 class GroupAffinity(Affinity):

@@ -45,6 +45,12 @@ class UnitPlacement:
         self._partitioner = make(
             algorithm, workers=workers, replica=task, replicas=tasks, seed=seed, parameters=parameters
         )
+        if isinstance(
+            self._partitioner, BatchPartitioner
+        ):  # a bucket is a batch of its own, of which no other has a slice
+            self._partitioner = make(
+                algorithm, workers=workers, replica=0, replicas=1, seed=seed, parameters=parameters
+            )
         self._first = task
 
     def place(self, keys: Hashes) -> Workers:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.hash import Hash
-from millrace_jobs.partitioners.registry import NATIVE, is_cooperative, make
+from millrace_jobs.partitioners.registry import NATIVE, initial_states, is_cooperative, make
 from millrace_jobs.sketches.key_profile import KeyProfile
 
 from .key_stream import estimate_keys, sample_stream
@@ -97,9 +97,10 @@ class Shadow:
         if algorithm == NATIVE:
             tasks = np.repeat(np.arange(len(slices)), [len(piece) for piece in slices])
             return self._counted(algorithm, tasks, len(slices), 0.0)
+        began = self._begun(algorithm, slices)
         placed, seconds = [], 0.0
-        for replica, piece in enumerate(slices):
-            ids, taken = self._route(algorithm, piece, replica)
+        for partitioner, piece in zip(began, slices, strict=True):
+            ids, taken = self._route(partitioner, piece)
             placed.append(ids)
             seconds += taken
         each = seconds / max(len(stream.keys), 1)
@@ -107,7 +108,8 @@ class Shadow:
 
     def _place_keys(self) -> ShadowPlacement:
         keys = self._keys
-        ids, seconds = self._route(Hash.NAME, keys.hashes, 0)
+        (partitioner,) = self._begun(Hash.NAME, [keys.hashes])
+        ids, seconds = self._route(partitioner, keys.hashes)
         rows = _totals(ids, keys.counts * keys.stands_for, self._workers)
         counts = keys.counts.astype(np.float64)
         return ShadowPlacement(Hash.NAME, rows, ids, counts, keys.stands_for, seconds / max(len(ids), 1))
@@ -122,15 +124,27 @@ class Shadow:
         records = counts * stream.scale[keys]
         return ShadowPlacement(algorithm, rows, pairs % tasks, records, stream.stands_for[keys], route_seconds)
 
-    def _route(self, algorithm: str, keys: Hashes, replica: int) -> tuple[Workers, float]:
-        """Return worker ids and the seconds taken; an algorithm that learns over batches runs some batches first."""
+    def _begun(self, algorithm: str, slices: Sequence[Hashes]) -> list[Partitioner]:
+        """Return the replicas that place the batch; cooperative ones have learned together from batches like it."""
         _compile(algorithm)
-        at = {"replica": replica, "replicas": self._replicas, "seed": self._seed}
-        partitioner = make(algorithm, workers=self._workers, parameters={}, **at)
-        if is_cooperative(algorithm):
-            for _ in range(_LEARNED_BATCHES):
-                partitioner.route(keys)
+        at: dict[str, Any] = {
+            "workers": self._workers,
+            "replicas": self._replicas,
+            "seed": self._seed,
+            "parameters": {},
+        }
+        replicas = [make(algorithm, replica=replica, **at) for replica in range(len(slices))]
+        for _ in range(_LEARNED_BATCHES if is_cooperative(algorithm) else 0):
+            for partitioner, piece in zip(replicas, slices, strict=True):
+                partitioner.route(piece)
                 partitioner.advance()
+            states = initial_states(algorithm, [partitioner.save() for partitioner in replicas], **at)
+            for partitioner, state in zip(replicas, states, strict=True):
+                partitioner.restore(state)
+        return replicas
+
+    def _route(self, partitioner: Partitioner, keys: Hashes) -> tuple[Workers, float]:
+        """Return worker ids and the seconds taken."""
         began = self._clock()
         ids = partitioner.route(keys)
         return ids, self._clock() - began

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded_hashes
-from millrace_jobs.partitioners.registry import NATIVE, make
+from millrace_jobs.partitioners.registry import NATIVE, initial_states, is_cooperative, make
 from millrace_jobs.selection.costs import CombineTask, MeasuredBatch
 from millrace_jobs.sketches.key_profile import add_counts, profile, union
 from millrace_support.batch_cost import makespan
+
+LEARNED = 2
+"""Batches that cooperative replicas have seen before the one that counts."""
 
 
 def zipf(rows, keys, skew, seed=1):
@@ -22,12 +25,23 @@ def profile_of(stream):
 
 
 def placed(stream, algorithm, workers, replicas):
-    """Return the worker of every record; under native, its slice."""
+    """Return the worker of every record; under native, its slice. Cooperative replicas know a few such batches."""
     slices = np.array_split(stream, replicas)
     if algorithm == NATIVE:
         return np.repeat(np.arange(replicas), [len(piece) for piece in slices])
     at = {"workers": workers, "replicas": replicas, "seed": 0, "parameters": {}}
-    return np.concatenate([make(algorithm, replica=i, **at).route(piece) for i, piece in enumerate(slices)])
+    states = []
+    for batch in range(LEARNED + 1):
+        made = [make(algorithm, replica=replica, **at) for replica in range(replicas)]
+        for partitioner, state in zip(made, states, strict=False):
+            partitioner.restore(state)
+        ids = [partitioner.route(piece) for partitioner, piece in zip(made, slices, strict=True)]
+        if batch == LEARNED or not is_cooperative(algorithm):
+            break
+        for partitioner in made:
+            partitioner.advance()
+        states = initial_states(algorithm, [partitioner.save() for partitioner in made], **at)
+    return np.concatenate(ids)
 
 
 @dataclass

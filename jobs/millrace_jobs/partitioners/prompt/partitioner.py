@@ -57,8 +57,8 @@ class PromptPartitioner(BatchPartitioner):
     blocks fills them one after the other, its records in arrival order. No key has a fixed place from batch to batch,
     so a resize takes effect with the next cut.
 
-    Several replicas, which each have a slice of the batch, agree on the blocks of keys where Algorithm 2 packs them:
-    see ``agreeing``. The other ways of packing are for comparisons, and know nothing of other replicas.
+    From the second batch on, several replicas, which each have a slice, agree on the blocks of keys where Algorithm 2
+    packs them: see ``agreeing``. The other ways of packing are for comparisons, and know nothing of other replicas.
     """
 
     NAME = "prompt"
@@ -102,12 +102,13 @@ class PromptPartitioner(BatchPartitioner):
             empty = np.empty(0, np.int32)
             return PartitionedBatch(empty, np.empty(0, np.uint64), Fragments(np.zeros(1, np.int64), empty, empty))
         batch = self._batch.sorted_list()
-        if self._agrees:
+        if self._agrees and self._warm.records:
             fragments = agreed_fragments(batch, self._warm, self._workers, self._seed)
-            counts = batch.counts.astype(np.int64)
-            self._warm = WarmKeys.of(batch.keys, counts, self._batch.tuples, self._batch.keys, self._workers)
         else:
             fragments = self._pack(batch.counts, self._workers)
+        if self._agrees:
+            counts = batch.counts.astype(np.int64)
+            self._warm = WarmKeys.of(batch.keys, counts, self._batch.tuples, self._batch.keys, self._workers)
         size = [[self._batch.tuples, self._batch.keys]]
         self._past = np.concatenate([self._past, np.array(size, np.int64)])[-_PAST:]
         self._batch = self._begin()
