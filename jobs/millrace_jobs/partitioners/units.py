@@ -42,15 +42,10 @@ class UnitPlacement:
         self, algorithm: str, *, workers: int, task: int, tasks: int, seed: int, parameters: Mapping[str, Any]
     ) -> None:
         self.workers = workers
-        self._partitioner = make(
-            algorithm, workers=workers, replica=task, replicas=tasks, seed=seed, parameters=parameters
-        )
-        if isinstance(
-            self._partitioner, BatchPartitioner
-        ):  # a bucket is a batch of its own, of which no other has a slice
-            self._partitioner = make(
-                algorithm, workers=workers, replica=0, replicas=1, seed=seed, parameters=parameters
-            )
+        given: dict[str, Any] = {"workers": workers, "seed": seed, "parameters": parameters}
+        self._partitioner = make(algorithm, replica=task, replicas=tasks, **given)
+        if isinstance(self._partitioner, BatchPartitioner):  # each bucket is a batch, of which no other task has a part
+            self._partitioner = make(algorithm, replica=0, replicas=1, **given)
         self._first = task
 
     def place(self, keys: Hashes) -> Workers:
