@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from millrace_jobs import jvm
 
-pytest_plugins = ["lab.plugin", "pytester"]
+pytest_plugins = ["lab.plugin", "lab.turns", "pytester"]
 
 # For the JVM of each Spark that a test starts, in its own process or in a command: it ends before the second compiler
 # would pay off. With the first alone, Java reserves 48 MB for code, which the sessions that many tests share fill; it then

@@ -24,7 +24,7 @@ from .deployed import apply_queries, are_deployed
 from .operators import ask, start_operator
 from .test_operator import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NEW, CHANGED, SUSPENDED, DELETED = (
     tuple(f"{what}-{number}" for number in range(2)) for what in ("fluid", "changed", "suspended", "deleted")

@@ -16,7 +16,7 @@ from .conftest import new_namespace
 from .operators import running_operator, start_operator
 from .test_operator import PATIENCE, wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 KINDS = "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod"
 LABEL = "millrace.io/query=trips-by-cell"

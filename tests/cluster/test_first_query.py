@@ -15,7 +15,7 @@ from lab.deployed import Deployed, document
 from lab.installation import Installation
 from lab.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 SQL = """
 SELECT cell, count(*) AS trips, sum(fare) AS fares, min(fare) AS lowest, max(fare) AS highest, avg(fare) AS mean,

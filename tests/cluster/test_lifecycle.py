@@ -21,7 +21,7 @@ from millrace_operator.lifecycle.driver_health import HEALTH_DEADLINE
 
 from .counting import Counting
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_until(holds: Callable[[], Any], what: str | Callable[[], str] = "it holds", seconds: float = 240.0) -> Any:
+def wait_until(holds: Callable[[], Any], what: str | Callable[[], str] = "it holds", seconds: float = 480.0) -> Any:
     """Check twice a second until the condition holds, and return its value.
 
     A function as ``what`` is called only if the condition does not hold in time, so it can tell what was there then.

@@ -28,7 +28,7 @@ import yaml
 from lab.processes import Mark
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
-PATIENCE = 240.0
+PATIENCE = 480.0
 """Seconds that a command may take on a busy machine before a test gives up."""
 
 _TESTS = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ import yaml
 from .cli import Project
 from .example_answers import EXAMPLES, FOLDER, TABLES, assert_answer, file_of, make_tables, write_recordings
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 FILES = sorted(FOLDER.glob("[0-9]*.yaml"))
 REAL = {

@@ -6,7 +6,7 @@ import pytest
 
 from .joined import NEAR, duckdb_rows, joining, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from .answers import assert_same, duckdb_rows, latest, rows_of, with_zones
 from .questions import Hop, Question
 from .streams import plan, results_in
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 RECORDS = 200_000
 RATE = 2_500

@@ -20,7 +20,7 @@ from .questions import Hop, Question
 from .streams import Placing, Stream
 from .tables import parquet
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 
 class Model:

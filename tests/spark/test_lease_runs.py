@@ -15,7 +15,7 @@ from millrace_jobs.checkpoint.lease import Holder
 
 from .cli import Project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 SQL = "SELECT who, sum(n) AS total FROM events GROUP BY who"
 HEAD = "at,who,n\n"

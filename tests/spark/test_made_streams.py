@@ -21,7 +21,7 @@ from .questions import Estimate, Hop, Question, decimal_average
 from .streams import FOREVER, Placing, Stream
 from .tables import parquet, table_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 SCHEMA = pa.schema(
     [

@@ -9,7 +9,7 @@ import pytest
 from .die_between_sinks import die_between_sinks
 from .joined import NEAR, duckdb_rows, joining
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 
 def to_folder(emit, folder):

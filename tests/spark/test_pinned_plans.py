@@ -23,7 +23,7 @@ from .streams import Placing, Stream
 from .tables import parquet, table_of
 from .wrapped_sink import WrappedSink
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])
 COLUMNS = "key STRING, value BIGINT"

@@ -18,7 +18,7 @@ from .datasets import TASKS, TAXI, WEB_LOG, DataSet, Find
 from .questions import Both, Estimate, Hop, Question, decimal_average
 from .streams import COMBINATIONS, FOREVER, Placing, Stream, assert_placed
 
-pytestmark = [pytest.mark.spark, pytest.mark.data]
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn, pytest.mark.data]
 
 ALGORITHMS = ("native", "shuffle", "hash", "pkg")
 

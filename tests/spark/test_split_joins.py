@@ -13,7 +13,7 @@ from millrace_jobs.partitioners.units import CHUNK
 from .cli import Project
 from .joined import as_csv
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 HOT = 2 * int(CHUNK**0.5)

@@ -5,7 +5,7 @@ import pytest
 from .cli import Project
 from .joined import NEAR, duckdb_rows, joining, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""Tests that CI runs in turn."""
+
+import pytest
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.in_turn
+    @pytest.mark.parametrize("number", range(4))
+    def test_long(number): pass
+
+    @pytest.mark.slow
+    @pytest.mark.in_turn
+    def test_slow(): pass
+
+    @pytest.mark.in_turn
+    def test_fifth(): pass
+
+    def test_short(): pass
+"""
+EVERY = ["test_fifth", "test_long[0]", "test_long[1]", "test_long[2]", "test_long[3]", "test_short", "test_slow"]
+
+
+@pytest.fixture
+def passed(pytester, monkeypatch):
+    """Runs the tests in these circumstances, and returns those that passed."""
+    pytester.makepyfile(TESTS)
+    pytester.makeini("[pytest]\nmarkers =\n  in_turn: in turn\n  slow: slow\n")
+
+    def run(**environment: str) -> list[str]:
+        monkeypatch.delenv("CI", raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        reports = pytester.inline_run("-p", "lab.turns").listoutcomes()[0]
+        return sorted(report.nodeid.partition("::")[2] for report in reports)
+
+    return run
+
+
+def test_without_ci_all_run(passed):
+    assert passed() == EVERY
+
+
+def test_two_turns_take_each_of_them_once(passed):
+    turns = [passed(CI="true", MILLRACE_TURN=turn) for turn in ("0", "1")]
+    assert [len(turn) for turn in turns] == [5, 4]
+    assert sorted({*turns[0], *turns[1]}) == EVERY
+    assert {*turns[0]} & {*turns[1]} == {"test_short", "test_slow"}
+
+
+def test_the_commit_decides(passed, monkeypatch):
+    monkeypatch.delenv("MILLRACE_TURN", raising=False)
+    assert passed(CI="true") == passed(CI="true")
+    assert len(passed(CI="true")) in (4, 5)
