@@ -9,7 +9,7 @@ and ``prompt.agreeing``). They send every other key by its hash, as far as their
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from .base import Hashes
 from .state import PartitionerState, Vectors
 
-WARM = 32
+WARM = 64
 """Number of warm keys per worker that replicas agree on."""
 
 _LEAST = 2
-"""Records that make a key warm: a key with one record is in one slice only."""
+"""Records, over all replicas, that make a key warm: a key with one record is in one slice only."""
 
 _MOST = 1 << 56
 """The largest plausible number of records in a state, as in ``choices``."""
@@ -35,9 +35,9 @@ class WarmKeys:
     keys: Hashes
     """Shape ``(keys,)``: their hashes, the most frequent first; equally frequent ones in ascending order."""
     counts: NDArray[np.int64]
-    """Shape ``(keys,)``: their records, which may be estimates."""
+    """Shape ``(keys,)``: their records, of those that were counted."""
     records: int
-    """Records of the slide, over all keys."""
+    """Records of the slide that were counted, over all keys."""
     distinct: int
     """Distinct keys of the slide, added up over the replicas."""
 
@@ -50,23 +50,17 @@ class WarmKeys:
     def of(cls, keys: Hashes, counts: NDArray[np.int64], records: int, distinct: int, workers: int) -> Self:
         """Return the warmest of these keys, each of which is given once, for ``workers`` workers."""
         warmest = np.lexsort((keys, -counts))[: WARM * workers]
-        warmest = warmest[counts[warmest] >= _LEAST]
         return cls(keys[warmest], counts[warmest].astype(np.int64), records, distinct)
-
-    def times(self, factor: int) -> Self:
-        """Return the same keys with ``factor`` times as many records each."""
-        return replace(self, counts=self.counts * factor)
 
     def joined(self, others: Sequence[Self], workers: int) -> Self:
         """Return the warm keys of one slide from those of its replicas."""
-        if not others:
-            return self
         parts = [self, *others]
         keys, at = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)
         counts = np.zeros(len(keys), np.int64)
         np.add.at(counts, at, np.concatenate([part.counts for part in parts]))
         records, distinct = sum(part.records for part in parts), sum(part.distinct for part in parts)
-        return self.of(keys, counts, records, distinct, workers)
+        common = counts >= _LEAST
+        return self.of(keys[common], counts[common], records, distinct, workers)
 
     def vectors(self) -> Vectors:
         """Return the arrays that ``restored`` needs: 16 bytes per key."""
@@ -84,7 +78,7 @@ class WarmKeys:
         if len(keys) != len(counts) or len(totals) not in (0, 2) or len(np.unique(keys)) != len(keys):
             raise ValueError(f"the saved state of {saved.algorithm} has no usable warm keys")
         records, distinct = totals.tolist() if len(totals) else (0, 0)
-        usual = (counts >= _LEAST).all() and 0 <= distinct <= records <= _MOST and int(counts.sum()) <= _MOST
-        if not usual:
+        bounded = ((counts >= 1) & (counts <= _MOST)).all() and 0 <= distinct <= _MOST
+        if not (bounded and int(counts.sum()) <= records <= _MOST):
             raise ValueError(f"the saved state of {saved.algorithm} has implausible counts of warm keys")
         return cls(keys, counts, records, distinct)

@@ -5,8 +5,8 @@ key into another block than the next replica. So the steps are those of ``packin
 
 - The warm keys of the batch before are partitioned by Algorithm 2 into blocks of their own. All replicas get the same
   fragments. A replica divides its records of a warm key in the proportions of these.
-- Any other key has a block by its hash, instead of the next one of the zigzag. A block takes its share of the slice's
-  keys, and no more: the rarest of those that hash to it go to the blocks with the fewest.
+- Any other key has a block by its hash, instead of the next one of the zigzag. A block takes
+  hardly more than its share of the slice's keys: the rarest that hash to it go to the blocks with the fewest.
 - Residuals fill the room in their key's own block, then that in its other fragments' blocks, and then others, as in
   Algorithm 2. So the slice's blocks are of equal size.
 """
@@ -23,6 +23,12 @@ from millrace_jobs.partitioners.warm_keys import WarmKeys
 
 from .accumulator import MOST_TUPLES, AccumulatedBatch
 from .packing import Fragments, Pieces, capacities, fragments_of, pieces_of, put, put_by_best_fit, split_cutoff
+
+_SURPLUS = 0.5
+"""Standard deviations of its number of keys that a block may have beyond its share, if keys go by hash.
+
+With none, keys would be in more blocks than with some: a key that a replica moves is still in its block with others.
+"""
 
 
 def agreed_fragments(batch: AccumulatedBatch, warm: WarmKeys, blocks: int, seed: int) -> Fragments:
@@ -75,9 +81,7 @@ def _agreed(
     for key in range(len(keys)):
         slot = find(numbers, keys[key])
         warm[key] = -1 if is_empty(numbers, slot) else np.int64(numbers[slot, 1]) - 1
-    own = _own_blocks(keys, salt, warm, starts, blocks, len(room))
-    for key in range(len(keys)):
-        room[own[key]] -= min(np.int64(counts[key]), np.int64(cutoff))
+    own = _own_blocks(keys, counts, salt, warm, starts, blocks, cutoff, room)
     cut = 0
     for key in range(len(keys) - 1, -1, -1):
         first = min(np.int64(counts[key]), np.int64(cutoff))
@@ -99,29 +103,36 @@ def _agreed(
 @kernel
 def _own_blocks(
     keys: Hashes,
+    counts: NDArray[np.int32],
     salt: np.uint64,
     warm: NDArray[np.int64],
     starts: NDArray[np.int64],
     blocks: NDArray[np.int32],
-    number: int,
+    cutoff: int,
+    room: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the block of each key's first fragment, of ``number`` blocks."""
-    own = np.empty(len(keys), np.int64)
-    taken = np.zeros(number, np.int64)  # by block: its keys
+    """Return the block of each key's first fragment, and take that fragment's records from the block's room."""
+    own = np.full(len(keys), -1, np.int64)
+    taken = np.zeros(len(room), np.int64)  # by block: its keys
     for key in range(len(keys)):
         if warm[key] >= 0:
             own[key] = blocks[starts[warm[key]]]
             taken[own[key]] += 1
-    share = -(-len(keys) // number)
+            room[own[key]] -= min(counts[key], cutoff)
+    average = len(keys) / len(room)
+    most = np.ceil(average) + np.floor(_SURPLUS * np.sqrt(average))
     for key in range(len(keys)):
         if warm[key] < 0:
-            home = np.int64(seeded_hash(keys[key], salt) % np.uint64(number))
-            own[key] = home if taken[home] < share else -1
-            taken[home] += taken[home] < share
+            home = np.int64(seeded_hash(keys[key], salt) % np.uint64(len(room)))
+            if taken[home] < most and room[home] >= min(counts[key], cutoff):
+                own[key] = home
+                taken[home] += 1
+                room[home] -= min(counts[key], cutoff)
     for key in range(len(keys)):
         if own[key] < 0:
             own[key] = np.argmin(taken)
             taken[own[key]] += 1
+            room[own[key]] -= min(counts[key], cutoff)
     return own
 
 
