@@ -1,9 +1,8 @@
 """Several replicas of prompt, am and cam: they agree where keys go, as a single one would decide for the whole batch."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
+from bench.agreement import Replicas, mean
 from bench.papers.streams import real
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,52 +19,23 @@ from placements import placement_cost
 from .streams import make, zipf
 
 AGREEING = ["prompt", "am", "cam"]
-WORKERS, BATCHES = 32, 4
+BATCHES = 4
 
 
-@dataclass
-class Job:
-    """Batches that replicas place as those of a job do: each has a slice, and states go from batch to batch."""
-
-    name: str
-    replicas: int
-    workers: int = WORKERS
-    states: tuple[bytes, ...] = ()
-    agrees: bool = True
-
-    def place(self, batch):
-        """Return the workers of a batch's records."""
-        made = [make(self.name, self.workers, replica, self.replicas) for replica in range(self.replicas)]
-        given = {"workers": self.workers, "replicas": self.replicas, "seed": 1, "parameters": {}}
-        begun = initial_states(self.name, self.states, **given) if self.agrees else []
-        for partitioner, state in zip(made, begun, strict=False):
-            partitioner.restore(state)
-        slices = np.array_split(batch, self.replicas)
-        ids = [partitioner.route(piece) for partitioner, piece in zip(made, slices, strict=True)]
-        for partitioner in made:
-            partitioner.advance()
-        self.states = tuple(partitioner.save() for partitioner in made)
-        return np.concatenate(ids)
-
-    def costs(self, stream):
-        """Return the cost of each batch but the first one, from which replicas know nothing yet."""
-        batches = np.array_split(stream, BATCHES)
-        return [placement_cost(self.place(batch), batch, self.workers) for batch in batches][1:]
-
-
-def mean(costs, figure):
-    return np.mean([getattr(cost, figure) for cost in costs])
+def costs(stream, name, replicas, **how):
+    """Return the cost of each batch but the first one, from which replicas know nothing yet."""
+    return Replicas(name, replicas, **how).costs(np.array_split(stream, BATCHES))[1:]
 
 
 def made_stream(skew):
     return seeded_hashes(zipf(BATCHES * 100_000, 100_000, skew), 0)
 
 
-def assert_local_and_balanced(stream, name, replicas):
-    one, several = (Job(name, m).costs(stream) for m in (1, replicas))
-    alone = Job(name, replicas, agrees=False).costs(stream)
+def assert_local_and_balanced(stream, name, replicas, dealt=False):
+    one, several = (costs(stream, name, m, dealt=dealt) for m in (1, replicas))
+    alone = costs(stream, name, replicas, dealt=dealt, agree=False)
     assert mean(several, "replication_factor") < 1.1 * mean(one, "replication_factor")
-    largest = [1 + mean(costs, "load_imbalance_ratio") for costs in (several, one, alone)]
+    largest = [1 + mean(run, "load_imbalance_ratio") for run in (several, one, alone)]
     assert largest[0] < 1.1 * max(largest[1:])
     most_keys = [
         np.mean(
@@ -86,19 +56,19 @@ def test_keys_stay_together_at_no_cost_of_balance(name, skew, replicas):
 @pytest.mark.data
 @pytest.mark.parametrize("replicas", [2, 4, 8])
 @pytest.mark.parametrize("stream", ["w106", "orm-busy"])
+@pytest.mark.parametrize("dealt", [False, True], ids=["ranges", "dealt"])
 @pytest.mark.parametrize("name", AGREEING)
-def test_real_keys_stay_together_at_no_cost_of_balance(data, name, stream, replicas):
+def test_real_keys_stay_together_at_no_cost_of_balance(data, name, dealt, stream, replicas):
     data("caffeine_traces")
-    assert_local_and_balanced(real(stream).keys[: BATCHES * 100_000], name, replicas)
+    assert_local_and_balanced(real(stream).keys[: BATCHES * 100_000], name, replicas, dealt)
 
 
 @pytest.mark.parametrize("name", ["lm", "dalton"])
 @pytest.mark.parametrize("skew", [0.5, 1.0, 1.5])
 def test_others_are_as_local_with_their_own_states(name, skew):
     stream = made_stream(skew)
-    assert mean(Job(name, 8).costs(stream), "replication_factor") < 1.1 * mean(
-        Job(name, 1).costs(stream), "replication_factor"
-    )
+    one, several = (mean(costs(stream, name, m), "replication_factor") for m in (1, 8))
+    assert several < 1.1 * one
 
 
 @pytest.mark.parametrize("name", AGREEING)
@@ -106,15 +76,14 @@ def test_others_are_as_local_with_their_own_states(name, skew):
 @settings(max_examples=30)
 def test_a_batch_that_is_replayed_goes_where_it_went(name, seed, workers, replicas, other):
     batches = np.array_split(zipf(4000, 300, 1.0, seed), 4)
-    jobs = Job(name, replicas, workers), Job(name, replicas, workers)
+    jobs = Replicas(name, replicas, workers), Replicas(name, replicas, workers)
     for number, batch in enumerate(batches):
         ids = [job.place(batch) for job in jobs]
         assert ids[0].tolist() == ids[1].tolist()
-        assert 0 <= ids[0].min() <= ids[0].max() < workers
+        assert 0 <= ids[0].min() <= ids[0].max() < jobs[0].workers
         if number == 1:  # more or fewer replicas and workers go on from the same states
             for job in jobs:
-                job.replicas, job.workers = other, workers + 3
-                workers += 3 * (job is jobs[1])
+                job.number, job.workers = other, workers + 3
 
 
 @pytest.mark.parametrize("name", ["am", "cam"])
@@ -139,7 +108,7 @@ def test_a_warm_key_is_on_the_same_worker_with_all_replicas(name, cardinality):
 
 @pytest.mark.parametrize("name", AGREEING)
 def test_what_replicas_tell_each_other_is_bounded(name):
-    job = Job(name, 3, workers=8)
+    job = Replicas(name, 3, workers=8)
     for batch in np.array_split(np.repeat(np.arange(50_000, dtype=np.uint64), 4), 2):
         job.place(batch)
     assert max(len(state) for state in job.states) < 1000 + 16 * WARM * 8
@@ -149,9 +118,9 @@ def test_what_replicas_tell_each_other_is_bounded(name):
 def test_a_single_replica_learns_nothing(name):
     """It is the paper's algorithm, batch by batch."""
     first, second = np.array_split(zipf(4000, 300, 1.0), 2)
-    job = Job(name, 1)
+    job = Replicas(name, 1)
     job.place(first)
-    assert job.place(second).tolist() == Job(name, 1).place(second).tolist()
+    assert job.place(second).tolist() == Replicas(name, 1).place(second).tolist()
 
 
 counts = st.lists(st.integers(1, 60), min_size=1, max_size=60).map(lambda found: np.sort(found)[::-1].astype(np.int32))
@@ -195,7 +164,7 @@ def test_warm_keys_of_replicas_are_added_up():
     ],
 )
 def test_a_state_with_impossible_warm_keys_is_refused(name, changed, why):
-    job = Job(name, 2, workers=4)
+    job = Replicas(name, 2, workers=4)
     job.place(zipf(500, 20, 1.0))
     saved = unpack(job.states[0], name, 1)
     vectors = saved.vectors | {key: np.array(value, np.int64) for key, value in changed.items()}
