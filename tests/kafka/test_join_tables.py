@@ -11,7 +11,7 @@ from spark.joined import NEAR, duckdb_rows, held_back, joining
 
 from .topics import committed, rows
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
 STREAMS = f"SELECT e.n, e.who, c.n AS m FROM events e {{join}} clicks c ON e.who = c.who AND {NEAR} AND c.n > 300"
 VERSIONS = "SELECT e.n, e.who, p.n AS price FROM events e {join} prices p ON p.who = e.who"

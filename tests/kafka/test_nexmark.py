@@ -22,7 +22,7 @@ from spark.example_answers import EXAMPLES, FOLDER, TABLES, file_of, make_tables
 
 from .topics import committed, fill, make, table_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
 PARTITIONS = 2
 STREAMS = ("person", "auction", "bid")

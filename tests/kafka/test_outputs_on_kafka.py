@@ -9,7 +9,7 @@ from spark.joined import duckdb_rows, joining
 
 from .topics import committed, rows
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
 QUESTION = """
     SELECT {since} AS since, e.who, count(*) AS n, sum(e.n) AS total FROM events e GROUP BY {window}, e.who

@@ -21,7 +21,7 @@ from spark.tables import parquet, table_of
 from .topics import Message, admin, committed
 from .topics import table_of as table_in
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
 SCHEMA = pa.schema([("moment", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])
 COLUMNS = "moment TIMESTAMP, key STRING, value BIGINT"

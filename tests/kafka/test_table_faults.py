@@ -16,7 +16,7 @@ from .faults.queries import GROUPED_JOIN, JOIN, VERSIONS, Case
 from .faults.scene import Scene, scene
 from .faults.settings import chance
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 PLACINGS: list[Placing] = [("native", 3, 1), ("hash", 1, 4), ("pkg", 4, 3)]
 """The plans of the runs after the first one."""

@@ -23,7 +23,7 @@ from spark.joined import BEGIN, NEAR, as_tables, give, joining, sources_of
 
 from .topics import PATIENCE
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
 TIMES = [BEGIN + timedelta(seconds=each) for each in range(-10, 1800, 37)]
 NEWEST = "(SELECT who, max_by(n, t.at) AS n FROM {table} t WHERE t.at <= $time GROUP BY who)"
