@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,14 +30,6 @@ class Mark:
     def processes(self) -> set[int]:
         """Return the ids of the living processes."""
         return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if self._is_on(folder)}
-
-    def send(self, number: signal.Signals) -> bool:
-        """Send a signal to the living processes; return whether there were any. They may end by themselves meanwhile."""
-        found = self.processes()
-        for process in found:
-            with suppress(ProcessLookupError):
-                os.kill(process, number)
-        return bool(found)
 
     def _is_on(self, folder: Path) -> bool:
         with suppress(OSError):  # it has ended
@@ -101,11 +93,11 @@ class Process:
 
     def pause(self) -> None:
         """Pause the process and its descendants."""
-        self._mark.send(signal.SIGSTOP)
+        signal_all(self.members(), signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume the process and its descendants."""
-        self._mark.send(signal.SIGCONT)
+        signal_all(self.members(), signal.SIGCONT)
 
     def end(self, patience: float = 60.0) -> int:
         """Send SIGTERM, kill what is left after ``patience`` seconds, and return the exit status."""
@@ -117,7 +109,7 @@ class Process:
 
     def kill(self) -> int:
         """Kill the process and its descendants, and return the exit status."""
-        while self._mark.send(signal.SIGKILL):
+        while signal_all(self.members(), signal.SIGKILL):
             self._process.poll()
         return self._process.wait()
 
@@ -131,6 +123,14 @@ def command_of(process: int) -> str:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""
+
+
+def signal_all(processes: Collection[int], number: signal.Signals) -> bool:
+    """Send a signal to processes, which may have ended by themselves meanwhile; return whether there were any."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+    return bool(processes)
 
 
 def end_with_parent() -> None:

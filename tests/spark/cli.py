@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from lab.processes import Mark
+from lab.processes import Mark, signal_all
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 PATIENCE = 480.0
@@ -169,7 +169,7 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._mark.send(signal.SIGKILL):
+        while signal_all(self.processes(), signal.SIGKILL):
             self.process.poll()
         self.process.wait()
 
