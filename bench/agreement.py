@@ -39,7 +39,7 @@ MARKS = "<!-- agreement: written by python -m bench.agreement --write -->", "<!-
 
 
 @dataclass
-class Replicas:
+class JobReplicas:
     """The replicas of an algorithm over a job's batches; ``dealt`` slices get every m-th record, others a range."""
 
     algorithm: str
@@ -109,8 +109,8 @@ def rows_of(name: str, batches: list[Hashes]) -> Iterator[list[str]]:
     """Yield the rows of the table for one stream."""
     for dealt in (False, True) if name in _REAL else (False,):  # Zipf streams are the same throughout
         for algorithm in ALGORITHMS:
-            runs = {m: Replicas(algorithm, m, dealt=dealt).costs(batches)[_BEFORE:] for m in REPLICAS}
-            alone = Replicas(algorithm, REPLICAS[-1], dealt=dealt, agree=False).costs(batches)[_BEFORE:]
+            runs = {m: JobReplicas(algorithm, m, dealt=dealt).costs(batches)[_BEFORE:] for m in REPLICAS}
+            alone = JobReplicas(algorithm, REPLICAS[-1], dealt=dealt, agree=False).costs(batches)[_BEFORE:]
             factors = [f"{mean(runs[m], 'replication_factor'):.3f}" for m in REPLICAS]
             ends = runs[1], runs[REPLICAS[-1]], alone
             loads = [f"{1 + mean(costs, 'load_imbalance_ratio'):.2f}" for costs in ends]
@@ -126,7 +126,7 @@ def rows_of(name: str, batches: list[Hashes]) -> Iterator[list[str]]:
 def costs_of_agreeing(batches: list[Hashes]) -> Iterator[list[str]]:
     """Yield the rows of the table of what the exchange costs, on one stream."""
     for algorithm in ("prompt", "am", "cam"):
-        many, alone = Replicas(algorithm, 8), Replicas(algorithm, 8, agree=False)
+        many, alone = JobReplicas(algorithm, 8), JobReplicas(algorithm, 8, agree=False)
         for replicas in (many, alone):  # compiles the kernels
             replicas.costs(batches[:3])
         for replicas in (many, alone):

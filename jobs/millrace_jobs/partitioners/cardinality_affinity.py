@@ -78,7 +78,7 @@ class Affinity(CardinalityAware):
         self._homes = None
 
     def resize(self, workers: int) -> None:
-        """Also place the warm keys anew, where there is no worker that has them."""
+        """Also place the warm keys again, where there is no worker that has them."""
         super().resize(workers)
         self._counted.resize(WARM * workers)
         self._homes = None

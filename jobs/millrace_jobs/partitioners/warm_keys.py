@@ -1,4 +1,4 @@
-"""Warm keys: the frequent keys of a slide, which replicas tell each other, so that they agree where these keys go.
+"""Warm keys: the frequent keys of a slide, which replicas exchange, so that they agree where these keys go.
 
 Papers 000, 003 and 004 place a whole window or batch. Here each of ``m`` replicas places its own slice, and would send
 a key that is in several slices to several workers. So all replicas begin a slide with the same warm keys, those of the

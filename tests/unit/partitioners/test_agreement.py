@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from bench.agreement import Replicas, mean
+from bench.agreement import JobReplicas, mean
 from bench.papers.streams import real
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ BATCHES = 4
 
 def costs(stream, name, replicas, **how):
     """Return the cost of each batch but the first one, from which replicas know nothing yet."""
-    return Replicas(name, replicas, **how).costs(np.array_split(stream, BATCHES))[1:]
+    return JobReplicas(name, replicas, **how).costs(np.array_split(stream, BATCHES))[1:]
 
 
 def made_stream(skew):
@@ -76,7 +76,7 @@ def test_others_are_as_local_with_their_own_states(name, skew):
 @settings(max_examples=30)
 def test_a_batch_that_is_replayed_goes_where_it_went(name, seed, workers, replicas, other):
     batches = np.array_split(zipf(4000, 300, 1.0, seed), 4)
-    jobs = Replicas(name, replicas, workers), Replicas(name, replicas, workers)
+    jobs = JobReplicas(name, replicas, workers), JobReplicas(name, replicas, workers)
     for number, batch in enumerate(batches):
         ids = [job.place(batch) for job in jobs]
         assert ids[0].tolist() == ids[1].tolist()
@@ -108,7 +108,7 @@ def test_a_warm_key_is_on_the_same_worker_with_all_replicas(name, cardinality):
 
 @pytest.mark.parametrize("name", AGREEING)
 def test_what_replicas_tell_each_other_is_bounded(name):
-    job = Replicas(name, 3, workers=8)
+    job = JobReplicas(name, 3, workers=8)
     for batch in np.array_split(np.repeat(np.arange(50_000, dtype=np.uint64), 4), 2):
         job.place(batch)
     assert max(len(state) for state in job.states) < 1000 + 16 * WARM * 8
@@ -118,9 +118,9 @@ def test_what_replicas_tell_each_other_is_bounded(name):
 def test_a_single_replica_learns_nothing(name):
     """It is the paper's algorithm, batch by batch."""
     first, second = np.array_split(zipf(4000, 300, 1.0), 2)
-    job = Replicas(name, 1)
+    job = JobReplicas(name, 1)
     job.place(first)
-    assert job.place(second).tolist() == Replicas(name, 1).place(second).tolist()
+    assert job.place(second).tolist() == JobReplicas(name, 1).place(second).tolist()
 
 
 counts = st.lists(st.integers(1, 60), min_size=1, max_size=60).map(lambda found: np.sort(found)[::-1].astype(np.int32))
@@ -164,7 +164,7 @@ def test_warm_keys_of_replicas_are_added_up():
     ],
 )
 def test_a_state_with_impossible_warm_keys_is_refused(name, changed, why):
-    job = Replicas(name, 2, workers=4)
+    job = JobReplicas(name, 2, workers=4)
     job.place(zipf(500, 20, 1.0))
     saved = unpack(job.states[0], name, 1)
     vectors = saved.vectors | {key: np.array(value, np.int64) for key, value in changed.items()}
