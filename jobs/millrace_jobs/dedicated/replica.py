@@ -19,7 +19,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.dedicated.message_keys import MessageKeys
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, is_transient, kafka_problem, patiently
+from millrace_jobs.kafka.errors import (
+    PATIENCE,
+    SHORTEST_PAUSE,
+    BrokerErrors,
+    error_of,
+    is_transient,
+    kafka_problem,
+    patiently,
+)
 from millrace_jobs.partitioners.base import BatchPartitioner, Partitioner, Workers
 from millrace_jobs.partitioners.prompt.partitioner import EarlyRelease
 from millrace_jobs.partitioners.registry import make
@@ -48,9 +56,10 @@ _REASSIGNED = frozenset(
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.REBALANCE_IN_PROGRESS,
         KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._STATE,
     }
 )
-"""Errors of a transaction whose raw partitions belong to another replica by now."""
+"""Errors while raw partitions are assigned: of a transaction that has lost its own, or of a ``seek`` too early."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +167,9 @@ class PartitionerReplica:
             if left < _ABOUT_TO_END and (messages or left < 0):
                 break
             came = consumer.consume(_AT_ONCE, min(max(left, 0.0), 0.1))
-            if self._reassigned:
-                messages, size, self._reassigned = [], 0, False
-                came = [message for message in came if self._is_assigned(consumer, message)]
+            if self._reassigned:  # some may be of the assignment before, and come again
+                self._astray = True
+                return []
             for message in came:
                 if (error := message.error()) is not None:
                     raise KafkaException(error)
@@ -211,6 +220,7 @@ class PartitionerReplica:
         with suppress(KafkaException):  # there may be no transaction; the next one fails if this one is still there
             producer.abort_transaction(PATIENCE)
         self._astray = True
+        time.sleep(SHORTEST_PAUSE)
 
     def _restart(self, consumer: Consumer) -> None:
         """Read again from the committed offsets, as after a start."""
@@ -244,10 +254,6 @@ class PartitionerReplica:
 
     def _on_reassigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._reassigned = True
-
-    @staticmethod
-    def _is_assigned(consumer: Consumer, message: Message) -> bool:
-        return any((p.topic, p.partition) == (message.topic(), message.partition()) for p in consumer.assignment())
 
 
 _CONSUMER: dict[str, object] = {

@@ -119,7 +119,7 @@ def time_text(time: int) -> str:
         moment = _EPOCH + timedelta(microseconds=time)
     except OverflowError:
         moment = datetime.min.replace(tzinfo=UTC) if time < 0 else datetime.max.replace(tzinfo=UTC)
-    return json.loads(_time(moment, zoned=True))  # type: ignore[no-any-return]
+    return _time(moment, zoned=True).strip('"')
 
 
 def _values(columns: Sequence[KeyColumn], written: str) -> list[Any]:

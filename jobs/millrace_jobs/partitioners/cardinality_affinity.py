@@ -41,7 +41,7 @@ class Affinity(CardinalityAware):
     """How far a home may be ahead, in standard deviations of the loads that keys make which go by hash.
 
     With less, more keys are on two workers; with more, small batches are less even. These keep the replication factor
-    of 8 replicas within 10 % of that of one, on all streams that docs/partitioning.md shows.
+    of 8 replicas within 10 % of that of one, in docs/partitioning.md on all streams but the one with tiny slices.
     """
 
     def __init__(self, *, workers: int, seed: int, replicas: int, choices: int, cardinality: str, slides: int) -> None:

@@ -178,7 +178,8 @@ _REMEMBERED = 8  # partitioning times
 class EarlyRelease:
     """The moments to cut batches, learned from past partitioning times (paper 004, section 4.2 and Figure 7).
 
-    No job uses it: a Spark task partitions its slice of a batch, whose end is known before the batch starts.
+    Replicas in processes of their own use it (``dedicated``). A Spark task has no use for it: it knows where its slice
+    ends.
 
     The batching cut-off comes before the processing cut-off, the heartbeat that ends the batch, by a slack. The
     partitioner works during this slack, so that the blocks are ready at the heartbeat. The paper found 5 % of the batch
