@@ -75,7 +75,7 @@ def reference() -> str:
         "Classes of failures in `status.attempts` and of the condition `Degraded`:",
         _table(("class", "meaning", "the driver is"), failures),
         "## Columns",
-        "What `kubectl get sq` shows, and `Chain` with `-o wide`:",
+        "What `kubectl get sq` shows, and `Placement` and `Chain` with `-o wide`:",
         _table(("column", "field", "type", "description"), columns),
     ]
     return "\n\n".join(parts) + "\n"

@@ -37,7 +37,10 @@ PRINTER_COLUMNS = (
     ("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
 )
 
-WIDE_COLUMNS = (("Chain", "string", ".status.chain.order", "Queries that it reads, directly or through others."),)
+WIDE_COLUMNS = (
+    ("Placement", "string", ".status.plan.placement", "Where partitioner replicas run."),
+    ("Chain", "string", ".status.chain.order", "Queries that it reads, directly or through others."),
+)
 """Printer columns that only ``kubectl get -o wide`` shows."""
 
 

@@ -56,6 +56,23 @@ class Replicas(Model):
         return self.initial or _between(self.min, 2, self.max)
 
 
+class Pod(Model):
+    """Size of a pod, and what to add to it."""
+
+    cores: Count = Field(default=1, description="CPU cores.")
+    memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the JVM.")
+    pod_template: dict[str, Any] | None = Field(
+        default=None, description="Pod template merged strategically into the generated pod."
+    )
+
+
+class PartitionerPod(Pod):
+    """Size of a partitioner replica's pod while ``placement`` is Dedicated, and what to add to it."""
+
+    cores: Count = Field(default=1, description="CPU cores; scaling counts them as it counts those of executors.")
+    memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the pod, all of it: it runs no JVM.")
+
+
 class PartitionerSpec(Model):
     """How records are placed on workers."""
 
@@ -68,6 +85,7 @@ class PartitionerSpec(Model):
         description="Inline: in the job's tasks. Dedicated: in pods of their own, for Kafka.",
     )
     replicas: Replicas = Field(default=Replicas(), description="Number m of partitioner replicas.")
+    pod: PartitionerPod = Field(default=PartitionerPod(), description="Pod of a replica, where placement is Dedicated.")
 
 
 class Parallelism(Model):
@@ -86,16 +104,6 @@ class Parallelism(Model):
     def at_start(self) -> int:
         """Workers of the first plan."""
         return self.initial or _between(self.min, 8, self.max)
-
-
-class Pod(Model):
-    """Size of a pod, and what to add to it."""
-
-    cores: Count = Field(default=1, description="CPU cores.")
-    memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the JVM.")
-    pod_template: dict[str, Any] | None = Field(
-        default=None, description="Pod template merged strategically into the generated pod."
-    )
 
 
 class ExecutorsSpec(Pod):

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule
-from millrace_api.model.deployment import Algorithm
+from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.streamquery import Spec
 from millrace_api.model.values import Count, Parameters, Positive, WholeNumber
 
@@ -47,6 +47,9 @@ class Plan(Model):
     replicas: Count = Field(description="Partitioner replicas m: slices of the input of a batch.", examples=[2])
     parallelism: Count = Field(description="Workers n: combine tasks.", examples=[8])
     executors: Count = Field(default=1, description="Executors; ignored when the job runs in one process.")
+    placement: Placement = Field(
+        default=Placement.INLINE, description="Where replicas run: in the job's tasks, or in processes of their own."
+    )
     shares: Annotated[tuple[Positive, ...], Field(max_length=4096)] | None = Field(
         default=None, description="Relative share of the records for each worker; default: equal."
     )
@@ -59,6 +62,7 @@ class Plan(Model):
             epoch=1,
             algorithm=auto if wanted.algorithm is Algorithm.AUTO else wanted.algorithm,
             parameters=wanted.parameters,
+            placement=wanted.placement,
             replicas=wanted.replicas.at_start,
             parallelism=spec.parallelism.at_start,
             executors=spec.executors.initial,

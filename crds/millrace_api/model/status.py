@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from millrace_api.model.base import Model
-from millrace_api.model.deployment import Algorithm
+from millrace_api.model.deployment import Algorithm, Placement
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -64,6 +64,7 @@ class PlanStatus(Model):
     replicas: int = Field(description="Partitioner replicas m.")
     parallelism: int = Field(description="Workers n.")
     executors: int = Field(description="Executors.")
+    placement: Placement = Field(default=Placement.INLINE, description="Where replicas run.")
     shape: str = Field(default="", description="executors/parallelism/replicas, for kubectl get.")
     applied_epoch: int | None = Field(default=None, description="Epoch of the last plan that the job acknowledged.")
 
@@ -111,6 +112,15 @@ class DriverStatus(Model):
         default=None,
         description="Revision of the spec that it runs; every change that replaces the driver gives another one.",
     )
+
+
+class PartitionerStatus(Model):
+    """The pods of partitioner replicas, where ``placement`` is Dedicated, or was until the driver followed Inline."""
+
+    replicas: int = Field(description="Replicas that should run.")
+    ready: int = Field(description="Replicas that are ready.")
+    restarts: int = Field(default=0, description="Number of restarts of the pods that there are.")
+    not_ready_since: _Time | None = Field(default=None, description="Since when they are not all ready.")
 
 
 class Attempt(Model):
@@ -169,6 +179,9 @@ class Status(Model):
     load: ObservedLoad | None = Field(default=None, description="The last observed load of the job.")
     last_scaling: LastScaling | None = Field(default=None, description="The last scaling decision.")
     driver: DriverStatus | None = Field(default=None, description="The driver pod.")
+    partitioner: PartitionerStatus | None = Field(
+        default=None, description="The pods of partitioner replicas; absent while replicas are tasks of the job."
+    )
     chain: Chain | None = Field(default=None, description="The queries before this one, if it reads results of others.")
     attempts: tuple[Attempt, ...] = Field(
         default=(), max_length=10, description="The last runs that failed, latest last."

@@ -40,9 +40,9 @@ QUERY_LABEL = "millrace.io/query"
 """Label with the name of the query that an object belongs to."""
 
 ROLE_LABEL = "millrace.io/role"
-"""Label that says what a pod of a query does: ``DRIVER`` or ``EXECUTOR``."""
+"""Label that says what a pod of a query does: ``DRIVER``, ``EXECUTOR`` or ``PARTITIONER``."""
 
-DRIVER, EXECUTOR = "driver", "executor"
+DRIVER, EXECUTOR, PARTITIONER = "driver", "executor", "partitioner"
 
 CANARY_LABEL = "millrace.io/canary"
 """Label of a StreamQuery that no operator deploys."""

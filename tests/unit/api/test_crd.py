@@ -62,6 +62,9 @@ def test_the_example_is_valid(validator):
         ("executors", {"memory": "2Gi"}),
         ("scaling", {"target": 0}),
         ("partitioner", {"algorithm": "best"}),
+        ("partitioner", {"placement": "Apart"}),
+        ("partitioner", {"pod": {"cores": 0}}),
+        ("partitioner", {"pod": {"memory": "2Gi"}}),
         ("sink", {"files": {}}),
         ("checkpoint", {"uri": "out"}),
     ],
@@ -161,7 +164,8 @@ def test_names_columns_and_subresources():
     paths += [column["jsonPath"] for column in columns if column["name"] != "Age"]
     assert [path for path in paths if path not in NODES] == []
     assert [(column["name"], column.get("priority", 0)) for column in columns] == [
-        ("Phase", 0), ("Algorithm", 0), ("Plan", 0), ("Utilization", 0), ("Lag", 0), ("Age", 0), ("Chain", 1),
+        ("Phase", 0), ("Algorithm", 0), ("Plan", 0), ("Utilization", 0), ("Lag", 0), ("Age", 0), ("Placement", 1),
+            ("Chain", 1),
     ]  # fmt: skip
 
 

@@ -103,6 +103,7 @@ specs = st.fixed_dictionaries(
                 "algorithm": st.sampled_from([algorithm.value for algorithm in Algorithm]),
                 "parameters": st.dictionaries(texts, scalars, max_size=3),
                 "replicas": ranges,
+                "pod": st.builds(lambda memory, cores: {"memory": memory, "cores": cores}, sizes, st.integers(1, 64)),
             },
         ),
         "parallelism": ranges,

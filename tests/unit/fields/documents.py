@@ -1,0 +1,60 @@
+"""The queries that probes vary, and the small files that these queries read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+CITIES = "at,seen,city,n\n1600000000,1600000600,Oslo,1\n1600000010,1600000000,Rome,2\n1600000050,1600000000,Rome,3\n"
+COLUMNS = "at TIMESTAMP, seen TIMESTAMP, city STRING, n INT"
+SQL = "SELECT window, city, count(*) AS k FROM trips GROUP BY window(at, '1 minute'), city"
+
+
+def query(source: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return a document with one source, ``trips``."""
+    spec = {"query": {"sql": SQL}, "sink": {"console": {}}} | spec
+    return {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "fares"},
+        "spec": {"sources": {"trips": source}} | spec,
+    }
+
+
+FILES = {
+    "files": {"path": "cities.csv", "format": "csv"},
+    "schema": COLUMNS,
+    "timestampFormat": "seconds",
+    "watermark": {"column": "at", "delay": "10s"},
+}
+BROKERS = {"bootstrapServers": "kafka:9092"}
+KAFKA = {
+    "kafka": BROKERS | {"topic": "trips"},
+    "schema": COLUMNS,
+    "timestampFormat": "seconds",
+    "watermark": {"column": "at", "delay": "10s"},
+}
+ON_CLUSTER = query(KAFKA, checkpoint={"claim": "checkpoints"})
+
+
+def to_text(document: dict[str, Any]) -> str:
+    """Return a document as a file has it."""
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def write_inputs(folder: Path) -> None:
+    """Write the files that the documents name."""
+    (folder / "cities.csv").write_text(CITIES)
+    (folder / "bare.csv").write_text(CITIES.partition("\n")[2])
+    (folder / "others.csv").write_text(CITIES.replace("Oslo", "Bern"))
+    (folder / "bad.csv").write_text(CITIES + "never,never,Nome,many\n")
+    (folder / "cities.json").write_text('{"at": 1600000000, "city": "Oslo", "n": 1}\n')
+    pq.write_table(pa.table({"city": ["Oslo", "Rome"], "n": ["1", "many"]}), folder / "bad.parquet")
+    (folder / "rates.csv").write_text("hour,trips,load,start\n0,0.05,0.1,0\n30,0,0,10\n")
+    (folder / "faster.csv").write_text("hour,trips\n0,0.11\n")
+    (folder / "first.pem").write_text("the first secret")
+    (folder / "second.pem").write_text("the second secret")

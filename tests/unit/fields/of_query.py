@@ -1,0 +1,115 @@
+"""Probes of what is computed: the SQL, or a Python aggregator with its groups and its window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.pipeline.aggregation import compile_sql
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
+from millrace_jobs.sources.source_factory import schema_of
+
+from .documents import FILES, SQL, query
+from .probe import ABSENT, Probe, probes
+
+
+class Largest:
+    """An aggregator: the sum of each key's largest values, multiplied by a factor."""
+
+    columns = ("n",)
+    state_schema = pa.schema([("largest", pa.int64())])
+    result_schema = pa.schema([("largest", pa.int64())])
+
+    def __init__(self, factor: int = 1) -> None:
+        self.factor = factor
+
+    def init(self) -> Mapping[str, Any]:
+        return {"largest": None}
+
+    def update(self, state: Mapping[str, Any], batch: pa.RecordBatch) -> Mapping[str, Any]:
+        return self.merge(state, {"largest": max(batch.column("n").to_pylist()) * self.factor})
+
+    def merge(self, a: Mapping[str, Any], b: Mapping[str, Any]) -> Mapping[str, Any]:
+        known = [state["largest"] for state in (a, b) if state["largest"] is not None]
+        return {"largest": max(known, default=None)}
+
+    def finish(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        return state
+
+
+class Smallest(Largest):
+    """The same for the smallest values."""
+
+    def update(self, state: Mapping[str, Any], batch: pa.RecordBatch) -> Mapping[str, Any]:
+        return self.merge(state, {"largest": min(batch.column("n").to_pylist()) * self.factor})
+
+
+def compiled_python(asked: StreamQuery) -> CompiledQuery:
+    """Compile an aggregator, for which Spark is not asked anything."""
+    schemas = {name: schema_of(source) for name, source in asked.spec.sources.items()}
+    view = SimpleNamespace(createOrReplaceTempView=lambda _: None)
+    return compile_query(SimpleNamespace(createDataFrame=lambda *_: view), asked.spec, schemas)
+
+
+def aggregated(asked: StreamQuery) -> object:
+    """Return what is read of which source, and the partial results of a few records."""
+    compiled = compiled_python(asked)
+    routed = compiled.execution
+    assert isinstance(routed, Routed)
+    rows = [{"k": "Oslo", "n": 3}, {"k": "Oslo", "n": 5}, {"k": "Rome", "n": 4}, {"k": "Oslo", "n": 3}]
+    schema = routed.projection.schema
+    block = pa.RecordBatch.from_pylist(
+        [{field.name: row["n"] if field.name == "n" else _some(field.type, row) for field in schema} for row in rows],
+        schema,
+    )
+    reducer = routed.reduction()
+    reducer.add(block)
+    partials = [table.to_pylist() for table in reducer.partials()]
+    return routed.source, routed.window, routed.projection.columns, partials, compiled.result.simpleString()
+
+
+def _some(kind: pa.DataType, row: Mapping[str, Any]) -> object:
+    return row["k"] if pa.types.is_string(kind) else 180_000_000
+
+
+def translated(asked: StreamQuery) -> object:
+    """Return the aggregation that the SQL stands for."""
+    schemas = {name: schema_of(source) for name, source in asked.spec.sources.items()}
+    assert asked.spec.query.sql is not None
+    return compile_sql(asked.spec.query.sql, schemas, lambda _: "string")
+
+
+TWO = {"trips": FILES, "others": FILES | {"files": {"path": "others.csv", "format": "csv"}}}
+HERE = __name__
+PYTHON = {
+    "aggregator": f"{HERE}:Largest",
+    "source": "trips",
+    "groupBy": ["city"],
+    "window": {"column": "at", "size": "2 minutes"},
+}
+
+
+def of_query() -> Iterator[Probe]:
+    """Yield the probes of the query."""
+    sql = query(FILES)
+    yield Probe("spec.query.sql", sql, (SQL, SQL.replace("city", "n"), ABSENT), translated)
+    base = query({}, query={"python": PYTHON})
+    base["spec"]["sources"] = TWO
+    yield Probe("spec.query.python", base | {"spec": base["spec"] | {"query": {}}}, (ABSENT, PYTHON), aggregated)
+    yield from probes(
+        base,
+        aggregated,
+        "spec.query.python",
+        aggregator=(f"{HERE}:Largest", f"{HERE}:Smallest", f"{HERE}:Missing"),
+        source=("trips", "others", ABSENT),
+        groupBy=(["city"], ["city", "n"], ABSENT),
+        window=(ABSENT, PYTHON["window"]),
+        window__column=("at", "seen"),
+        window__size=("2 minutes", "4 minutes"),
+        window__slide=(ABSENT, "1 minute"),
+        options=(ABSENT, {"factor": 2}, {"factors": 2}),
+    )

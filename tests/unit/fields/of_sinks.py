@@ -1,0 +1,136 @@
+"""Probes of the sinks, of ``spec.sink`` and of additional outputs alike: where they write, what, and by which key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.lookups.history import NO_TIMES
+from millrace_jobs.pipeline.aggregation import Aggregation, Native
+from millrace_jobs.pipeline.build import output_mode, result_keys
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.pipeline.table_compile import holds_back, times_ahead
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.console import ConsoleSink, _Head
+from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.outputs import OutputSinks
+from millrace_jobs.sinks.sink_factory import open_sinks
+
+from .documents import BROKERS, FILES, query
+from .of_kafka import connection_probes
+from .probe import ABSENT, Probe, probes, written
+
+Number = int
+SQL = "SELECT window.start AS since, city, count(*) AS k FROM trips GROUP BY window(at, '1 minute'), city"
+TOPIC = BROKERS | {"topic": "out"}
+HISTORY = {"topic": "earlier", "retention": "1h"}
+FINAL = {"emit": "OnWindowClose", "sink": {"files": {"path": "final"}}}
+
+
+def compiled(asked: StreamQuery) -> CompiledQuery:
+    """Return the query as Spark would type its results; held back by our own operators if it asks for that."""
+    result = StructType().add("since", TimestampType()).add("city", StringType()).add("k", LongType())
+    if not holds_back(asked.spec):
+        return CompiledQuery(Native(SQL, "the probe wants it"), result, True, 60_000_000)
+    work = Aggregation("trips", "", (), None, (), (), "")
+    routed = Routed("trips", None, None, None, work, times_ahead(asked.spec, 0))
+    return CompiledQuery(routed, result, True, 60_000_000)
+
+
+def opened(asked: StreamQuery, number: Number) -> Sink:
+    """Return the sink of an output."""
+    plan = compiled(asked)
+    keys = {field: result_keys(plan, spec) for field, spec in asked.spec.outputs.items()}
+    sinks = open_sinks(asked, keys, "a-checkpoint", lambda *_: None)
+    return sinks._outputs[number].sink if isinstance(sinks, OutputSinks) else sinks
+
+
+def described(sink: Sink) -> object:
+    """Return where a sink writes, and what it does with rows."""
+    if isinstance(sink, FilesSink):
+        return sink.place, sink._updates
+    if isinstance(sink, ConsoleSink):
+        rows = pa.RecordBatch.from_pydict({"k": list(range(50))})
+        return sink.place, [batch.num_rows for batch in _Head(sink._rows)(iter([rows]))]
+    assert isinstance(sink, KafkaSink)
+    kept = None
+    if isinstance(sink, TableSink) and sink._history is not None:
+        kept = sink._history.topic.name, sink._history.times(10_000_000_000, NO_TIMES)
+    return type(sink).__name__, sink.place, sink._keys, kept
+
+
+def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Probe]:
+    """Yield the probes of a sink; ``base`` lacks it, and ``number`` is that of its output."""
+
+    def see(asked: StreamQuery) -> object:
+        return described(opened(asked, number))
+
+    def connection(asked: StreamQuery) -> Connection:
+        sink = opened(asked, number)
+        assert isinstance(sink, KafkaSink)
+        return sink._topic.connection
+
+    kinds = {"files": {"path": "out"}, "console": {}, "kafka": TOPIC, "table": TOPIC}
+    documents = {kind: written(base, place, {kind: sink}) for kind, sink in kinds.items()}
+    none = written(base, place, {})
+    yield from (Probe(f"{place}.{kind}", none, (ABSENT, sink), see) for kind, sink in kinds.items())
+    yield Probe(f"{place}.files.path", documents["files"], ("out", "others"), see)
+    yield Probe(f"{place}.files.format", documents["files"], ("csv", "json", "parquet"), see)
+    yield Probe(f"{place}.console.rows", documents["console"], (20, 30), see)
+    for kind in ("kafka", "table"):
+        yield Probe(f"{place}.{kind}.topic", documents[kind], ("out", "others"), see)
+        yield Probe(f"{place}.{kind}.key", documents[kind], (ABSENT, ["city", "since"], ["city"]), see)
+        yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
+    yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
+
+
+def mode(asked: StreamQuery) -> object:
+    """Return Spark's output mode."""
+    return output_mode(compiled(asked), asked.spec)
+
+
+def ahead(asked: StreamQuery) -> object:
+    """Return how long before the end of its window each output emits a row first."""
+    return times_ahead(asked.spec, 0)
+
+
+def marked(asked: StreamQuery) -> object:
+    """Return whether files have the number of the batch of each update."""
+    sink = opened(asked, 0)
+    assert isinstance(sink, FilesSink)
+    return sink._updates
+
+
+def outputs(asked: StreamQuery) -> object:
+    """Return the outputs with what they do."""
+    return [(field, described(opened(asked, number))) for number, field in enumerate(asked.spec.outputs)]
+
+
+def of_sinks() -> Iterator[Probe]:
+    """Yield the probes of the sinks and of when results are emitted."""
+    alone = query(FILES, query={"sql": SQL}, checkpoint={"claim": "checkpoints"})
+    strategies = ("OnUpdate", "OnWindowEnd", "OnWindowClose")
+    main = written(alone, "spec.sink", {"files": {"path": "main"}})
+    yield from of_sink("spec.sink", alone, 0)
+    table = written(alone, "spec.sink", {"table": TOPIC | {"history": HISTORY}})
+    yield from probes(
+        table,
+        lambda asked: described(opened(asked, 0)),
+        "spec.sink.table.history",
+        topic=("earlier", "older"),
+        retention=("1h", "2h"),
+    )
+    yield Probe("spec.emit", main, strategies, ahead)
+    yield Probe("spec.emit", main, ("OnUpdate", "OnWindowClose"), mode)
+    yield Probe("spec.emit", main, ("OnUpdate", "OnWindowClose"), marked)
+    both = written(main, "spec.additionalOutputs", {"final": FINAL})
+    yield from of_sink("spec.additionalOutputs.*.sink", both, 1)
+    yield Probe("spec.additionalOutputs.*.emit", both, strategies, ahead)
+    yield Probe("spec.additionalOutputs", alone, (ABSENT, {"final": FINAL}, {"final": FINAL, "last": FINAL | {
+        "sink": {"console": {}}}}), outputs)  # fmt: skip

@@ -1,0 +1,51 @@
+"""Probes of the plan, as an operator or a user writes it: the pin of the next batches, and the budget of executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from millrace_api.model.plan import Plan
+from millrace_api.validation.loading import load_plan, read_query
+from millrace_jobs.plan.plan_source import pin_of
+from millrace_operator.resources.objects import objects
+
+from .documents import ON_CLUSTER
+from .of_kafka import OWNER
+from .probe import ABSENT, Document, Probe
+
+PLAN = {"plan": {"epoch": 3, "algorithm": "prompt", "replicas": 2, "parallelism": 4}}
+ALGORITHMS = ("auto", "native", "shuffle", "hash", "pkg", "cm", "am", "cam", "lm", "dchoices", "wchoices", "dalton", "prompt",
+              "dagreedy")  # fmt: skip
+VALUES = {
+    "epoch": (3, 4),
+    "algorithm": ALGORITHMS,
+    "parameters": (ABSENT, {"budget": 5}, {"budgets": 5}),
+    "replicas": (2, 3),
+    "parallelism": (4, 5),
+    "executors": (2, 3),
+    "placement": ("Inline", "Dedicated"),
+    "shares": (ABSENT, [1.0, 2.0, 1.0, 1.0], [1.0, 2.0]),
+}
+
+
+def read(document: Document) -> Plan:
+    """Read a plan from a file in the working folder."""
+    file = Path("plan.yaml")
+    file.write_text(yaml.safe_dump(document["plan"]))
+    return load_plan(file)
+
+
+def followed(plan: Plan) -> object:
+    """Return what the next batches are pinned to, and how many executors may not be evicted."""
+    made = objects(read_query(ON_CLUSTER), OWNER, plan, "example.org/jobs", running=True)
+    budget = next(each["spec"] for each in made if each["kind"] == "PodDisruptionBudget")
+    return pin_of(plan), budget["minAvailable"]
+
+
+def of_the_plan() -> Iterator[Probe]:
+    """Yield a probe for each field of a plan."""
+    for name, values in VALUES.items():
+        yield Probe(f"plan.{name}", PLAN, values, followed, read)

@@ -1,0 +1,52 @@
+"""Nothing in the API is accepted and ignored: every field has a probe that shows where it takes effect."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import pytest
+
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import Spec
+
+from .of_deployment import of_deployment
+from .of_kafka import of_kafka
+from .of_query import of_query
+from .of_sinks import of_sinks
+from .of_sources import of_sources
+from .of_the_plan import of_the_plan
+from .probe import ABSENT
+from .walk import fields
+
+PROBES = [*of_sources(), *of_kafka(), *of_query(), *of_sinks(), *of_deployment(), *of_the_plan()]
+FIELDS = {field.path: field for model, path in ((Spec, "spec"), (Plan, "plan")) for field in fields(model, path)}
+
+REFUSED = "spec.additionalOutputs.*.sink.table.history"
+"""A field that is refused in every form, with all parts of it."""
+
+
+def probes_of(field):
+    return [probe for probe in PROBES if probe.field == field]
+
+
+def test_every_field_has_a_probe_and_every_probe_a_field():
+    """If this fails for a new field: add a probe to the module of its area, ``of_*.py``, which shows its effect."""
+    needed = {path for path in FIELDS if not path.startswith(f"{REFUSED}.")}
+    probed = {probe.field for probe in PROBES}
+    assert sorted(needed - probed) == []
+    assert sorted(probed - needed) == []
+    assert all(probe.refuses for probe in probes_of(REFUSED))
+
+
+@pytest.mark.parametrize("field", sorted({probe.field for probe in PROBES}))
+def test_a_field_takes_effect(field):
+    failures = [failure for probe in probes_of(field) for failure in probe.failures()]
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("field", sorted(path for path, field in FIELDS.items() if field.values))
+def test_each_of_the_few_values_of_a_field_takes_effect(field):
+    """A field that is left out has its default value."""
+    default = FIELDS[field].default
+    probed = [default if value is ABSENT else value for probe in probes_of(field) for value in probe.values]
+    assert set(FIELDS[field].values) <= {value.value if isinstance(value, Enum) else value for value in probed}

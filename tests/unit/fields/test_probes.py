@@ -1,0 +1,92 @@
+"""The walk over fields and the probes themselves: neither misses a field, nor takes a difference for an effect."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pytest
+from pydantic import Field as Declared
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.base import Model
+
+from .probe import ABSENT, Probe, written
+from .walk import Field, fields
+
+
+class Color(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Leaf(Model):
+    color: Color | None = None
+    is_old: bool = False
+
+
+class Tree(Model):
+    always: Leaf = Leaf()
+    maybe: Leaf | None = None
+    by_name: dict[str, Leaf] = Declared(default={})
+    listed: tuple[Leaf, ...] = ()
+    ddl: str = Declared(default="", validation_alias="schema", serialization_alias="schema")
+
+
+def test_the_walk_comes_to_every_field_of_every_model():
+    leaf = [("color", ("red", "blue")), ("isOld", (False, True))]
+    places = ["always", "maybe", "byName.*", "listed[]"]
+    expected = {(f"tree.{place}.{name}", values) for place in places for name, values in leaf}
+    expected |= {(f"tree.{name}", ()) for name in ("maybe", "byName", "listed", "schema")}
+    assert {(field.path, field.values) for field in fields(Tree, "tree")} == expected
+
+
+def test_the_walk_knows_defaults():
+    defaults = {field.path: field.default for field in fields(Leaf, "leaf")}
+    assert defaults == {"leaf.color": None, "leaf.isOld": False}
+    assert Field("a").values == ()
+
+
+def test_a_document_differs_in_one_field():
+    base = {"sources": {"trips": {"parts": [{"a": 1, "b": 2}]}}}
+    assert written(base, "sources.*.parts[].a", 3) == {"sources": {"trips": {"parts": [{"a": 3, "b": 2}]}}}
+    assert written(base, "sources.*.parts[].a", ABSENT) == {"sources": {"trips": {"parts": [{"b": 2}]}}}
+    assert base == {"sources": {"trips": {"parts": [{"a": 1, "b": 2}]}}}
+
+
+def probe(values, see):
+    return Probe("a", {"a": 0, "b": 0}, values, see, read=lambda document: document)
+
+
+def test_a_field_that_is_ignored_fails_its_probe():
+    (said,) = probe((1, 2), lambda document: document["b"]).failures()
+    assert said == "a: 1 and 2 make no difference: (True, 0)"
+    assert list(probe((1, 2), lambda document: document["a"]).failures()) == []
+
+
+def test_one_of_several_values_that_is_ignored_fails_the_probe():
+    said = list(probe((1, 2, 3), lambda document: document["a"] > 2).failures())
+    assert said == ["a: 1 and 2 make no difference: (True, False)"]
+
+
+def test_what_differs_each_time_is_no_effect():
+    counter = iter(range(9))
+    (said,) = probe((1, 2), lambda _: next(counter)).failures()
+    assert said.startswith("a: the outcome is another one each time")
+
+
+def refuse(document):
+    if document["a"] > 1:
+        raise MillraceError(Problem(f"{document['a']} is too much"))
+    return 0
+
+
+def test_a_refusal_is_an_effect_unless_everything_is_refused():
+    assert list(probe((1, 2), refuse).failures()) == []
+    assert next(probe((2, 3), refuse).failures()).startswith("a: no value is accepted")
+    assert probe((2, 3), refuse).refuses
+    assert not probe((1, 2), refuse).refuses
+
+
+def test_a_failure_of_the_probe_is_not_taken_for_a_refusal():
+    with pytest.raises(ZeroDivisionError):
+        list(probe((0, 1), lambda document: 1 / document["a"]).failures())
