@@ -53,6 +53,21 @@ class Affinity(CardinalityAware):
         self._counted = SpaceSaving(WARM * workers)
         self._passed = 0
 
+    @property
+    def warm(self) -> WarmKeys:
+        """The warm keys of this replica's slide before, or those that it was given since."""
+        return self._warm
+
+    def agree(self, warm: WarmKeys) -> None:
+        """Take the warm keys of all replicas for the next window, which may begin now.
+
+        Within a window all keys stay where they are, warm or not: replicas would otherwise send a key that only some of
+        them have had to another worker than the others do.
+        """
+        self._warm = warm
+        if self._slide == 0:
+            self._homes = None
+
     def route(self, keys: Hashes) -> Workers:
         """Send each record to a worker that has its key, else to the key's home or its least loaded candidate."""
         if self._replicas == 1:
@@ -68,8 +83,10 @@ class Affinity(CardinalityAware):
         if self._replicas > 1:
             self._warm = self._seen()
             self._counted = SpaceSaving(WARM * self._workers)
-            self._passed, self._homes = 0, None
+            self._passed = 0
         super().advance()
+        if self._slide == 0:
+            self._homes = None
 
     def merge(self, others: Sequence[Self]) -> None:
         """Also join the warm keys of the slide before."""
@@ -92,11 +109,11 @@ class Affinity(CardinalityAware):
         loads = np.zeros(self._workers, np.int64)
         amounts = warm.counts if by_records else np.ones(len(warm.keys), np.int64)
         self._sets.place(warm.keys, place_by_load(warm.keys, amounts, self._seeds(), loads))
-        self._slack = self.TOLERANCE * math.sqrt(self._variance() / self._replicas)
+        self._slack = self.TOLERANCE * math.sqrt(self._slides * self._variance() / self._replicas)
         return np.maximum(expected - loads, 0.0) if by_records else np.ones(self._workers)
 
     def _variance(self) -> float:
-        """Return by how much, squared, the loads of workers differ if keys go by hash.
+        """Return by how much, squared, the loads of workers differ in a slide if keys go by hash.
 
         A worker's keys are Poisson distributed, and its records about so with the records of a key as the unit.
         """

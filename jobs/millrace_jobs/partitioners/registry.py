@@ -25,18 +25,24 @@ NATIVE = "native"
 """The algorithm that routes nothing: Spark's own plan."""
 
 
+PROBING = "probing"
+"""Parameter of ``pkg``: after how many slides a replica takes the loads of all; 0 for never."""
+
+
 @dataclass(frozen=True)
 class Declaration:
     """One algorithm: its class, its parameters, and the other arguments of its class.
 
     ``native`` has no class. ``position`` names the arguments that say where a replica is. ``cooperative`` replicas
-    learn together, so each one begins a batch with what all of them know.
+    learn together, so each one begins a batch with what all of them know. ``exchange`` are parameters of how replicas
+    in processes of their own exchange what they know; the class does not take them.
     """
 
     kind: Callable[..., Partitioner] | None
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     position: tuple[str, ...] = ("workers", "seed")
     cooperative: bool = False
+    exchange: Mapping[str, Parameter] = field(default_factory=dict)
 
 
 _AMONG_OTHERS = ("workers", "seed", "replicas")
@@ -52,7 +58,9 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
         Shuffle.NAME: Declaration(Shuffle, position=("workers", "replica", "replicas")),
         Hash.NAME: Declaration(Hash),
         PartialKeyGrouping.NAME: Declaration(
-            PartialKeyGrouping, {"choices": _TWO, "slides": WholeNumber(default=1, least=0)}
+            PartialKeyGrouping,
+            {"choices": _TWO, "slides": WholeNumber(default=1, least=0)},
+            exchange={PROBING: WholeNumber(default=0, least=0)},
         ),
         CardinalityImbalanceMinimization.NAME: Declaration(CardinalityImbalanceMinimization, _CARDINALITY_AWARE),
         GroupAffinity.NAME: Declaration(GroupAffinity, _CARDINALITY_AWARE, position=_AMONG_OTHERS, cooperative=True),
@@ -109,7 +117,13 @@ def is_cooperative(algorithm: str) -> bool:
 
 def parameters_of(algorithm: str) -> Mapping[str, Parameter]:
     """Return the parameters that the algorithm takes. Raises ValueError on an unknown name."""
-    return _declaration(algorithm).parameters
+    declaration = _declaration(algorithm)
+    return {**declaration.parameters, **declaration.exchange}
+
+
+def exchange_parameters_of(algorithm: str) -> Mapping[str, Parameter]:
+    """Return the parameters among them that only replicas in processes of their own take."""
+    return _declaration(algorithm).exchange
 
 
 def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:
@@ -146,7 +160,8 @@ def make(
             f"partitioner {algorithm} routes nothing, so none can be made; write one of: {', '.join(ALGORITHMS[1:])}"
         )
     known = {"workers": workers, "seed": seed, "replica": replica, "replicas": replicas}
-    return declaration.kind(**{name: known[name] for name in declaration.position}, **resolved)
+    own = {name: value for name, value in resolved.items() if name not in declaration.exchange}
+    return declaration.kind(**{name: known[name] for name in declaration.position}, **own)
 
 
 def _declaration(algorithm: str) -> Declaration:

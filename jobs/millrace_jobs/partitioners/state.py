@@ -96,7 +96,8 @@ def _checked(data: bytes) -> tuple[bytes, int]:
 def _parse(header: dict[str, Any], arrays: bytes) -> PartitionerState:
     vectors, at = {}, 0
     for name, length in header["vectors"].items():
-        vectors[name] = np.frombuffer(arrays, "<i8", length, at).astype(np.int64)
-        at += 8 * length
+        count = whole_number(f"the saved length of {name}", length, 0)
+        vectors[name] = np.frombuffer(arrays, "<i8", count, at).astype(np.int64)
+        at += 8 * count
     workers = whole_number("the saved number of workers", header["workers"], 1)
     return PartitionerState(header["algorithm"], header["version"], workers, dict(header["counters"]), vectors)

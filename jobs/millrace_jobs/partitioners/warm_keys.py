@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,3 +82,17 @@ class WarmKeys:
         if not (bounded and int(counts.sum()) <= records <= _MOST):
             raise ValueError(f"the saved state of {saved.algorithm} has implausible counts of warm keys")
         return cls(keys, counts, records, distinct)
+
+
+@runtime_checkable
+class Agreeing(Protocol):
+    """A partitioner whose replicas agree by warm keys. Replicas that exchange no whole states use it between slides."""
+
+    @property
+    def warm(self) -> WarmKeys:
+        """The warm keys of this replica's slide before, or those that it was given since."""
+        ...
+
+    def agree(self, warm: WarmKeys) -> None:
+        """Begin the slide with these warm keys of all replicas; the replica's window stays its own."""
+        ...

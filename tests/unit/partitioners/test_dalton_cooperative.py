@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, SyncMessage, reduce
+from millrace_jobs.partitioners.dalton.cooperative import SyncMessage, reduce
+from millrace_jobs.partitioners.dalton.encoding import policy_of, policy_state, sync_of, sync_state
 from millrace_jobs.partitioners.state import pack, unpack
 from placements import placement_cost
 
-from . import oracles_dalton, wire
+from . import oracles_dalton
 from .streams import keys, make, workers, zipf
 
 
@@ -183,20 +184,36 @@ def test_other_numbers_of_workers_are_refused():
 
 
 def test_while_awaiting_rewards_are_put_off():
-    """Algorithm 2, lines 7 to 10 and 18 to 20: then learned, in order, on top of the global values."""
+    """Algorithm 2, lines 7 to 10 and 18 to 20: then learned, in order, on top of the global values.
+
+    Until then, the local values learn them, too.
+    """
     member = make("dalton", 2, epsilon=0.0)
     member.route(np.full(50, 7, np.uint64))
     sent = member.begin_sync()
     before = member.values(hashes(7))
     member.route(np.full(3, 7, np.uint64))  # CI = CA = 1/2, so R = -0.5, each time
-    assert member.values(hashes(7)).tolist() == before.tolist()
     home = int(before[0].argmax())
+    for _ in range(3):
+        before[0, home] += 0.1 * (-0.5 - before[0, home])
+    assert member.values(hashes(7)) == pytest.approx(before)
     q = np.array([[-1.0, -1.0]])
     member.end_sync(replace(reduce([sent]), q=q))
     expected = [-1.0, -1.0]
     for _ in range(3):
         expected[home] += 0.1 * (-0.5 - expected[home])
     assert member.values(hashes(7))[0].tolist() == pytest.approx(expected)
+
+
+def test_a_policy_of_no_records_leaves_what_was_learned_while_awaiting():
+    member, plain = make("dalton", 2, epsilon=0.0), make("dalton", 2, epsilon=0.0)
+    for one in (member, plain):
+        one.route(np.full(50, 7, np.uint64))
+    sent = member.begin_sync()
+    for one in (member, plain):
+        one.route(np.full(3, 7, np.uint64))
+    member.end_sync(replace(reduce([sent]), load=0))
+    assert member.values(hashes(7)).tolist() == plain.values(hashes(7)).tolist()
 
 
 @given(keys, keys, keys, workers)
@@ -212,6 +229,10 @@ def test_awaiting_survives_being_saved(before, during, after, n):
     assert restored.route(after).tolist() == running.route(after).tolist()
 
 
+def over_the_wire(state):
+    return unpack(pack(state), state.algorithm, state.version)
+
+
 @given(keys, workers, st.booleans())
 def test_messages_survive_the_wire(stream, n, slower):
     member = make("dalton", n + 1)
@@ -219,17 +240,12 @@ def test_messages_survive_the_wire(stream, n, slower):
     member.resize(n)
     sent = member.begin_sync(slower=slower)
     assert sent.rehashed == 1
-    found = wire.from_bytes(SyncMessage, wire.to_bytes(sent))
+    found = sync_of(over_the_wire(sync_state(sent)))
     policy = replace(reduce([sent]), interval=2.5 if slower else None)
-    adopted = wire.from_bytes(GlobalPolicy, wire.to_bytes(policy))
+    adopted = policy_of(over_the_wire(policy_state(policy)))
     for one, other in ((sent, found), (policy, adopted)):
         for name, value in vars(one).items():
             assert np.array_equal(getattr(other, name), value)
-    for kind in (SyncMessage, GlobalPolicy):
-        with pytest.raises(ValueError, match="not the state of a partitioner"):
-            wire.from_bytes(kind, b"")
-    with pytest.raises(ValueError, match="cannot be restored into 'dalton policy'"):
-        wire.from_bytes(GlobalPolicy, wire.to_bytes(sent))
 
 
 @pytest.mark.parametrize(
@@ -241,15 +257,32 @@ def test_messages_survive_the_wire(stream, n, slower):
         ("SYNC", {"q": [np.nan, 0.0]}, "2 numbers are not the Q-table of 1 keys and 2 workers"),
         ("policy", {"split": None}, "a policy without split cannot be read"),
         ("policy", {"q": [0.0, -3.0]}, "2 numbers are not the Q-table of 1 keys and 2 workers"),
+        ("policy", {"interval": [np.inf]}, "the interval of a policy is not a positive number"),
     ],
 )
 def test_messages_that_cannot_be_are_refused(kind, change, message):
     sent = sync_message(4, {5: 4}, {5: [-1.0, -2.0]})
-    right = {"SYNC": sent, "policy": reduce([sent])}[kind]
-    packed = unpack(wire.to_bytes(right), f"dalton {kind}", 1)
-    vectors = packed.vectors | {
+    state, read = {"SYNC": (sync_state(sent), sync_of), "policy": (policy_state(reduce([sent])), policy_of)}[kind]
+    vectors = state.vectors | {
         name: np.array(values, float).view(np.int64) for name, values in change.items() if values is not None
     }
     vectors = {name: vector for name, vector in vectors.items() if change.get(name, ()) is not None}
     with pytest.raises(ValueError, match=message):
-        wire.from_bytes(type(right), pack(replace(packed, vectors=vectors)))
+        read(replace(state, vectors=vectors))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"keys": [5, 5]}, "a SYNC message has a key twice"),
+        ({"frequencies": [4, -1]}, "implausible frequencies"),
+        ({"load": 1 << 60}, "implausible counts"),
+        ({"load": -1}, "write a whole number of at least 0"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(change, message):
+    state = sync_state(sync_message(4, {5: 4, 6: 1}, {5: [-1.0, -2.0]}))
+    counters = state.counters | {name: value for name, value in change.items() if name in state.counters}
+    vectors = state.vectors | {name: np.array(value) for name, value in change.items() if name in state.vectors}
+    with pytest.raises(ValueError, match=message):
+        sync_of(replace(state, counters=counters, vectors=vectors))

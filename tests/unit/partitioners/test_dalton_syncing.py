@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.dalton.cooperative import GlobalPolicy, QtableReducer, SyncMessage, SyncTimer
+from millrace_jobs.partitioners.dalton.encoding import policy_of, policy_state, sync_of, sync_state
 
-from . import wire
 from .streams import make, zipf
 
 
@@ -114,6 +114,35 @@ def test_the_reducer_waits_for_all_replicas():
     assert not reducer.receive(message(1))
 
 
+def test_the_reducer_may_give_up_on_replicas():
+    reducer = QtableReducer(replicas=3, interval=10, shortest=1, now=0)
+    with pytest.raises(ValueError, match="0 of 3 replicas have sent their Q-tables"):
+        reducer.reduce(5, partial=True)
+    reducer.receive(message(2, slower=True))
+    assert (partial := reducer.reduce(5, partial=True)).replicas == 1
+    assert partial.interval == 20
+
+
+def test_a_replica_that_is_asked_for_sync_sends_it_after_half_the_interval():
+    timer = SyncTimer(interval=10, now=0)
+    assert [timer.due(now, asked=True) for now in (4, 5)] == [False, True]
+    timer.sent(5)
+    assert not timer.due(12, asked=True)  # it has sent it
+    assert not timer.slower
+
+
+def test_messages_end_the_statistics_and_slides_no_longer_do():
+    """Section 4.1: STATS_WIN is DSYNC."""
+    member = make("dalton", 4, 0, 2)
+    member.route(zipf(100, 5, 1.0))
+    member.advance()
+    assert member.begin_sync().load == 100
+    for _ in range(3):
+        member.route(zipf(100, 5, 1.0))
+        member.advance()
+    assert member.begin_sync().load == 300
+
+
 def test_bad_arguments_are_explained():
     with pytest.raises(ValueError, match="replica is 2; write a whole number below 2"):
         QtableReducer(replicas=2, interval=10, shortest=1, now=0).receive(message(2))
@@ -124,17 +153,17 @@ def test_bad_arguments_are_explained():
 
 
 def test_partitioners_and_the_reducer_work_together():
-    """Two replicas that synchronize while records keep coming, over the wire."""
+    """Two replicas that synchronize while records keep coming, by the states of messages."""
     members = [make("dalton", 8, replica, 2, statistics_window=1 << 40) for replica in range(2)]
     reducer = QtableReducer(replicas=2, interval=10, shortest=1, now=0)
     for turn in range(5):
         for replica, member in enumerate(members):
             member.route(zipf(3000, 200, 1.5, seed=turn * 2 + replica))
-            reducer.receive(wire.from_bytes(SyncMessage, wire.to_bytes(member.begin_sync())))
+            reducer.receive(sync_of(sync_state(member.begin_sync())))
         for member in members:
             member.route(zipf(500, 200, 1.5, seed=turn))  # while they wait
-        reply = wire.to_bytes(reducer.reduce(10.0 * turn))
+        reply = policy_state(reducer.reduce(10.0 * turn))
         reducer.sent(10.0 * turn + 1)
         for member in members:
-            member.end_sync(wire.from_bytes(GlobalPolicy, reply))
+            member.end_sync(policy_of(reply))
     assert sorted(members[0].hot.tolist()) == sorted(members[1].hot.tolist()) != []

@@ -17,8 +17,8 @@ def test_a_name_makes_its_partitioner(name):
 
 
 def test_parameters_are_completed_by_defaults():
-    assert registry.resolve_parameters("pkg", {}) == {"choices": 2, "slides": 1}
-    assert registry.resolve_parameters("pkg", {"choices": 5}) == {"choices": 5, "slides": 1}
+    assert registry.resolve_parameters("pkg", {}) == {"choices": 2, "slides": 1, "probing": 0}
+    assert registry.resolve_parameters("pkg", {"choices": 5}) == {"choices": 5, "slides": 1, "probing": 0}
     assert registry.resolve_parameters("native", {}) == {}
     assert registry.resolve_parameters("prompt", {"budget": 3}) == {
         "budget": 3,
@@ -36,7 +36,7 @@ def test_parameters_are_completed_by_defaults():
             "there is no partitioner 'pk'; write one of: native, shuffle, hash, pkg, cm, am, cam, lm, dchoices, "
             "wchoices, dagreedy, dalton, prompt",
         ),
-        ("pkg", {"choice": 2}, "partitioner pkg has no parameter 'choice'; write one of: choices, slides"),
+        ("pkg", {"choice": 2}, "partitioner pkg has no parameter 'choice'; write one of: choices, slides, probing"),
         ("hash", {"choices": 2}, "partitioner hash has no parameter 'choices'; it takes none"),
         ("native", {"x": 1}, "partitioner native has no parameter 'x'; it takes none"),
         *[

@@ -10,8 +10,8 @@ global heavy hitter is one for some partitioner), but not for their frequencies:
 key among its n adds nothing to its sum. Here every replica reports all keys that it follows, see ``table``.
 
 The timer and the reducer follow Algorithm 2, with DSYNC adapted to the reducer. They are pure state machines: the
-caller passes the current time, in the unit of DSYNC. A micro-batch job synchronizes at every batch boundary
-and needs neither.
+caller passes the current time, in the unit of DSYNC. Replicas in processes of their own use them
+(``dedicated.cooperation``). A micro-batch job synchronizes at every batch boundary and needs neither.
 """
 
 from __future__ import annotations
@@ -125,9 +125,16 @@ class SyncTimer:
         """Whether the next SYNC asks to double the interval."""
         self._last = now
 
-    def due(self, now: float) -> bool:
-        """Whether to send SYNC now; if so, call ``sent`` afterwards."""
-        if now - self._last < self.interval:
+    def due(self, now: float, *, asked: bool = False) -> bool:
+        """Whether to send SYNC now; if so, call ``sent`` afterwards.
+
+        ``asked`` means that another replica has sent its own already. Half of the interval is then enough, so that
+        replicas which began at different times send SYNC at about the same time, and hardly await each other.
+        """
+        passed = now - self._last
+        if asked and not self.awaiting and 2 * passed >= self.interval:
+            return True
+        if passed < self.interval:
             return False
         if not self.awaiting:
             return True
@@ -180,14 +187,15 @@ class QtableReducer:
         self._messages[message.replica] = message
         return len(self._messages) == self._replicas
 
-    def reduce(self, now: float) -> GlobalPolicy:
+    def reduce(self, now: float, *, partial: bool = False) -> GlobalPolicy:
         """Return the policy for all replicas, once all messages have arrived; after sending it, call ``sent``.
 
+        With ``partial``, the messages that have arrived, at least one, are enough: the caller gives up on the others.
         Raises ValueError if messages are missing or are for different numbers of workers.
         """
-        if len(self._messages) < self._replicas:
+        if not self._messages or (len(self._messages) < self._replicas and not partial):
             raise ValueError(f"{len(self._messages)} of {self._replicas} replicas have sent their Q-tables")
-        messages = [self._messages[replica] for replica in range(self._replicas)]
+        messages = [self._messages[replica] for replica in sorted(self._messages)]
         policy = reduce(messages)
         self._began = now
         if any(message.slower for message in messages):

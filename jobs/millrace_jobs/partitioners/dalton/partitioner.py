@@ -15,7 +15,7 @@ from millrace_jobs.partitioners.state import PartitionerState, Vectors
 from .cooperative import GlobalPolicy, SyncMessage, reduce
 from .placing import BlockSetting, PlacementState, WorkerLoads, place
 from .replica_state import ReplicaState, counters_of, restored, vectors_of
-from .table import CARRIED, DRAWS, KEYS, SEEN
+from .table import CARRIED, DRAWS, HOT, KEYS, SEEN
 
 
 class Dalton(Partitioner):
@@ -65,6 +65,7 @@ class Dalton(Partitioner):
         self._stream = np.uint64(seeded_hash(np.uint64(replica), salts(seed, 2)[1]))
         self._balance, self._epsilon, self._gamma = balance, epsilon, gamma
         self._statistics_window = statistics_window
+        self._sends_messages = False  # since the first SYNC message
         self._state = ReplicaState(
             workers=workers,
             seed=seed,
@@ -125,14 +126,21 @@ class Dalton(Partitioner):
         return ids
 
     def advance(self) -> None:
-        """End the slide, and also STATS_WIN unless it is counted in records."""
+        """End the slide, and also STATS_WIN unless it is counted in records, or SYNC messages end it."""
         self._state.end_slide()
-        if not self._statistics_window:
+        if not (self._statistics_window or self._sends_messages):
             self._state.end_statistics()
 
     def begin_sync(self, *, slower: bool = False) -> SyncMessage:
-        """End STATS_WIN and return the SYNC message about it; until ``end_sync``, rewards are postponed (AWAIT)."""
+        """End STATS_WIN and return the SYNC message about it; until ``end_sync``, rewards are postponed (AWAIT).
+
+        From the first one on, STATS_WIN is the time from message to message (section 4.1), and ``advance`` ends none.
+        L stays until the reply brings a new one (Algorithm 2), so that no key becomes hot by the local load alone.
+        """
+        self._sends_messages = True
+        load = self._state.load
         self._state.end_statistics()
+        self._state.load = max(load, self._state.load)
         message = self._state.message(self._replica, slower=slower)
         self._state.mark_reported()
         self._state.postpone_rewards()
@@ -142,7 +150,7 @@ class Dalton(Partitioner):
         """Continue with the reducer's reply. Raises ValueError if it is for a different number of workers."""
         if policy.workers != self.workers:
             raise ValueError(f"cannot adopt a Q-table for {policy.workers} workers: this replica has {self.workers}")
-        self._state.adopt(policy)
+        self._state.adopt(policy, HOT)
 
     def merge(self, others: Sequence[Self]) -> None:
         """Synchronize at a batch boundary: continue with the policy that the QtableReducer makes of all Q-tables.
@@ -157,7 +165,7 @@ class Dalton(Partitioner):
         policy = reduce([replica._state.message(replica._replica) for replica in replicas])
         self._state.end_statistics()
         self._state.mark_reported()
-        self._state.adopt(policy)
+        self._state.adopt(policy, CARRIED)
         self._state.table.numbers[DRAWS] = max(replica._state.table.numbers[DRAWS] for replica in replicas)
 
     def resize(self, workers: int) -> None:

@@ -8,6 +8,9 @@ It follows Algorithm 1 line by line, with these readings where the paper is sile
   predecessor.
 - If there is no room among n for a new heavy hitter, it replaces the least frequent key (the least hash among equals)
   that is not a heavy hitter, or no longer one. By the theorem there is such a key, unless a sketch overestimates.
+- In AWAIT, Algorithm 2 postpones rewards until the global Q-table arrives. Here the local one, which that replaces,
+  learns them as well. If its values stood still, all records of a hot key but those that explore would go to one worker
+  until then.
 """
 
 from __future__ import annotations
@@ -120,8 +123,7 @@ def place(keys: Hashes, start: int, ids: Workers, setting: BlockSetting, state: 
                 paid = reward(own_load, numbers[TOTAL] + 1, bits.spread[row], workers, setting.balance)
                 if awaiting:
                     postpone(state.buffer, row, worker, paid, setting.gamma)
-                else:
-                    learn(policy, row, worker, paid, setting.gamma)
+                learn(policy, row, worker, paid, setting.gamma)
         loads.head[worker] += 1
         numbers[TOTAL] += 1
         ids[record] = worker

@@ -157,14 +157,18 @@ class ReplicaState:
         shape = self.table.policy.q.shape
         self.table.buffer = RewardBuffer(np.ones(shape), np.zeros(shape))
 
-    def adopt(self, policy: GlobalPolicy) -> None:
+    def adopt(self, policy: GlobalPolicy, status: int) -> None:
         """Adopt the global Q and L, and learn the postponed rewards on top of them (Algorithm 2, lines 18 to 20).
 
-        A policy from no records at all carries no information, so the local values stay.
+        A policy from no records at all carries no information, so the local values stay, which have learned the rewards
+        already. The global heavy hitters have
+        at least this ``status`` then: ``CARRIED`` to expire with the STATS_WIN that begins now, or ``HOT`` where the
+        next policy comes some time after its end, until which they stay the bandit's.
         """
         if policy.load:
-            self._replace_values(policy)
-        self._learn_postponed()
+            self._replace_values(policy, status)
+            self._learn_postponed()
+        self._clear_postponed()
         self.table.search()
         self.table.count_live()
         self.tidy()
@@ -172,13 +176,13 @@ class ReplicaState:
         self.split_by_others = policy.split
         self.rehashed = max(self.rehashed, policy.rehashed)
 
-    def _replace_values(self, policy: GlobalPolicy) -> None:
+    def _replace_values(self, policy: GlobalPolicy, least: int) -> None:
         table = self.table
         unknown = policy.keys[table.rows_of(policy.keys) < 0]
         table.append(unknown, self.homes(unknown))
         rows = table.rows_of(policy.keys)
         status = np.full(table.count, COLD, np.int8)
-        status[rows] = np.maximum(table.status[rows], CARRIED)
+        status[rows] = np.maximum(table.status[rows], least)
         table.status[:] = status
         table.policy.q[rows] = policy.q
         self.load = policy.load
@@ -188,8 +192,10 @@ class ReplicaState:
         table = self.table
         if self.awaiting:
             table.policy.q[:] = table.buffer.decay * table.policy.q + table.buffer.gain
+
+    def _clear_postponed(self) -> None:
         none = np.empty((0, self.workers))
-        table.buffer = RewardBuffer(none, none)
+        self.table.buffer = RewardBuffer(none, none)
 
     def resize(self, workers: int) -> None:
         """Continue with ``workers`` workers; new ones are untried and have no records in the window.

@@ -82,6 +82,15 @@ class PromptPartitioner(BatchPartitioner):
         tuples, keys = -(-self._past.sum(axis=0) // len(self._past))  # rounded up
         return Estimate(int(tuples), int(keys))
 
+    @property
+    def warm(self) -> WarmKeys:
+        """The warm keys of this replica's batch before, or those that it was given since."""
+        return self._warm
+
+    def agree(self, warm: WarmKeys) -> None:
+        """Cut the next batch with the warm keys of all replicas; it may have begun."""
+        self._warm = warm
+
     def accumulate(self, keys: Hashes) -> None:
         """Take in the next block (Algorithm 1).
 
