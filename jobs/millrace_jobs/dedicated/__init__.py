@@ -1,4 +1,6 @@
-"""Partitioners in processes of their own: they read the raw topic, place its records, and write them to a routed topic.
+"""Partitioner replicas in processes of their own (``placement: Dedicated``), and the job's side of them.
 
-No query runs with them yet: ``replica`` is the part between the two topics.
+Replicas read the raw topics in a consumer group, project and place their records, and write them in packs to the
+routed topic, whose partition is the worker. A manifest of each interval lists its packs. The job's source reads whole
+manifests, so that a micro-batch neither decodes nor routes. docs/dedicated.md has the protocol.
 """

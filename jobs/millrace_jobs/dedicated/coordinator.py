@@ -1,0 +1,175 @@
+"""The driver's side of the replicas: it begins their generations, and instructs them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.dedicated.control_topic import ControlReader, ControlWriter
+from millrace_jobs.dedicated.directions import Directions
+from millrace_jobs.dedicated.instructions import PLAN, WORK, Instructions, Work, version_of
+from millrace_jobs.dedicated.routed_source import Generation, RoutedSource
+from millrace_jobs.dedicated.topics import TopicAdmin, Topics
+from millrace_jobs.kafka.errors import PATIENCE
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.pipeline.expressions.compiler import compile_projection
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.sources.base import Position, Source
+from millrace_jobs.sources.kafka.offsets import PLACED, of_position
+from millrace_jobs.sources.kafka.source import KafkaSource
+
+_FIELD = "spec.partitioner.placement"
+_INLINE = "write placement: Inline"
+
+_LESS = 0.8
+"""A limit of records is published again when it has changed by more than this factor."""
+
+
+class Coordinator:
+    """The driver of one query's replicas.
+
+    Args:
+        query: the query.
+        compiled: the compiled query, which ``dedicated_problem`` has no objection to.
+        source: the source that it reads.
+
+    Raises:
+        MillraceError: every method raises it if Kafka fails, or another driver has taken over the query's topics.
+    """
+
+    def __init__(self, query: StreamQuery, compiled: Routed, source: KafkaSource) -> None:
+        self.topics = topics_of(query)
+        self._definition = query.spec.sources[source.name]
+        self._interval = query.spec.batch_interval.seconds
+        self._compiled = compiled
+        self._source = source
+        self._admin = TopicAdmin(self.topics, source.connection)
+        self._writer: ControlWriter | None = None
+        self._workers = 0
+        self._generation: str | None = None
+        self._written: Instructions | None = None
+
+    def begin(self, position: Position | None, pin: Pin) -> RoutedSource:
+        """Return the source of placed records after ``position``; None is the beginning.
+
+        The replicas' generation goes on if it has placed all up to there and means the same query; else another one
+        begins at the position, and what the last one has placed beyond it is placed again, also if it is gone.
+        """
+        is_kept = self._admin.prepare(pin.workers)
+        self._workers = pin.workers
+        if self._writer is None:
+            self._writer = ControlWriter(self.topics, self._source.connection)
+        position = position or self._source.initial()
+        work = self._known_work()
+        if work is None or not is_kept or not self._goes_on(work, position):
+            work = self._new_work(position)
+            self._writer.write({WORK: work.to_bytes()})
+        self._generation, self._written = work.generation, None
+        self._admin.remove_groups(but=work.generation)
+        return RoutedSource(
+            self._source, self.topics, Generation(work.generation, work.version, work.first, work.interval, work.routed)
+        )
+
+    def finish(self) -> RoutedSource:
+        """Return a source that finishes a batch of placed records, and begins no other."""
+        return RoutedSource(self._source, self.topics, None)
+
+    def instruct(self, pin: Pin, committed: Position | None, most: int) -> None:
+        """Publish the plan and how far the job is, if either has changed; a no-op before ``begin``.
+
+        Args:
+            pin: the plan of the next intervals; the routed topic gets as many partitions as it has workers.
+            committed: the position after the last committed batch.
+            most: the maximum number of records in the next batch.
+        """
+        if self._writer is None or self._generation is None:
+            return
+        placed = (committed or {}).get(PLACED)
+        own = placed is not None and placed["generation"] == self._generation
+        consumed = placed["end"] if placed is not None and own else 0
+        share = max(most // pin.replicas, 1)
+        before = self._written
+        if before is not None and _LESS <= share / before.most <= 1 / _LESS:
+            share = before.most
+        instructions = Instructions(self._generation, replace(pin, policy=None), consumed, share)
+        if instructions == before:
+            return
+        if pin.workers > self._workers:
+            self._admin.prepare(pin.workers)
+            self._workers = pin.workers
+        self._writer.write({PLAN: instructions.to_bytes()})
+        self._written = instructions
+
+    def release(self) -> None:
+        """Let the replicas rest: the query no longer reads what they place."""
+        if self._writer is not None and self._generation is not None and self._written is not None:
+            self._writer.write({PLAN: replace(self._written, generation="").to_bytes()})
+        self._generation = self._written = None
+
+    def _known_work(self) -> Work | None:
+        """Return the work that the control topic has, or None if there is none."""
+        reader = ControlReader(self.topics, self._source.connection)
+        directions = Directions(reader)
+        try:
+            until = time.monotonic() + PATIENCE
+            while not reader.is_current and time.monotonic() < until:
+                directions.follow(0.1)
+            return directions.work
+        except MillraceError:
+            return None  # of another version of Millrace
+        finally:
+            reader.close()
+
+    def _goes_on(self, work: Work, position: Position) -> bool:
+        """Whether the replicas are beyond the position, have all manifests after it, and place what the query needs."""
+        placed = position.get(PLACED)
+        if placed is None or placed["generation"] != work.generation or not self._admin.has_manifests(placed["end"]):
+            return False
+        if work != replace(self._new_work(position), generation=work.generation, starts=work.starts, first=work.first):
+            return False
+        reached = work.starts | self._admin.committed(work.generation)
+        return all(reached.get(partition, 0) >= offset for partition, offset in of_position(position).items())
+
+    def _new_work(self, position: Position) -> Work:
+        window = self._compiled.window
+        return Work(
+            generation=uuid.uuid4().hex[:12],
+            source=self._source.name,
+            projection=self._compiled.projection,
+            time_column=window.column if window is not None else "",
+            interval=self._interval,
+            version=version_of(self._definition, self._compiled.projection),
+            starts=of_position(position),
+            ends=self._source.ending,
+            first=self._admin.end(self.topics.manifests),
+            routed=self._admin.routed_id(),
+        )
+
+
+def topics_of(query: StreamQuery) -> Topics:
+    """Return the names of the topics of a query's replicas."""
+    return Topics(query.metadata.namespace or "default", query.name)
+
+
+def dedicated_problem(query: CompiledQuery, sources: Mapping[str, Source]) -> Problem | None:
+    """Return why replicas in processes of their own cannot place the records of a query, or None if they can."""
+    execution = query.execution
+    if not isinstance(execution, Routed):
+        why = getattr(execution, "reason", "it runs by operators on tables")
+        return Problem(f"placement Dedicated needs a query that is routed: {why}", _INLINE, field=_FIELD)
+    source = sources[execution.source]
+    if not isinstance(source, KafkaSource) or source.subscription.names is None or source.subscription.chosen:
+        message = "placement Dedicated reads whole topics of Kafka, by name"
+        return Problem(message, f"{_INLINE}, or name them in topic: or topics:", field=_FIELD)
+    if isinstance(source.subscription.ending, int):
+        message = "placement Dedicated does not know which records are before endingTimestamp"
+        return Problem(message, f"{_INLINE}, or write endingOffsets: latest", field=_FIELD)
+    only_spark = compile_projection(execution.projection, source.schema)
+    if isinstance(only_spark, str):
+        message = f"placement Dedicated needs expressions that Arrow computes, which {only_spark} is not"
+        return Problem(message, f"{_INLINE}, or write another expression (docs/pipeline.md lists them)", field=_FIELD)
+    return None
