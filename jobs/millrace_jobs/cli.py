@@ -115,6 +115,27 @@ def driver(
 
 
 @app.command()
+def partitioner(
+    file: QueryFile,
+    index: Annotated[int, typer.Option(min=0, help="Number of this replica.", show_default=False)],
+    metrics_port: Annotated[
+        int, typer.Option(help="Port of /metrics, /healthz and /readyz; 0 is any free one.")
+    ] = 8080,
+    host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
+    with_parent: Annotated[bool, typer.Option("--with-parent", help="End when the standard input closes.")] = False,
+) -> None:
+    """Run one replica of a query's partitioner; runs and the operator start them for placement: Dedicated."""
+    from millrace_jobs.dedicated.command import run_replica
+    from millrace_jobs.run.failures import write_report
+
+    try:
+        run_replica(file, index, host, metrics_port, with_parent=with_parent)
+    except Exception as error:
+        write_report(error)
+        raise
+
+
+@app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(help="YAML files with StreamQueries.", show_default=False)],
     format: Annotated[Literal["text", "json"], typer.Option(help="text or json.")] = "text",

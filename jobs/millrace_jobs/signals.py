@@ -84,13 +84,18 @@ def interrupt_handler_kept() -> Iterator[None]:
 
 
 def start_child(
-    command: Sequence[str | Path], environment: Mapping[str, str], *, quiet: bool, pass_fds: Sequence[int] = ()
+    command: Sequence[str | Path],
+    environment: Mapping[str, str],
+    *,
+    quiet: bool,
+    pass_fds: Sequence[int] = (),
+    output: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that no signal to this process's group reaches.
 
-    It must end when its standard input closes. ``quiet`` discards its output.
+    It must end when its standard input closes. ``quiet`` discards its output; ``output`` is a file for it instead.
     """
-    output = subprocess.DEVNULL if quiet else None
+    output = subprocess.DEVNULL if quiet else output
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -99,6 +99,9 @@ def parse_contender(label: str, slides: int) -> Contender:
             if not sign:
                 message = f"--algorithm {label}: {setting!r} is not a parameter"
                 raise MillraceError(Problem(message, "write name=value after each ':'"))
+            if name in registry.exchange_parameters_of(algorithm):
+                message = f"--algorithm {label}: {name} is for replicas in processes of their own"
+                raise MillraceError(Problem(message, "leave it out"))
             given[name] = _value(declared.get(name), value)
         return Contender(label, algorithm, registry.resolve_parameters(algorithm, given))
     except ValueError as error:

@@ -86,6 +86,11 @@ class SparkLog:
         last = self.last_batch().committed
         return {} if last is None else {offset["source"]: offset for offset in self._offsets(last)}
 
+    def begun(self) -> dict[str, Mapping[str, Any]]:
+        """Return the offset of each source after the newest batch that was begun; empty before the first."""
+        last = self.last_batch().begun
+        return {} if last is None else {offset["source"]: offset for offset in self._offsets(last)}
+
     def last_pin(self) -> Pin | None:
         """Return the plan of the newest batch that was begun, or None before the first."""
         last = self.last_batch().begun

@@ -133,7 +133,13 @@ class KafkaCluster:
             futures = self._admin.list_offsets(
                 request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_REQUEST_SECONDS
             )
-            return {Partition(key.topic, key.partition): int(f.result().offset) for key, f in futures.items()}
+            try:
+                return {Partition(key.topic, key.partition): int(f.result().offset) for key, f in futures.items()}
+            except KafkaException as error:
+                if error_of(error).code() == KafkaError._NOENT:
+                    for topic in topics:  # the client remembers that a topic was unknown until it asks again
+                        self._admin.list_topics(topic, timeout=_REQUEST_SECONDS)
+                raise
 
         topics = sorted({place.topic for place in request})
         return self._ask(ask, f"asking for offsets of {_listed(topics)}", passing=_NOT_YET_KNOWN)

@@ -21,8 +21,10 @@ ARROW_SCHEMA = pa.schema(
 )
 
 
-def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.RecordBatch:
-    """Cut a batch by worker id; the order within a worker is preserved.
+def by_worker(
+    batch: pa.RecordBatch, workers: NDArray[np.int32], n: int
+) -> tuple[NDArray[np.int64], list[pa.RecordBatch]]:
+    """Sort a batch by worker id; the order within a worker is preserved.
 
     Args:
         batch: the records.
@@ -30,7 +32,7 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
         n: number of workers.
 
     Returns:
-        One row of the block stream per worker that has records.
+        The workers that have records, ascending, and the records of each: slices of one batch.
     """
     counts = np.bincount(workers, minlength=n)
     busy = np.flatnonzero(counts)
@@ -39,17 +41,29 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
         order = np.argsort(workers.astype(np.uint16) if n <= 1 << 16 else workers, kind="stable")
         batch = batch.take(pa.array(order))
     ends = np.cumsum(counts[busy])
-    encoded = [
-        batch.slice(end - count, count).serialize().to_pybytes()
-        for end, count in zip(ends.tolist(), counts[busy].tolist(), strict=True)
-    ]
+    sizes = zip(ends.tolist(), counts[busy].tolist(), strict=True)
+    return busy, [batch.slice(end - count, count) for end, count in sizes]
+
+
+def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.RecordBatch:
+    """Cut a batch by worker id; the order within a worker is preserved.
+
+    Takes the arguments of ``by_worker``. Returns one row of the block stream per worker that has records.
+    """
+    busy, parts = by_worker(batch, workers, n)
     columns = [
         pa.array(busy.astype(np.int32)),
         pa.array(shuffle_keys(n)[busy]),
-        pa.array(encoded, pa.binary()),
+        pa.array([part.serialize().to_pybytes() for part in parts], pa.binary()),
         pa.nulls(len(busy), pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def encoded(block: bytes) -> pa.RecordBatch:
+    """Return a row with a block that is encoded already, for the worker of the running task."""
+    zero = pa.array([0], pa.int32())
+    return pa.RecordBatch.from_arrays([zero, zero, pa.array([block]), pa.nulls(1, pa.string())], schema=ARROW_SCHEMA)
 
 
 def note(content: Mapping[str, Any]) -> pa.RecordBatch:

@@ -177,13 +177,16 @@ def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, s
 def _routed_partials(query: Routed, spec: Spec, context: RunContext) -> DataFrame:
     """Return the partial results of the workers that the records are routed to."""
     router = _router(query, context)
+    combiner = Combiner(query.projection.schema, query.reduction)
+    if context.sources[query.source].is_placed:
+        task = SourceTask("partials", None, router, combiner, own_watermark=bool(query.ahead))
+        return _partials(_read(query.source, task, combiner.schema, context), query, spec)
     if isinstance(router.project, ArrowProjection):
         task = SourceTask("blocks", None, router, own_watermark=bool(query.ahead))
         stream = _read(query.source, task, blocks.ARROW_SCHEMA, context)
     else:
         projected = _projected(query, spec, context)
         stream = projected.mapInArrow(SparkRouteTask(router), from_arrow_schema(blocks.ARROW_SCHEMA))
-    combiner = Combiner(query.projection.schema, query.reduction)
     placed = stream.repartition(F.col("shuffle_key"))  # as many tasks as the run loop has set for the batch
     return _partials(placed.mapInArrow(combiner, from_arrow_schema(combiner.schema)), query, spec)
 

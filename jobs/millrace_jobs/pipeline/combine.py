@@ -57,15 +57,18 @@ class Combiner:
                     reducers[worker_id].add(item)
         reports = []
         for worker_id, reducer in reducers.items():
-            for partials in reducer.partials():
+            sent = 0
+            for partials in (each.select(self.reducer.schema.names) for each in reducer.partials()):
+                sent += partials.nbytes
                 yield from self._rows(partials)
-            reports.append(_report(worker_id, reducer, (time.perf_counter() - began) / len(reducers)))
+            seconds = (time.perf_counter() - began) / len(reducers)
+            reports.append(_report(worker_id, reducer, seconds) | {"sent": sent})
         if reports or notes:
             times = [note[field] for note in notes for field in ("latest", "close") if field in note]
             yield self._report_row({"workers": reports, "replicas": notes}, max(times, default=None))
 
     def _rows(self, partials: pa.Table) -> Iterator[pa.RecordBatch]:
-        for batch in partials.select(self.reducer.schema.names).to_batches(max_chunksize=MAX_ROWS):
+        for batch in partials.to_batches(max_chunksize=MAX_ROWS):
             no_report = pa.nulls(batch.num_rows, pa.string())
             yield pa.RecordBatch.from_arrays([*batch.columns, no_report], schema=self.schema)
 

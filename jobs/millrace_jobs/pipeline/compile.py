@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
@@ -27,6 +28,7 @@ from millrace_jobs.pipeline.table_grouping import merge_of
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import NotATableQueryError
 from millrace_jobs.pipeline.table_stages import state_partitions
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.windows import AT, Window
 
 _ERROR_CLASS = re.compile(r"^\[[A-Z0-9_.]+\] ")
@@ -46,6 +48,17 @@ _ASSUMED_SETTINGS = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
 """Spark settings that the meaning of an expression depends on, with the values that compiled expressions assume."""
+
+
+class RoutingMode(Enum):
+    """The forms of a query in Spark; it changes from one to another between two batches."""
+
+    NATIVE = auto()
+    """Nothing is routed."""
+    INLINE = auto()
+    """The batch's own tasks route its records."""
+    DEDICATED = auto()
+    """Replicas in processes of their own have routed the records before the batch."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,12 @@ class CompiledQuery:
         if isinstance(self.execution, TableQuery):
             return self.execution.has_join and is_routed(algorithm) and algorithm != Hash.NAME
         return isinstance(self.execution, Routed) and is_routed(algorithm)
+
+    def mode(self, pin: Pin) -> RoutingMode:
+        """Return the form in which the query runs under a plan."""
+        if not self.is_routed(pin.algorithm):
+            return RoutingMode.NATIVE
+        return RoutingMode.DEDICATED if pin.is_dedicated else RoutingMode.INLINE
 
     @property
     def waits(self) -> bool:

@@ -48,9 +48,11 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
         how = "each replica combines its own slice" if routed.aggregation is None else "Spark combines by its own plan"
         steps = [f"combine  {how}"]
     else:
-        why = f"is routed by {pin.algorithm}"
+        why = f"is routed by {pin.algorithm}{', before the batch' if pin.is_dedicated else ''}"
+        packs = ["packs    through a topic with a partition for each worker"] if pin.is_dedicated else []
         steps = [
             f"route    {pin.algorithm} on {_keys(routed)}, m={pin.replicas} replicas to n={pin.workers} workers",
+            *packs,
             f"combine  {_combining(routed)}",
         ]
     evaluated = compile_projection(routed.projection, sources[routed.source].schema)
@@ -139,8 +141,9 @@ def _source_steps(routed: Routed, spec: Spec, pin: Pin, evaluated: object) -> li
     else:
         where = f"by Spark, because of {evaluated}" if isinstance(evaluated, str) else "by the replicas (Arrow)"
     columns = ", ".join(sql for _, sql in routed.projection.columns)
+    slices = f"shared by {pin.replicas} processes" if pin.is_dedicated else f"{pin.replicas} slices a batch"
     steps = [
-        f"source   {routed.source} ({spec.sources[routed.source].kind}), {pin.replicas} slices a batch",
+        f"source   {routed.source} ({spec.sources[routed.source].kind}), {slices}",
         f"decode   to {columns}; expressions {where}",
     ]
     if routed.projection.where:

@@ -40,7 +40,9 @@ class BatchReport:
     ``distinct_keys`` and ``profile`` are None if no worker counted, and ``placement`` is None if nothing was routed.
     ``combined`` has one entry for each task that combined records: a worker, or a replica under ``native``.
     ``state_rows`` is the number of rows in the state, by operators on tables as far as ``KeptRows`` knows it.
-    ``state_updates`` is the number of groups whose state changed. ``bytes`` is the size of the records in memory.
+    ``state_updates`` is the number of groups whose state changed, and ``state_partitions`` the tasks that keep them.
+    ``bytes`` is the size of the records in memory. ``routed`` of them passed the filter and were sent to workers, in
+    blocks of ``routed_bytes``; workers sent ``partial_bytes`` of partial results to the merge.
     ``joins`` are the loads of the buckets of joins that had something to match.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
@@ -73,6 +75,10 @@ class BatchReport:
     profile: KeyProfile | None = None
     placement: PlacementSketch | None = None
     state_updates: int = 0
+    state_partitions: int | None = None
+    routed: int = 0
+    routed_bytes: int = 0
+    partial_bytes: int = 0
     waiting_in: Mapping[str, int] = field(default_factory=dict)
     joins: tuple[JoinLoad, ...] = ()
 
@@ -156,6 +162,10 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         profile=profile,
         placement=PlacementSketch.of_workers(profiles, n) if n else None,
         state_updates=sum(operator["numRowsUpdated"] for operator in state),
+        state_partitions=max((operator["numShufflePartitions"] for operator in state), default=None),
+        routed=sum(note.get("routed", 0) for note in replicas if n),
+        routed_bytes=sum(note.get("sent", 0) for note in replicas if n),
+        partial_bytes=sum(note.get("sent", 0) for note in workers),
         waiting_in=waiting,
         joins=tuple(_join_loads(progress)),
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},

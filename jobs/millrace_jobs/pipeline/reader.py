@@ -23,7 +23,7 @@ from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
-from millrace_jobs.sources.base import Rejected, Slice, Source
+from millrace_jobs.sources.base import PlacedSlice, Rejected, Slice, Source
 
 Role = Literal["rows", "blocks", "partials"]
 
@@ -136,7 +136,9 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         waiting = source.lag(end)
         taken = source.lag(start["position"]) - waiting
-        pin = read_control(self._config.control).pin  # records that came after a new plan was told run under it
+        placed = source.placed_under(end)
+        # records that came after a new plan was told run under it
+        pin = Pin.from_json(placed) if placed is not None else read_control(self._config.control).pin
         offset = start | {"position": end, "pin": pin.to_json(), "taken": taken, "waiting": waiting}
         offset.pop("closed", None)
         return offset
@@ -172,6 +174,10 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _routed(records, task.router, partition.pin, partition.state)
             return
         assert task.combiner is not None
+        if isinstance(partition.piece, PlacedSlice):
+            blocks_of_worker = _placed(self._config.source, partition, partition.piece, task)
+            yield from task.combiner(blocks_of_worker, worker=partition.piece.worker)
+            return
         alone = replace(partition.pin, algorithm=Shuffle.NAME, workers=1, parameters={})
         yield from task.combiner(_routed(records, task.router, alone), worker=partition.index)
 
@@ -204,6 +210,19 @@ def _routed(records: _Records, router: Router, pin: Pin, state: str | None = Non
     initial = None if state is None else state_of(state)
     summary = yield from router(records, pin, records.replica.index, records.replica.watermark, initial)
     yield blocks.note(summary | records.note())
+
+
+def _placed(source: Source, replica: Replica, piece: PlacedSlice, task: SourceTask) -> Iterator[pa.RecordBatch]:
+    """Yield the block stream of one worker whose records were placed before the batch."""
+    assert task.router is not None
+    assert task.combiner is not None
+    schema, late = task.combiner.block, 0
+    for block in source.placed_blocks(piece):
+        late += task.router.late(pa.ipc.read_record_batch(pa.py_buffer(block), schema), replica.watermark)
+        yield blocks.encoded(block)
+    for note in piece.notes:
+        yield blocks.note({"late": 0, **note})
+    yield blocks.note({"late": late})
 
 
 def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iterator[pa.RecordBatch]:

@@ -50,7 +50,7 @@ class Router:
         """
         partitioner = _partitioner(pin, replica, state)
         watch = _Stopwatch()
-        read = size = routed = late = 0
+        read = size = routed = late = sent = 0
         latest: int | None = None
 
         def projected() -> Iterator[tuple[pa.RecordBatch, Hashes]]:
@@ -60,17 +60,18 @@ class Router:
                     batch = self.project(source_batch)
                     read += source_batch.num_rows
                     size += source_batch.nbytes
-                    latest = self._latest(source_batch, latest)
+                    latest = self.latest(source_batch, latest)
                     routed += batch.num_rows
                     if not batch.num_rows:
                         continue
-                    late += self._late(batch, watermark)
+                    late += self.late(batch, watermark)
                     hashes = hash_columns(batch.columns[: self.keys], batch.num_rows)
                 yield batch, hashes
 
         for batch, ids in _placed(partitioner, projected(), watch):
             with watch:
                 cut = blocks.split(batch, ids, pin.workers)
+                sent += cut.column("block").nbytes
             yield cut
         with watch:
             partitioner.advance()
@@ -79,6 +80,7 @@ class Router:
             "read": read,
             "bytes": size,
             "routed": routed,
+            "sent": sent,
             "late": late,
             "seconds": round(watch.seconds, 6),
             "epoch": pin.epoch,
@@ -86,14 +88,15 @@ class Router:
         }
         return note if latest is None else note | {"latest": latest}
 
-    def _latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:
+    def latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:
         """Return the latest event time so far, in microseconds; records that the filter drops count too."""
         if not self.time_column:
             return before
         newest: int | None = pc.max(source_batch.column(self.time_column).cast(pa.int64())).as_py()
         return max((micros for micros in (before, newest) if micros is not None), default=None)
 
-    def _late(self, batch: pa.RecordBatch, watermark: int) -> int:
+    def late(self, batch: pa.RecordBatch, watermark: int) -> int:
+        """Return how many projected records are late: all their windows have ended by the watermark."""
         if self.window is None or not watermark:
             return 0
         ends = self.window.last_end(pane_starts(batch.column(AT), self.window))

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from millrace_api.model.deployment import Placement
+
 
 @dataclass(frozen=True)
 class Pin:
@@ -28,10 +30,17 @@ class Pin:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     policy: int | None = None
+    placement: str = Placement.INLINE.value
+
+    @property
+    def is_dedicated(self) -> bool:
+        """Whether replicas in processes of their own place the records."""
+        return self.placement == Placement.DEDICATED
 
     def to_json(self) -> dict[str, Any]:
-        """Return the pin in the form that the offset stores."""
-        return vars(self) | {"parameters": dict(self.parameters)}
+        """Return the pin in the form that the offset stores; ``Inline`` is left out, as before there was a choice."""
+        stored = vars(self) | {"parameters": dict(self.parameters)}
+        return stored if self.is_dedicated else {name: stored[name] for name in stored if name != "placement"}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Pin:

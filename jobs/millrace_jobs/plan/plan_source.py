@@ -7,35 +7,66 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.deployment import Algorithm
+from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.partitioners.parameters import Value
-from millrace_jobs.partitioners.registry import resolve_parameters
+from millrace_jobs.partitioners.registry import PROBING, exchange_parameters_of, resolve_parameters
 from millrace_jobs.plan.control import Pin
 
 _FIELD = "spec.partitioner.parameters"
 
 
-def job_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:
+def job_parameters(
+    algorithm: str, parameters: Mapping[str, Any], placement: Placement = Placement.INLINE
+) -> dict[str, Value]:
     """Return all parameters of an algorithm in a job, defaults included.
+
+    Inline, replicas live for one micro-batch, so that a window is one slide, and no replica has anything to exchange
+    within it. Dedicated replicas live on, and their slide is an interval.
 
     Raises:
         ValueError: a parameter is invalid; the message says what to write.
     """
     resolved = resolve_parameters(algorithm, parameters)
-    if resolved.get("slides", 1) != 1:
+    if placement is Placement.INLINE:
+        _check_inline(algorithm, resolved)
+    elif resolved.get(PROBING) and resolved["slides"]:
         raise ValueError(
-            f"parameter 'slides' of partitioner {algorithm} is {resolved['slides']}, but workers combine "
-            "micro-batch by micro-batch, so that in a job a window is one slide; leave it out"
+            f"parameter '{PROBING}' of partitioner {algorithm} is {resolved[PROBING]}, and its window is "
+            f"{resolved['slides']} slides, but only loads of the whole stream can be probed; write slides: 0 as well"
         )
     return resolved
 
 
+def _check_inline(algorithm: str, resolved: Mapping[str, Value]) -> None:
+    """Raise ValueError on a value that only Dedicated replicas can follow."""
+    if resolved.get("slides", 1) != 1:
+        raise ValueError(
+            f"parameter 'slides' of partitioner {algorithm} is {resolved['slides']}, but workers combine "
+            "micro-batch by micro-batch, so that with placement Inline a window is one slide; leave it out, or write "
+            "placement: Dedicated"
+        )
+    for name, kind in exchange_parameters_of(algorithm).items():
+        if resolved[name] != kind.default:
+            raise ValueError(
+                f"parameter {name!r} of partitioner {algorithm} is {resolved[name]}, but with placement Inline "
+                "replicas exchange nothing within a micro-batch; leave it out, or write placement: Dedicated"
+            )
+
+
+def native_problem() -> Problem:
+    """Return the problem with replicas in processes of their own that have nothing to place."""
+    message = "algorithm native places no records, so that placement Dedicated has nothing to do"
+    return Problem(message, "write another algorithm, or placement: Inline", field="spec.partitioner")
+
+
 def partitioner_problem(spec: Spec) -> Problem | None:
-    """Return the problem with the algorithm's parameters, or None if the first plan can be followed."""
+    """Return the problem with the algorithm and its parameters, or None if the first plan can be followed."""
     wanted = spec.partitioner
+    if wanted.algorithm is Algorithm.NATIVE and wanted.placement is Placement.DEDICATED:
+        return native_problem()
     if wanted.algorithm is Algorithm.AUTO:
         if not wanted.parameters:
             return None
@@ -43,7 +74,7 @@ def partitioner_problem(spec: Spec) -> Problem | None:
         hint = "leave them out, or name the algorithm that they are for"
         return Problem(f"algorithm auto takes no parameters, but has {names}", hint, field=_FIELD)
     try:
-        job_parameters(wanted.algorithm.value, wanted.parameters)
+        job_parameters(wanted.algorithm.value, wanted.parameters, wanted.placement)
     except ValueError as error:
         message, _, hint = str(error).rpartition("; ")
         return Problem(message, hint, field=_FIELD)
@@ -112,7 +143,14 @@ def pin_of(plan: Plan) -> Pin:
     if plan.shares is not None:
         raise MillraceError(Problem("no algorithm of this version supports shares", "leave shares out", field="shares"))
     try:
-        parameters = job_parameters(plan.algorithm.value, plan.parameters)
+        parameters = job_parameters(plan.algorithm.value, plan.parameters, plan.placement)
     except ValueError as error:
         raise MillraceError(Problem(str(error), field="parameters")) from None
-    return Pin(plan.epoch, plan.algorithm.value, plan.replicas, plan.parallelism, parameters)
+    return Pin(
+        plan.epoch,
+        plan.algorithm.value,
+        plan.replicas,
+        plan.parallelism,
+        parameters,
+        placement=plan.placement.value,
+    )

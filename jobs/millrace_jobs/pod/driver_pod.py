@@ -15,6 +15,7 @@ from urllib3.exceptions import HTTPError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
 from millrace_jobs import jvm
+from millrace_jobs.dedicated.processes import OperatedProcesses, ReplicaProcesses
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
@@ -59,6 +60,10 @@ class DriverPod:
         wanted = self._watch.newest.executors
         self._spark = pod_session(query.name, partitions, query.spec.spark_conf, workspace, self.host, prefix, wanted)
         return self._spark
+
+    def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
+        """Return the replicas' pods, which the operator scales by the same plan."""
+        return OperatedProcesses()
 
     def cores(self, spark: SparkSession) -> int:
         """Return the cores of the executors that take tasks; before any does, of those that the plan wants."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeGuard
 
-from millrace_api.model.deployment import Algorithm
+from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_jobs.partitioners.hash import Hash
+from millrace_jobs.partitioners.registry import NATIVE
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.progress import BatchReport
@@ -30,6 +31,7 @@ class AutoPlans:
         query: the routed query, or one with joins; others have no algorithm to choose.
         resources: returns the resources that the tasks run on.
         on_switch: receives the sentence that explains a switch.
+        placement: where the replicas of the first plan run. Dedicated ones always place, so ``native`` is no choice.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class AutoPlans:
         query: Routed | TableQuery,
         resources: Callable[[], Resources],
         on_switch: Callable[[str], None],
+        placement: Placement = Placement.INLINE,
     ) -> None:
         self._plans = plans
         self._given: Plan | None = None
@@ -46,17 +49,29 @@ class AutoPlans:
         self._switched = False
         self._on_switch = on_switch
         self._resources = resources
-        self.selector = _selector(query, resources(), first.value)
+        self._query = query
+        self._placement = placement
+        self.selector = _selector(query, resources(), first.value, placement)
 
     def current(self) -> Plan | None:
         """Return the newest plan, or None if it has not changed since the last call."""
         given = self._plans.current()
         if given is not None:
             self._given = given
+            self._follow_placement(given.placement)
         if self._given is None or (given is None and not self._switched):
             return None
         self._switched = False
         return self._given.model_copy(update={"algorithm": self._algorithm, "parameters": {}})
+
+    def _follow_placement(self, placement: Placement) -> None:
+        """Choose among the algorithms that are possible if the replicas now run elsewhere."""
+        if placement is self._placement:
+            return
+        self._placement = placement
+        if self._algorithm.value not in candidates_of(self._query, placement):
+            self._algorithm = first_algorithm(self._query, placement=placement)
+        self.selector = _selector(self._query, self._resources(), self._algorithm.value, placement)
 
     def observe(self, report: BatchReport) -> Switch | None:
         """Learn from a finished batch; report and return the switch that the next plan makes, or None."""
@@ -76,22 +91,30 @@ def has_choice(query: Routed | Native | TableQuery) -> TypeGuard[Routed | TableQ
     return isinstance(query, Routed) or (isinstance(query, TableQuery) and query.has_join)
 
 
-def _selector(query: Routed | TableQuery, resources: Resources, first: str) -> Selector:
+def _selector(query: Routed | TableQuery, resources: Resources, first: str, placement: Placement) -> Selector:
     if isinstance(query, TableQuery):
         return Selector(JoinForecaster(), resources, first, apart=Hash.NAME, margin=JOIN_MARGIN)
-    return Selector(Forecaster(prior_of(query), CANDIDATES), resources, first)
+    return Selector(Forecaster(prior_of(query), candidates_of(query, placement)), resources, first)
 
 
-def first_algorithm(query: Routed | TableQuery, last: Pin | None = None) -> Algorithm:
+def candidates_of(query: Routed | TableQuery, placement: Placement) -> tuple[str, ...]:
+    """Return the algorithms that ``auto`` chooses among."""
+    if isinstance(query, TableQuery):
+        return JOIN_CANDIDATES
+    return tuple(name for name in CANDIDATES if placement is Placement.INLINE or name != NATIVE)
+
+
+def first_algorithm(
+    query: Routed | TableQuery, last: Pin | None = None, *, placement: Placement = Placement.INLINE
+) -> Algorithm:
     """Return the algorithm that a query starts with: its last batch's, or a rule's choice if that is no candidate."""
-    candidates = JOIN_CANDIDATES if isinstance(query, TableQuery) else CANDIDATES
-    if last is not None and last.algorithm in candidates:
+    if last is not None and last.algorithm in candidates_of(query, placement):
         return Algorithm(last.algorithm)
     if isinstance(query, TableQuery):
         return Algorithm.HASH
     windows = query.window.per_record if query.window is not None else 1
-    sql, grouped = query.aggregation is not None, query.projection.keys > 0
-    return Algorithm(starting_algorithm(sql=sql, windows=windows, grouped=grouped))
+    sql = query.aggregation is not None and placement is Placement.INLINE
+    return Algorithm(starting_algorithm(sql=sql, windows=windows, grouped=query.projection.keys > 0))
 
 
 def prior_of(routed: Routed) -> Prior:

@@ -19,13 +19,15 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.status import FailureClass
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.dedicated.coordinator import dedicated_problem
+from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.disk import cache_folder
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.aggregation import Native
@@ -43,6 +45,7 @@ from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
+from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import ResultKeys, Sink
@@ -116,7 +119,11 @@ class Job:
         compiled = compile_query(spark, self.query.spec, self._schemas(sources))
         check_streaming(compiled, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
-        return explain(compiled, self.query.spec, sources, pin_of(plan or self._first_plan(compiled)))
+        pin = pin_of(plan or self._first_plan(compiled))
+        problem = dedicated_problem(compiled, sources) if pin.is_dedicated else None
+        if problem is not None:
+            raise MillraceError(problem)
+        return explain(compiled, self.query.spec, sources, pin)
 
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""
@@ -147,6 +154,7 @@ class Job:
         self._sources = self._open_sources(self._checkpoint.root / "sources")
         self._static_tables = self._read_static_tables()
         check_sinks(self.query.spec)
+        self._processes = self._replica_processes()
         self._display.starting("starting Spark")
         self._spark = self._session(self._checkpoint.state_partitions)
 
@@ -164,6 +172,8 @@ class Job:
         elif spec is not self.query.spec:
             why = "the query does not run natively: the state in its checkpoint was built by operators on tables"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it run by Spark's own plan")
+        if note := _unused_algorithm(self.query.spec, self._compiled):
+            self._display.message(note)
         self._sink = self._prepared_sink()
 
     def _assemble(self) -> None:
@@ -190,6 +200,7 @@ class Job:
             sink=self._sink,
             checkpoint=self._checkpoint,
             plans=plans,
+            replicas=ReplicaControl(self.query, self._compiled, self._sources, self._processes),
             watcher=self._observer,
             workspace=self._workspace,
             once=self.once,
@@ -307,6 +318,15 @@ class Job:
             self._display.message(remark)
         return sink
 
+    def _replica_processes(self) -> ReplicaProcesses:
+        """Return the processes of the partitioner's replicas; those of the first plan start beside Spark."""
+        processes = self.platform.replicas(self.query, self._workspace)
+        self._stack.callback(processes.close)
+        wanted = self.query.spec.partitioner
+        if self._given is None and wanted.placement is Placement.DEDICATED:
+            processes.scale(wanted.replicas.at_start)
+        return processes
+
     def _result_keys(self) -> dict[str, ResultKeys]:
         """Return the keys of each output, by its field in the spec."""
         keys = {}
@@ -326,12 +346,15 @@ class Job:
         def resources() -> Resources:
             return Resources(self.platform.cores(self._spark), self._checkpoint.state_partitions)
 
-        return AutoPlans(plans, first.algorithm, self._compiled.execution, resources, self._display.message)
+        return AutoPlans(
+            plans, first.algorithm, self._compiled.execution, resources, self._display.message, first.placement
+        )
 
     def _first_plan(self, compiled: CompiledQuery, last: Pin | None = None) -> Plan:
         """Return the plan of a run without a plan source; a query without a choice has only ``native``."""
         query = compiled.execution
-        first = first_algorithm(query, last) if has_choice(query) else Algorithm.NATIVE
+        placement = self.query.spec.partitioner.placement
+        first = first_algorithm(query, last, placement=placement) if has_choice(query) else Algorithm.NATIVE
         return Plan.initial(self.query.spec, auto=first)
 
     def _given_plans(self) -> PlanSource | None:
@@ -348,6 +371,15 @@ class Job:
             if files is not None and files.format is FileFormat.CSV:
                 with errors_of(name):
                     _require_csv(self._compiled.result)
+
+
+def _unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:
+    """Return the note that the spec names an algorithm which has nothing to place; None if all is well."""
+    algorithm, execution = spec.partitioner.algorithm, compiled.execution
+    if algorithm in (Algorithm.AUTO, Algorithm.NATIVE) or has_choice(execution):
+        return None
+    how = f"natively: {execution.reason}" if isinstance(execution, Native) else "by operators on tables without a join"
+    return f"spec.partitioner.algorithm has no effect: {algorithm} has nothing to place, since the query runs {how}"
 
 
 def _require_csv(results: StructType) -> None:

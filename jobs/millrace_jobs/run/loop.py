@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
@@ -23,15 +23,16 @@ from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
-from millrace_jobs.pipeline.compile import CompiledQuery, sql_problem
+from millrace_jobs.pipeline.compile import CompiledQuery, RoutingMode, sql_problem
 from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
 from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
 from millrace_jobs.run.listener import Event, Listener, Watcher
+from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sources.base import Source
+from millrace_jobs.sources.base import Position, Source
 
 
 class WallClock:
@@ -73,7 +74,7 @@ class _StopReason(Enum):
 class _Stream:
     """One Spark query of a run, in one mode; ``stop_reason`` is None while batches follow one another."""
 
-    routed: bool
+    mode: RoutingMode
     paced: bool
     closing_time: int | None
     clock: WallClock = field(default_factory=WallClock)
@@ -111,10 +112,12 @@ class QueryRun:
     workspace: Path
     once: bool = False
     accepted: Callable[[], None] = lambda: None
+    replicas: ReplicaControl | None = None
     is_accepted: bool = False
     results: int = 0
     _query: StreamingQuery | None = None
     _draining: bool = False
+    _consumed: Mapping[str, Position] = field(default_factory=dict)
     _latest_event: int = 0
     _kept: KeptRows = field(default_factory=KeptRows)
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
@@ -132,7 +135,8 @@ class QueryRun:
             self.checkpoint.policies,
             self.workspace / "control.json",
             self.watcher,
-            is_routed=self.query.is_routed,
+            query=self.query,
+            require=self.replicas.require if self.replicas is not None else lambda _: None,
             once=self.once,
             replayed=self.checkpoint.last_batch().unfinished,
         )
@@ -200,18 +204,18 @@ class QueryRun:
             time.sleep(POLL_SECONDS)
 
     def _stream(self, closing_time: int | None) -> bool:
-        """Run one Spark query from its start to its end, in the mode of its plan, routed or native.
+        """Run one Spark query from its start to its end, in the mode of its plan.
 
         A batch that was begun before a crash comes first, in the mode of its own plan.
 
         Returns:
             True when the input has ended; False to continue with a new query.
         """
-        routed = self._steering.is_routed(self.checkpoint.unfinished_pin() or self._steering.pin)
-        stream = _Stream(routed, paced=not self.once and closing_time is None, closing_time=closing_time)
+        mode = self.query.mode(self.checkpoint.unfinished_pin() or self._steering.pin)
+        stream = _Stream(mode, paced=not self.once and closing_time is None, closing_time=closing_time)
         query = self._begin(stream)
         while (terminated := self._take_event()) is None:
-            self._require_jvm_and_lease()
+            self._require_alive()
             if stream.stop_reason is not None and self._can_stop(query):
                 query.stop()
             if stream.stop_reason is None:
@@ -225,22 +229,25 @@ class QueryRun:
             return False
         # the plan may have returned to this mode by now, or left it
         interrupted = stream.stop_reason in (_StopReason.MODE_CHANGED, _StopReason.CLOCK_SET_BACK)
-        return not interrupted and self._matches_plan(routed)
+        return not interrupted and self._matches_plan(mode)
 
     def _begin(self, stream: _Stream) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
         self._instruct_sources(stream)
-        self._query = self._start(routed=stream.routed, paced=stream.paced)
+        self._query = self._start(self._sources_of(stream.mode), mode=stream.mode, paced=stream.paced)
         if not self.is_accepted:
             self.is_accepted = True
             self.accepted()
         return self._query
 
-    def _require_jvm_and_lease(self) -> None:
+    def _require_alive(self) -> None:
+        """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""
         if not jvm.is_running():
             raise jvm_gone()
         if self.checkpoint.lost is not None:
             raise self.checkpoint.lost
+        if self.replicas is not None:
+            self.replicas.require_running()
 
     def _reason_to_stop(self, stream: _Stream) -> _StopReason | None:
         """Return why the running batch is to be the last of this query, or None."""
@@ -248,7 +255,7 @@ class QueryRun:
             self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
             return _StopReason.CLOCK_SET_BACK
         reason = None
-        if not self._matches_plan(stream.routed):
+        if not self._matches_plan(stream.mode):
             reason = _StopReason.MODE_CHANGED
         elif self._draining:
             reason = _StopReason.DRAINING
@@ -264,12 +271,25 @@ class QueryRun:
 
     def _instruct_sources(self, stream: _Stream) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
-        draining = stream.stop_reason is not None or not self._matches_plan(stream.routed)
+        draining = stream.stop_reason is not None or not self._matches_plan(stream.mode)
         self._steering.instruct_sources(draining=draining, closing_time=stream.closing_time)
+        if stream.mode is RoutingMode.DEDICATED and self.replicas is not None:
+            self.replicas.instruct(self._steering.pin, self._consumed, self._steering.most)
 
-    def _matches_plan(self, routed: bool) -> bool:
-        """Whether the plan wants the query in this mode, routed or native."""
-        return self._steering.is_routed(self._steering.pin) == routed
+    def _matches_plan(self, mode: RoutingMode) -> bool:
+        """Whether the plan wants the query in this mode."""
+        return self.query.mode(self._steering.pin) is mode
+
+    def _sources_of(self, mode: RoutingMode) -> Mapping[str, Source]:
+        """Return the sources of a query in this mode: those that were opened, or what replicas make of them."""
+        if self.replicas is None:
+            return self.sources
+        if mode is not RoutingMode.DEDICATED:
+            self.replicas.release()
+            return self.sources
+        if not self._matches_plan(mode):
+            return self.replicas.finish()
+        return self.replicas.begin(_positions(self.checkpoint.begun()), self._steering.pin)
 
     def _is_exhausted(self) -> bool:
         offsets = self.checkpoint.committed()  # only sources that the query reads have one
@@ -277,10 +297,11 @@ class QueryRun:
             self.sources[name].exhausted(offset["position"]) for name, offset in offsets.items()
         )
 
-    def _start(self, *, routed: bool, paced: bool) -> StreamingQuery:
+    def _start(self, sources: Mapping[str, Source], *, mode: RoutingMode, paced: bool) -> StreamingQuery:
+        routed = mode is not RoutingMode.NATIVE
         context = RunContext(
             self.spark,
-            self.sources,
+            sources,
             self._steering.control,
             self.checkpoint.spark,
             self.checkpoint.policies,
@@ -343,6 +364,7 @@ class QueryRun:
         if report.max_event_time is not None:
             self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
         self._steering.learn_from(report)
+        self._consumed = _positions(self.checkpoint.committed())
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
         self.watcher.batch(report)
@@ -369,3 +391,8 @@ class QueryRun:
         delay = max(delays, default=0)
         latest = max(self._latest_event, watermark * 1000 + delay)
         return latest + self.query.longest_window + delay + 1000
+
+
+def _positions(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, Position]:
+    """Return the position in each source's offset."""
+    return {name: offset["position"] for name, offset in offsets.items()}

@@ -51,6 +51,15 @@ CONTRACT = (
     ),
     JobMetric("millrace_batch_interval_seconds", "gauge", "The batch interval: processing time should stay below it."),
     JobMetric("millrace_input_rows_total", "counter", "Records read from the sources."),
+    JobMetric("millrace_input_bytes_total", "counter", "Size of these records in memory, once they are decoded."),
+    JobMetric("millrace_routed_rows_total", "counter", "Records that passed the filter and were sent to workers."),
+    JobMetric(
+        "millrace_stage_output_bytes_total",
+        "counter",
+        "Size of what the tasks of a stage sent to the next stage, before compression: blocks of records by route, "
+        "partial results by combine.",
+        _BY_STAGE,
+    ),
     JobMetric(
         "millrace_rejected_rows_total",
         "counter",
@@ -112,6 +121,7 @@ CONTRACT = (
         "Partial results of combine: one for each key and pane of a task.",
     ),
     JobMetric("millrace_state_updates_total", "counter", "Results whose state changed."),
+    JobMetric("millrace_state_partitions", "gauge", "State partitions, each of which is a task of the merge."),
     JobMetric("millrace_plan_epoch", "gauge", "Epoch of the plan that the last batch ran under."),
     JobMetric("millrace_plan_workers", "gauge", "Workers (n) in the plan of the last batch."),
     JobMetric("millrace_plan_replicas", "gauge", "Partitioner replicas (m) in the plan of the last batch."),
@@ -169,6 +179,8 @@ class JobMetrics(Collector):
         for metric in _of_kind("counter"):
             if metric.labels == ("query",):
                 self._counters[metric.name].labels(query)  # start at 0, or Prometheus would miss the first increase
+        for stage in ("route", "combine"):
+            self._counters["millrace_stage_output_bytes_total"].labels(query, stage)
         for step in STEPS:
             self._counters["millrace_batch_step_seconds_total"].labels(query, step)
         for reason in REASONS:
@@ -202,6 +214,10 @@ class JobMetrics(Collector):
     def _count(self, report: BatchReport) -> None:
         self._add("millrace_batches_total", 1)
         self._add("millrace_input_rows_total", report.rows)
+        self._add("millrace_input_bytes_total", report.bytes)
+        self._add("millrace_routed_rows_total", report.routed)
+        self._add("millrace_stage_output_bytes_total", report.routed_bytes, "route")
+        self._add("millrace_stage_output_bytes_total", report.partial_bytes, "combine")
         self._add("millrace_rejected_rows_total", report.rejected)
         self._add("millrace_late_rows_total", report.late)
         self._add("millrace_merge_task_seconds_total", report.merge_seconds)
@@ -217,6 +233,7 @@ class JobMetrics(Collector):
     def _show_batch(self, report: BatchReport) -> None:
         self._set("millrace_batch_interval_seconds", report.interval)
         self._set("millrace_source_lag_rows", report.waiting)
+        self._set("millrace_state_partitions", report.state_partitions)
         self._set("millrace_state_rows", report.state_rows)
         self._set("millrace_state_bytes", report.state_bytes)
         self._set("millrace_distinct_keys", report.distinct_keys)

@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.loading import load_plan
+from millrace_jobs.dedicated.local_replicas import LocalReplicas
+from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanFile, PlanSource, pin_of
@@ -40,6 +42,9 @@ class Platform(Protocol):
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """Return the Spark session; ``quiet`` drops what the JVM and its Python processes print."""
+
+    def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
+        """Return what runs the processes of the partitioner's replicas."""
 
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores that run tasks now."""
@@ -83,6 +88,10 @@ class OneProcess:
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """Return a local Spark session."""
         return local_session(query.name, partitions, query.spec.spark_conf, workspace, quiet=quiet)
+
+    def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
+        """Return child processes of this one."""
+        return LocalReplicas(query, workspace)
 
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores of local Spark."""

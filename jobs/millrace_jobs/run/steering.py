@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
+from millrace_jobs.pipeline.compile import CompiledQuery, RoutingMode
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
@@ -47,7 +48,8 @@ class Steering:
         policies: folder of the partitioners' learned states; those of an earlier run are loaded from it.
         control: the file that the sources read before each batch.
         watcher: receives messages about new plans and problems.
-        is_routed: whether an algorithm places parts of a batch on workers.
+        query: the compiled query, whose form depends on the plan.
+        require: raises MillraceError if a plan cannot be followed.
         once: whether the run processes the available input and ends.
         replayed: the batch that an earlier run began and did not finish.
     """
@@ -61,7 +63,8 @@ class Steering:
         control: Path,
         watcher: Watcher,
         *,
-        is_routed: Callable[[str], bool],
+        query: CompiledQuery,
+        require: Callable[[Pin], None],
         once: bool,
         replayed: int | None = None,
     ) -> None:
@@ -70,7 +73,8 @@ class Steering:
         self.plan_changes = 0
         self._plans = plans
         self._watcher = watcher
-        self._is_routed = is_routed
+        self._query = query
+        self._require = require
         self._pin: Pin | None = None
         self._learned = LearnedStates(policies)
         self._interval = spec.batch_interval.seconds
@@ -94,9 +98,10 @@ class Steering:
         assert self._pin is not None
         return self._pin
 
-    def is_routed(self, pin: Pin) -> bool:
-        """Whether batches under this plan are routed."""
-        return self._is_routed(pin.algorithm)
+    def most(self, source: str) -> int:
+        """Return the maximum number of records of a source in the next batch, as the sources know it."""
+        assert self._written is not None
+        return self._written.most[source]
 
     def follow_plan(self) -> bool:
         """Adopt a new plan, to be reported with the next instructions; keep the last one if it cannot be followed.
@@ -110,6 +115,8 @@ class Steering:
         try:
             plan = self._plans.current()
             pin = pin_of(plan) if plan is not None else None
+            if pin is not None:
+                self._require(pin)
         except MillraceError as error:
             if self._pin is None:
                 raise
@@ -119,7 +126,9 @@ class Steering:
             return False
         if self._pin is not None:
             self.plan_changes += 1
-            self._news = f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}, n={pin.workers}, from the next batch on"
+            where = ", in processes of their own" if pin.is_dedicated else ""
+            plan_text = f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}{where}, n={pin.workers}"
+            self._news = f"{plan_text}, from the next batch on"
         self._pin = pin
         return True
 
@@ -162,7 +171,7 @@ class Steering:
         plan = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
         arrived = self._arrivals_per_interval(report)
         self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, plan, arrived))
-        if self.is_routed(report.pin):
+        if self._query.mode(report.pin) is not RoutingMode.NATIVE:
             self._save_learned(report.batch, report.pin, report.states)
 
     def _arrivals_per_interval(self, report: BatchReport) -> int:

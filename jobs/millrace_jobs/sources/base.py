@@ -43,6 +43,17 @@ class Slice(Protocol):
     """The part of a micro-batch that one replica reads; picklable."""
 
 
+@dataclass(frozen=True)
+class PlacedSlice:
+    """The part of a micro-batch for one worker, whose records were projected and placed before the batch.
+
+    ``notes`` are what those who placed them report about the batch, on one of its slices.
+    """
+
+    worker: int
+    notes: tuple[Mapping[str, Any], ...] = ()
+
+
 class Source(Protocol):
     """A stream of records with a declared schema.
 
@@ -53,6 +64,8 @@ class Source(Protocol):
     """The name of the source in the query, used in messages and in the names of dead-letter files."""
     schema: pa.Schema
     """The column names and types of every block that ``read`` yields; those of a table may end with CHANGED."""
+    is_placed: bool = False
+    """Whether records come placed on workers: slices are then ``PlacedSlice``, or ordinary ones of raw records."""
 
     def __getstate__(self) -> object:
         kind = type(self)
@@ -84,6 +97,14 @@ class Source(Protocol):
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut ``(start, end]`` into at most ``replicas`` slices of nearly equal size; deterministic."""
         ...
+
+    def placed_under(self, end: Position) -> Mapping[str, Any] | None:
+        """Return the pin, as JSON, under which the records of the batch that ends there were placed, if they were."""
+        return None
+
+    def placed_blocks(self, piece: PlacedSlice) -> Iterator[bytes]:
+        """Return the blocks of a slice of placed records, each an encapsulated Arrow record batch."""
+        return iter(())
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of one slice, always the same ones in the same order.

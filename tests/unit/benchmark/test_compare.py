@@ -77,7 +77,7 @@ def test_the_report_as_json(ask):
     assert report["input"]["late"] == 0
     hashing, shuffle, pkg = report["algorithms"]
     assert pkg["label"] == "pkg:choices=3"
-    assert pkg["parameters"] == {"choices": 3, "slides": 2}
+    assert pkg["parameters"] == {"choices": 3, "slides": 2, "probing": 0}
     assert len(pkg["windows"]) == len(pkg["slides"]) == 10
     assert pkg["windows"][0]["moved_keys"] is None
     assert sum(slide["rows"] for slide in pkg["slides"]) == 300

@@ -68,6 +68,7 @@ def test_values_are_read_as_what_the_parameter_takes(monkeypatch):
         ("pkg:choices=0", "parameter 'choices' of partitioner pkg is 0; write a whole number of at least 1"),
         ("pkg:choices=many", "parameter 'choices' of partitioner pkg is 'many'; write a whole number"),
         ("pkg,hash,pkg", "--algorithm names pkg twice; name it once"),
+        ("pkg:probing=3", "--algorithm pkg:probing=3: probing is for replicas in processes of their own; leave it out"),
     ],
 )
 def test_bad_labels(text, said):

@@ -31,6 +31,12 @@ def run(*stream, **arguments):
     return sorted(partials), reports[0] if reports else None
 
 
+def partial_bytes(*stream):
+    """The size of the partial results, by the batches that hold them, without the column of reports."""
+    batches = [batch.drop_columns([REPORT]) for batch in COMBINER(stream) if batch.column(REPORT).null_count]
+    return sum(batch.nbytes for batch in batches)
+
+
 def micros(at):
     return None if at is None else pa.scalar(at, BLOCK.field(AT).type).cast(pa.int64()).as_py()
 
@@ -41,6 +47,7 @@ def test_a_worker_combines_its_records_by_key_and_window():
     (worker,) = json.loads(report[REPORT])["workers"]
     assert (worker["worker"], worker["rows"], worker["keys"], worker["groups"]) == (2, 4, 2, 3)
     assert worker["seconds"] >= 0
+    assert worker["sent"] == partial_bytes(blocks(RECORDS_OF_A_SLICE, [2, 2, 2, 2]))
     keys = key_profile.decode(worker["profile"])
     assert (keys.distinct, keys.rows, sorted(keys.sample.counts.tolist())) == (2, 4, [1, 3])
 

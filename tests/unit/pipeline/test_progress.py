@@ -18,12 +18,13 @@ def profile_text(*hashes):
 
 def replica(number, **more):
     note = {"replica": number, "read": 10, "routed": 9, "late": 1, "seconds": 0.25, "epoch": 3, "rejected": 2}
-    return note | {"watermark": 0} | more
+    return note | {"watermark": 0, "sent": 90} | more
 
 
 def worker(number, rows=5, keys=2, hashes=(1, 2), seconds=0.5):
     profile = profile_text(*hashes)
-    return {"worker": number, "rows": rows, "keys": keys, "groups": 2 * keys, "profile": profile, "seconds": seconds}
+    note = {"worker": number, "rows": rows, "keys": keys, "groups": 2 * keys, "profile": profile, "seconds": seconds}
+    return note | {"sent": 16 * keys}
 
 
 def progress(*notes, **changes):
@@ -35,9 +36,9 @@ def progress(*notes, **changes):
         "eventTime": {"max": "2013-01-01T12:00:00.000Z", "watermark": "2013-01-01T11:59:30.250Z"},
         "stateOperators": [
             {"allUpdatesTimeMs": 300, "commitTimeMs": 50, "numRowsTotal": 600, "memoryUsedBytes": 4096,
-             "numRowsDroppedByWatermark": 3, "numRowsUpdated": 20},
+             "numRowsDroppedByWatermark": 3, "numRowsUpdated": 20, "numShufflePartitions": 4},
             {"allUpdatesTimeMs": 40, "commitTimeMs": 10, "numRowsTotal": 1, "memoryUsedBytes": 4,
-             "numRowsDroppedByWatermark": 4, "numRowsUpdated": 1},
+             "numRowsDroppedByWatermark": 4, "numRowsUpdated": 1, "numShufflePartitions": 4},
         ],
         "sources": [{"endOffset": {"source": "t", "position": {}, "pin": PIN.to_json(), "waiting": 77}}],
         "observedMetrics": {"millrace_t": {"notes": [json.dumps(note) for note in notes]}},
@@ -67,6 +68,7 @@ def test_a_routed_batch():
         {"addBatch": 0.7},
         0.7,
     )
+    assert (report.routed, report.routed_bytes, report.partial_bytes, report.state_partitions) == (18, 180, 96, 4)
     assert report.pin == PIN
     assert report.worker_rows == (5, 7, 0, 1)
     assert report.worker_keys == (2, 3, 0, 1)

@@ -29,6 +29,9 @@ class Source:
     def lag(self, position):
         return self._rows - position["row"]
 
+    def placed_under(self, end):
+        return None
+
     def slices(self, start, end, replicas):
         return [(start["row"], end["row"])]
 

@@ -187,6 +187,7 @@ def test_control_rows_may_be_in_any_batch(records, cuts):
     assert worker == 0
     assert said.pop("seconds") >= 0
     assert said.pop("bytes") >= 0
+    assert (said.pop("sent") > 0) == bool(kept)
     assert state_of(said.pop("state")) == state_of(expected_note["state"])
     late = sum((at // 10 + 1) * 10 <= 20 for _, (_, at) in kept)
     assert said == LAST | {"routed": len(kept), "late": late}

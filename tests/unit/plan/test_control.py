@@ -56,7 +56,12 @@ def test_who_has_opened_the_file_reads_on_in_the_old_one(tmp_path):
         assert opened.read() == before
 
 
-PINS = [Pin(1, "hash", 2, 4), Pin(7, "pkg", 3, 16, {"choices": 2}, 2**63, 41), Pin(0, "native", 1, 1)]
+PINS = [
+    Pin(1, "hash", 2, 4),
+    Pin(7, "pkg", 3, 16, {"choices": 2}, 2**63, 41),
+    Pin(0, "native", 1, 1),
+    Pin(2, "cam", 3, 8, placement="Dedicated"),
+]
 
 
 @pytest.mark.parametrize("pin", PINS)

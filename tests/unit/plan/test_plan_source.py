@@ -1,11 +1,13 @@
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.deployment import PartitionerSpec, Placement
 from millrace_api.model.plan import Plan
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.plan.plan_source import FixedPlan, PlanFile, pin_of
+from millrace_jobs.plan.plan_source import FixedPlan, PlanFile, partitioner_problem, pin_of
 
 PLAN = {"algorithm": "hash", "replicas": 2, "parallelism": 4}
 
@@ -106,8 +108,12 @@ def test_a_file_that_never_was_is_a_problem(file):
 
 def test_a_pin_has_the_plan_with_all_its_parameters():
     assert pin_of(a_plan(epoch=3)) == Pin(3, "hash", 2, 4)
-    assert pin_of(a_plan(algorithm="pkg")).parameters == {"choices": 2, "slides": 1}
-    assert pin_of(a_plan(algorithm="pkg", parameters={"choices": 3})).parameters == {"choices": 3, "slides": 1}
+    assert pin_of(a_plan(algorithm="pkg")).parameters == {"choices": 2, "slides": 1, "probing": 0}
+    assert pin_of(a_plan(algorithm="pkg", parameters={"choices": 3})).parameters == {
+        "choices": 3,
+        "slides": 1,
+        "probing": 0,
+    }
     assert pin_of(a_plan(algorithm="native", parallelism=16, replicas=4)) == Pin(0, "native", 4, 16)
 
 
@@ -125,3 +131,38 @@ def test_a_plan_that_cannot_be_followed_is_told(changes, field, message):
     (problem,) = raised.value.problems
     assert problem.field == field
     assert message in str(problem)
+
+
+WINDOWED = [
+    *((name, {"slides": 5}) for name in ("pkg", "cm", "am", "cam", "lm", "dagreedy", "dalton")),
+    ("pkg", {"slides": 0}),
+    ("pkg", {"slides": 0, "probing": 3}),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "parameters"), WINDOWED)
+def test_windows_of_several_slides_and_probing_are_for_dedicated_replicas(algorithm, parameters):
+    plan = a_plan(algorithm=algorithm, parameters=parameters, placement=Placement.DEDICATED)
+    assert parameters.items() <= pin_of(plan).parameters.items()
+    with pytest.raises(MillraceError, match=r"with placement Inline .*leave it out, or write placement: Dedicated"):
+        pin_of(a_plan(algorithm=algorithm, parameters=parameters))
+
+
+def test_probing_inline_is_refused():
+    with pytest.raises(MillraceError, match="'probing' of partitioner pkg is 2, but with placement Inline replicas"):
+        pin_of(a_plan(algorithm="pkg", parameters={"probing": 2}))
+
+
+def test_only_loads_of_the_whole_stream_are_probed():
+    plan = a_plan(algorithm="pkg", parameters={"probing": 2}, placement=Placement.DEDICATED)
+    with pytest.raises(MillraceError, match=r"its window is 1 slides, .*; write slides: 0 as well"):
+        pin_of(plan)
+
+
+@pytest.mark.parametrize(("placement", "refused"), [("Inline", True), ("Dedicated", False)])
+def test_the_spec_is_judged_by_its_placement(placement, refused):
+    given = {"algorithm": "am", "parameters": {"slides": 5}, "placement": placement}
+    problem = partitioner_problem(SimpleNamespace(partitioner=PartitionerSpec.model_validate(given)))
+    assert (problem is not None) == refused
+    if refused:
+        assert problem.hint == "leave it out, or write placement: Dedicated"

@@ -14,10 +14,15 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
+from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.compile import Routed
+from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.pipeline.table_relations import Scan, TableQuery
 from millrace_jobs.run import job as module
 from millrace_jobs.run import platform
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
+from millrace_jobs.tables.join_side import Contents
 from spark_logs import Log, offset
 
 FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
@@ -195,3 +200,26 @@ def test_a_server_that_is_away_at_the_start_is_a_failure_of_the_part_that_asked_
     with pytest.raises(MillraceError, match="did not answer") as raised:
         start(**{step: is_away})
     assert class_of(raised.value) is part
+
+
+ALONE = TableQuery("", Scan("trips", (), "at", ()), (), Contents.RECORDS, False, 0, {}, (), 1, None)
+PLACED = Routed("trips", None, Projection("", (), pa.schema([]), 1), None, None)
+DISTINCT = Native("", "it has DISTINCT")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "execution", "why"),
+    [
+        ("prompt", DISTINCT, "the query runs natively: it has DISTINCT"),
+        ("hash", ALONE, "the query runs by operators on tables without a join"),
+        ("native", DISTINCT, None),
+        ("auto", ALONE, None),
+        ("prompt", PLACED, None),
+    ],
+)
+def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, capsys, algorithm, execution, why):
+    monkeypatch.setattr(module, "compile_query", lambda *_: SimpleNamespace(execution=execution, result=[]))
+    start(a_query("spec", "partitioner", value={"algorithm": algorithm}))
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("spec.partitioner.algorithm has no effect" in said) == (why is not None)
+    assert (why or "") in said

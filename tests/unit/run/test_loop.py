@@ -11,6 +11,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
+from millrace_jobs.pipeline.compile import RoutingMode
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run import loop as run_module
 from millrace_jobs.run.loop import QueryRun
@@ -107,7 +108,9 @@ def run(tmp_path, monkeypatch, log):
         spark=None,
         name="fares",
         spec=StreamQuery.model_validate(DOCUMENT).spec,
-        query=SimpleNamespace(execution=None, aggregates=True, longest_window=MINUTE, is_routed=lambda _: False),
+        query=SimpleNamespace(
+            execution=None, aggregates=True, longest_window=MINUTE, mode=lambda _: RoutingMode.NATIVE, waits=False
+        ),
         sources={"trips": SimpleNamespace(exhausted=lambda _: True)},
         sink=None,
         checkpoint=Checkpoint(tmp_path),
@@ -122,7 +125,7 @@ def run(tmp_path, monkeypatch, log):
         tell(draining=draining, closing_time=closing_time)
 
     monkeypatch.setattr(made._steering, "instruct_sources", instructed)
-    monkeypatch.setattr(made, "_start", lambda **_: Query(made, log))
+    monkeypatch.setattr(made, "_start", lambda *_, **__: Query(made, log))
     return made
 
 
@@ -150,7 +153,7 @@ def test_the_sources_are_drained_before_the_query_is_stopped(run, log):
 def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
     instructed, start = [], run._start
 
-    def refuse(**_):
+    def refuse(*_, **__):
         raise MillraceError(Problem("Sorting is not supported", ""))
 
     run.accepted = lambda: instructed.append("accepted")

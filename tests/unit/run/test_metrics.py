@@ -20,6 +20,7 @@ from millrace_jobs.selection.switch import Candidate, Switch
 from placements import placement_sketch
 
 QUERY = {"query": "flights"}
+STAGES = ("route", "combine")
 COMBINE = QUERY | {"stage": "combine"}
 
 
@@ -101,6 +102,9 @@ def test_a_batch():
         "millrace_batch_processing_seconds_sum": 0.84,
         "millrace_batch_interval_seconds": 2,
         "millrace_input_rows_total": 5000,
+        "millrace_input_bytes_total": 200_000,
+        "millrace_routed_rows_total": 4900,
+        "millrace_state_partitions": 4,
         "millrace_rejected_rows_total": 3,
         "millrace_late_rows_total": 2,
         "millrace_source_lag_rows": 70,
@@ -118,6 +122,8 @@ def test_a_batch():
         "millrace_state_bytes": 65_536,
     }
     assert {name: value(metrics, name) for name in expected} == expected
+    sent = {stage: value(metrics, "millrace_stage_output_bytes_total", QUERY | {"stage": stage}) for stage in STAGES}
+    assert sent == {"route": 98_000, "combine": 2_320}
     assert value(metrics, "millrace_load_imbalance_ratio", COMBINE) == pytest.approx(1290 / 1250 - 1)
     assert value(metrics, "millrace_cardinality_imbalance_ratio", COMBINE) == pytest.approx(31 / 29 - 1)
     assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == 4

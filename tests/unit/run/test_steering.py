@@ -7,6 +7,7 @@ import pytest
 from builders import a_batch
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.partitioners import registry
+from millrace_jobs.pipeline.compile import RoutingMode
 from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import state_text
 from millrace_jobs.run.steering import Steering
@@ -44,7 +45,10 @@ def steer(tmp_path, messages):
         )
         watcher = SimpleNamespace(message=messages.append)
         control, policies = tmp_path / "control.json", tmp_path / "policies"
-        steering = Steering(spec, sources, None, policies, control, watcher, is_routed=registry.is_routed, once=False)
+        query = SimpleNamespace(mode=lambda pin: RoutingMode.INLINE)
+        steering = Steering(
+            spec, sources, None, policies, control, watcher, query=query, require=lambda _: None, once=False
+        )
         steering._pin = PIN
         return steering
 

@@ -125,9 +125,9 @@ def test_no_secret_travels_to_the_tasks(tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
     sasl = {"mechanism": "PLAIN", "username": {"env": "KAFKA_USER"}, "password": {"env": "KAFKA_PASSWORD"}}
     source = opened(tmp_path, {"topic": "trips", "sasl": sasl}, format="raw")
-    assert source._connection.settings()["sasl.password"] == "hunter2"
+    assert source.connection.settings()["sasl.password"] == "hunter2"
     copy = pickle.loads(pickle.dumps(source))
-    for text in (repr(pickle.dumps(source)), repr(vars(source)), repr(vars(copy)), repr(source._connection)):
+    for text in (repr(pickle.dumps(source)), repr(vars(source)), repr(vars(copy)), repr(source.connection)):
         assert "hunter2" not in text
         assert "ada-lovelace" not in text
     assert copy.schema == source.schema

@@ -153,6 +153,11 @@ class AvailableOffsets:
         """The offset at which each partition begins for this query; once set, it never changes."""
         return self._known_state.first
 
+    @property
+    def ending(self) -> Offsets | None:
+        """The offset at which each partition stops; None if there is no end, or if it is not known yet."""
+        return self._known_state.ending
+
     def settle(self) -> None:
         """Determine where to start, and where to stop if that can be known now; do nothing if this was done before."""
         if self._state is not None:

@@ -12,6 +12,12 @@ from millrace_jobs.sources.base import Position, cut
 Offsets = dict[Partition, int]
 """The next offset to read, by partition."""
 
+PLACED = "/placed"
+"""Entry of a position beside its topics: where the placed records of its last batch are (``millrace_jobs.dedicated``).
+
+No topic can have this name. Whoever reads the topics themselves ignores it.
+"""
+
 RESTART_HINT = (
     f"start with {ANOTHER_CHECKPOINT}, and set startingOffsets or startingTimestamp to where it is to continue; "
     "set the topic's retention to longer than a query may be down"
@@ -32,6 +38,7 @@ def of_position(position: Position) -> Offsets:
     return {
         Partition(topic, int(number)): int(offset)
         for topic, partitions in position.items()
+        if topic != PLACED
         for number, offset in partitions.items()
     }
 

@@ -62,25 +62,25 @@ class KafkaSource(Source):
         schema = pa.schema([*decoder.schema, *(METADATA if include_metadata else ())])
         self.schema = schema if table is None else pa.schema([*schema, *CHANGED])
         self._tombstones = None if table is None else TombstoneDecoder(schema, *table)
-        self._connection = connection
-        self._subscription = subscription
+        self.connection = connection
+        self.subscription = subscription
         self._decoder = decoder
         self._state_file = KafkaStateFile(state)
         self._include_metadata = include_metadata
-        self._max_records = max_records_per_batch
-        self._max_bytes = max_bytes_per_batch
-        self._corrupt = corrupt or CorruptRecords()
+        self.max_records = max_records_per_batch
+        self.max_bytes = max_bytes_per_batch
+        self.corrupt = corrupt or CorruptRecords()
         self._ends: Offsets | None = None
         self._all: Offsets | None = None
         self._turn = 0
 
     @cached_property
     def _cluster(self) -> KafkaCluster:
-        return KafkaCluster(self._connection, answered=self._state_file.read() is not None)
+        return KafkaCluster(self.connection, answered=self._state_file.read() is not None)
 
     @cached_property
     def _available(self) -> AvailableOffsets:
-        return AvailableOffsets(self.name, self._subscription, self._cluster, self._state_file)
+        return AvailableOffsets(self.name, self.subscription, self._cluster, self._state_file)
 
     @cached_property
     def _cutter(self) -> BacklogCutter:
@@ -88,7 +88,7 @@ class KafkaSource(Source):
 
     @cached_property
     def _record_size(self) -> RecordSize:
-        return RecordSize(self.name, self._connection)
+        return RecordSize(self.name, self.connection)
 
     def initial(self) -> Position:
         """Return where a new query starts, in every partition that exists at that time."""
@@ -102,12 +102,11 @@ class KafkaSource(Source):
         the same time in every partition (``BacklogCutter``).
         """
         at = of_position(start)
-        ends = self._all if self._all is not None else self._available.ends(at)
-        if everything:
-            self._all = ends
-        self._ends = ends
-        begins = {p: self._begin(p, at) for p in ends}
+        ends = self.ends(at, everything=everything)
+        begins = {p: self.begin(p, at) for p in ends}
         begins = {p: begin for p, begin in begins.items() if ends[p] > begin}
+        if not begins:
+            return start
         waiting = {p: ends[p] - begin for p, begin in begins.items()}
         limit = self._limit(most, waiting, begins)
         if limit is None or sum(waiting.values()) <= limit:
@@ -115,9 +114,31 @@ class KafkaSource(Source):
         self._turn += limit
         return to_position(at | self._cutter.cut(begins, {p: ends[p] for p in begins}, limit, self._turn))
 
+    def ends(self, at: Offsets, *, everything: bool = False) -> Offsets:
+        """Return how far each partition can be read now, given that it was read up to ``at``; see ``latest``.
+
+        Raises:
+            MillraceError: records from there on are gone, or Kafka fails.
+        """
+        ends = self._all if self._all is not None else self._available.ends(at)
+        if everything:
+            self._all = ends
+        self._ends = ends
+        return ends
+
+    @property
+    def first(self) -> Offsets:
+        """The offset at which each partition that was found begins for this query."""
+        return self._available.first
+
+    @property
+    def ending(self) -> Offsets | None:
+        """The offset at which each partition stops; None if there is no end, or if it is not known yet."""
+        return self._available.ending
+
     def exhausted(self, position: Position) -> bool:
         """Return whether the query has reached the offsets at which it stops."""
-        if not self._subscription.bounded:
+        if not self.subscription.bounded:
             return False
         state = self._state_file.read()
         if state is None or state.ending is None:
@@ -129,20 +150,20 @@ class KafkaSource(Source):
         """Return the number of offsets beyond ``position``, as of the last call of ``latest``."""
         at = of_position(position)
         ends = self._ends if self._ends is not None else self._available.ends(at)
-        return sum(max(end - self._begin(partition, at), 0) for partition, end in ends.items())
+        return sum(max(end - self.begin(partition, at), 0) for partition, end in ends.items())
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the offsets of all partitions, laid end to end, into slices that differ by at most one offset."""
         at, stop = of_position(start), of_position(end)
-        ranges = [OffsetRange(p, self._begin(p, at), stop[p]) for p in sorted(stop) if stop[p] > self._begin(p, at)]
+        ranges = [OffsetRange(p, self.begin(p, at), stop[p]) for p in sorted(stop) if stop[p] > self.begin(p, at)]
         return list(cut_ranges(ranges, replicas))
 
     def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of the slice, partition by partition."""
         assert isinstance(piece, KafkaSlice)
         with (
-            BadMessageHandler(self.name, self._corrupt, label, self._connection) as rejects,
-            RangeReader(self.name, self._connection, piece.ranges) as reader,
+            BadMessageHandler(self.name, self.corrupt, label, self.connection) as rejects,
+            RangeReader(self.name, self.connection, piece.ranges) as reader,
         ):
             for block in reader.blocks():
                 yield from (records for records in self._records(block, rejects) if records.num_rows)
@@ -152,15 +173,15 @@ class KafkaSource(Source):
     def _records(self, messages: Sequence[Message], rejects: BadMessageHandler) -> Iterator[pa.RecordBatch]:
         """Yield the records of a block of messages, for a table those that delete rows after the others."""
         if self._tombstones is None:
-            yield self._decoded(messages, rejects)[0]
+            yield self.decode(messages, rejects)[0]
             return
         given = [message for message in messages if message.value() is not None]
-        records, origins = self._decoded(given, rejects)
+        records, origins = self.decode(given, rejects)
         yield with_positions(records, [given[origin] for origin in origins], deleted=False)
         if len(given) < len(messages):
             yield self._tombstones.decode([each for each in messages if each.value() is None], rejects.reject)
 
-    def _decoded(
+    def decode(
         self, messages: Sequence[Message], rejects: BadMessageHandler
     ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Return the records in the values of messages, and for each record the index of its message."""
@@ -175,13 +196,13 @@ class KafkaSource(Source):
         schema = pa.schema([*records.schema, *METADATA])
         return pa.RecordBatch.from_arrays([*records.columns, *metadata.columns], schema=schema), origins
 
-    def _begin(self, partition: Partition, at: Offsets) -> int:
+    def begin(self, partition: Partition, at: Offsets) -> int:
         """Return where to continue in a partition; one that is not in the position yet starts at its first offset."""
         return at[partition] if partition in at else self._available.first[partition]
 
     def _limit(self, most: int | None, waiting: Mapping[Partition, int], begins: Offsets) -> int | None:
         """Return how many offsets the next batch may have; None is no limit."""
-        limits = [limit for limit in (most, self._max_records) if limit is not None]
-        if self._max_bytes is not None and waiting:
-            limits.append(round(self._max_bytes / self._record_size.estimate(begins, waiting)))
+        limits = [limit for limit in (most, self.max_records) if limit is not None]
+        if self.max_bytes is not None and waiting:
+            limits.append(round(self.max_bytes / self._record_size.estimate(begins, waiting)))
         return max(min(limits), 1) if limits else None

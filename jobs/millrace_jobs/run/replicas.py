@@ -1,0 +1,96 @@
+"""The partitioner's replicas of one run: what the run loop asks of them, whoever runs their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.dedicated.coordinator import Coordinator, dedicated_problem
+from millrace_jobs.dedicated.processes import ReplicaProcesses
+from millrace_jobs.pipeline.compile import CompiledQuery, Routed, RoutingMode
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import native_problem
+from millrace_jobs.sources.base import Position, Source
+from millrace_jobs.sources.kafka.source import KafkaSource
+
+
+class ReplicaControl:
+    """The replicas of a query under plans with ``placement: Dedicated``; they rest under any other plan.
+
+    Args:
+        query: the query.
+        compiled: the query in the form that it runs in.
+        sources: its sources, as they were opened.
+        processes: runs the replicas' processes.
+    """
+
+    def __init__(
+        self,
+        query: StreamQuery,
+        compiled: CompiledQuery,
+        sources: Mapping[str, Source],
+        processes: ReplicaProcesses,
+    ) -> None:
+        self._query, self._compiled, self._sources = query, compiled, sources
+        self._processes = processes
+        self._coordinator: Coordinator | None = None
+
+    def require(self, pin: Pin) -> None:
+        """Raise MillraceError if replicas in processes of their own cannot place the query's records as planned."""
+        if not pin.is_dedicated:
+            return
+        problem = dedicated_problem(self._compiled, self._sources)
+        if problem is None and self._compiled.mode(pin) is not RoutingMode.DEDICATED:
+            problem = native_problem()
+        if problem is not None:
+            raise MillraceError(problem)
+
+    def begin(self, positions: Mapping[str, Position], pin: Pin) -> Mapping[str, Source]:
+        """Return the sources of a query whose records the replicas place, after these positions by source.
+
+        Raises:
+            MillraceError: Kafka fails.
+        """
+        coordinator = self._opened()
+        self._processes.scale(pin.replicas)
+        name = self._source.name
+        return {**self._sources, name: coordinator.begin(positions.get(name), pin)}
+
+    def finish(self) -> Mapping[str, Source]:
+        """Return the sources for a batch that was begun with placed records, while the plan has no replicas."""
+        return {**self._sources, self._source.name: self._opened().finish()}
+
+    def instruct(self, pin: Pin, committed: Mapping[str, Position], most: Callable[[str], int]) -> None:
+        """Publish the plan, how far the job is, and how many records a batch may have; by source.
+
+        Raises:
+            MillraceError: Kafka fails, or another driver has taken over.
+        """
+        if self._coordinator is not None:
+            name = self._source.name
+            self._processes.scale(pin.replicas)
+            self._coordinator.instruct(pin, committed.get(name), most(name))
+
+    def require_running(self) -> None:
+        """Raise MillraceError if the processes of this run end again and again."""
+        self._processes.require_running()
+
+    def release(self) -> None:
+        """Let the replicas rest."""
+        self._processes.scale(0)
+        if self._coordinator is not None:
+            self._coordinator.release()
+
+    @property
+    def _source(self) -> KafkaSource:
+        assert isinstance(self._compiled.execution, Routed)
+        source = self._sources[self._compiled.execution.source]
+        assert isinstance(source, KafkaSource)
+        return source
+
+    def _opened(self) -> Coordinator:
+        if self._coordinator is None:
+            assert isinstance(self._compiled.execution, Routed)
+            self._coordinator = Coordinator(self._query, self._compiled.execution, self._source)
+        return self._coordinator
