@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from kafka.topics import Message
+from millrace_jobs.sources.base import Position
+from millrace_jobs.sources.kafka.offsets import of_position
 
 Table = Mapping[bytes | None, bytes]
 Positions = Mapping[str, Mapping[int, int]]
@@ -63,5 +65,5 @@ def up_to(records: pa.Table, position: Mapping[int, int]) -> pa.Table:
     return records.filter(pa.array(read, pa.bool_()))
 
 
-def _positions(stored: Mapping[str, Mapping[str, int]]) -> Mapping[int, int]:
-    return {int(number): offset for partitions in stored.values() for number, offset in partitions.items()}
+def _positions(stored: Position) -> Mapping[int, int]:
+    return {partition.number: offset for partition, offset in of_position(stored).items()}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer
 
 from kafka import topics
-from lab.processes import command_of
+from lab.processes import command_of, signal_all
 
 from .corruption import Kind, corrupt
 from .job import PATIENCE
@@ -57,6 +57,15 @@ def worker_killed(scene: Scene) -> str:
     return f"killed {what}, one of {len(workers)}; {_gone_on(scene)}"
 
 
+def replica_killed(scene: Scene) -> str:
+    """Kill one of the partitioner's replicas, the one with the lowest index, which is the reducer, or all of them."""
+    scene.job.wait_for(lambda: bool(scene.replicas), "replica")
+    replicas = scene.replicas
+    victims = scene.chance.choice([replicas[:1], replicas, [scene.chance.choice(replicas)]])
+    signal_all(victims, signal.SIGKILL)
+    return f"killed {len(victims)} of {len(replicas)} replicas; {_gone_on(scene)}"
+
+
 def broker_killed(scene: Scene) -> str:
     """Kill the broker, and start it again with its data."""
     scene.broker.kill()
@@ -96,27 +105,35 @@ def disk_full(scene: Scene) -> str:
 
 
 def rebalance(scene: Scene) -> str:
-    """Add a partition to the topic, and let a foreign consumer join the group of the job's sink."""
+    """Add a partition to the topic, and let a foreign consumer join the groups of the job's sink and its replicas."""
     count = len(topics.partitions(scene.broker, SOURCE))
     if count < _MOST_PARTITIONS:
         count += 1
         topics.add_partitions(scene.broker, SOURCE, count)
         scene.feed.partitions = count
+    joined = [(scene.group, SINK), *((group, SOURCE) for group in scene.replica_groups)]
+    for group, topic in joined:
+        _join(scene, group, topic)
+    return f"{count} partitions, {len(joined)} groups; {_gone_on(scene)}"
+
+
+def _join(scene: Scene, group: str, topic: str) -> None:
+    """Be a member of a group that reads nothing, until the job has finished some batches."""
     consumer = Consumer(
         {
             "bootstrap.servers": scene.broker.bootstrap,
-            "group.id": scene.group,
+            "group.id": group,
+            "partition.assignment.strategy": "range",
             "enable.auto.commit": False,
             "session.timeout.ms": 6000,
             "log_level": 2,
         }
     )
     with consumer:
-        consumer.subscribe([SINK])
+        consumer.subscribe([topic])
         wanted = scene.job.batches() + 3
         while scene.job.batches() < wanted and scene.job.process.status is None:
             consumer.poll(0.1)
-    return f"{count} partitions; {_gone_on(scene)}"
 
 
 def checkpoint_corrupted(scene: Scene) -> str:
@@ -163,6 +180,8 @@ def all_faults(scene: Scene) -> list[Callable[[Scene], str]]:
         rebalance,
         checkpoint_corrupted,
     ]
+    if scene.case.is_dedicated:
+        possible.append(replica_killed)
     if scene.disk is not None:
         possible.append(disk_full)
     if scene.clock is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,7 +39,7 @@ class Case:
 
     ``columns`` are the fields of a message that make up DuckDB's row. ``query`` and ``sink`` are parts of the StreamQuery.
     ``others`` are sources that read the same topic, each with what it has beside the fields of the first one. ``key`` is
-    the primary key of the table.
+    the primary key of the table. ``partitioner`` is the query's; None is two replicas with ``pkg``.
     """
 
     id: str
@@ -51,6 +51,12 @@ class Case:
     sink_config: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     key: Sequence[str] = ()
+    partitioner: Mapping[str, Any] | None = None
+
+    @property
+    def is_dedicated(self) -> bool:
+        """Whether the query begins with replicas in processes of their own."""
+        return self.partitioner is not None and self.partitioner.get("placement") == "Dedicated"
 
     def document(self, bootstrap: str, source: str, sink: str, checkpoint: str) -> dict[str, Any]:
         """Return the StreamQuery, from topic to topic."""
@@ -71,7 +77,7 @@ class Case:
                 "emit": self.emit,
                 "batchInterval": "1s",
                 "parallelism": {"initial": 2, "max": 4},
-                "partitioner": {"algorithm": "pkg", "replicas": {"initial": 2}},
+                "partitioner": dict(self.partitioner or {"algorithm": "pkg", "replicas": {"initial": 2}}),
                 "checkpoint": {"uri": checkpoint},
             },
         }
@@ -226,4 +232,17 @@ VERSIONS = Case(
 JOINS = (JOIN, GROUPED_JOIN, VERSIONS)
 """Queries by the operators on tables, whose results change."""
 
-CASES = (FINAL_WINDOWS, TABLE, PYTHON, *JOINS)
+DEDICATED_TABLE = replace(
+    TABLE,
+    id="a table with retractions, by replicas in processes of their own",
+    partitioner={"algorithm": "cam", "replicas": {"initial": 2}, "placement": "Dedicated"},
+)
+DEDICATED_WINDOWS = replace(
+    FINAL_WINDOWS,
+    id="windows, by three replicas that learn together",
+    partitioner={"algorithm": "dalton", "replicas": {"initial": 3}, "placement": "Dedicated"},
+)
+DEDICATED = (DEDICATED_TABLE, DEDICATED_WINDOWS)
+"""Queries whose records are placed before they are in a batch."""
+
+CASES = (FINAL_WINDOWS, TABLE, PYTHON, *DEDICATED, *JOINS)

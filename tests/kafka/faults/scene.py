@@ -6,7 +6,7 @@ import os
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from lab.cache import MissingError
 from lab.clock import Clock
 from lab.disks import SmallDisk, small_disk
 from lab.kafka import Broker
+from lab.processes import command_of
 from lab.proxy import Proxy
 
 from .changelog import Positions, read_by
@@ -54,8 +55,21 @@ class Scene:
     @property
     def group(self) -> str:
         """The consumer group in which the job's sink keeps its batch number."""
-        (found,) = [group for group in topics.groups(self.broker) if group.startswith("millrace-")]
-        return found
+        found = [group for group in topics.groups(self.broker) if group.startswith("millrace-")]
+        (own,) = set(found) - set(self.replica_groups)
+        return own
+
+    @property
+    def replica_groups(self) -> list[str]:
+        """The consumer groups of the partitioner's replicas: of this generation, and perhaps of former ones."""
+        return [group for group in topics.groups(self.broker) if group.startswith(f"millrace.default.{NAME}.")]
+
+    @property
+    def replicas(self) -> list[int]:
+        """The processes of the partitioner's replicas that run now, by index."""
+        commands = {member: command_of(member) for member in self.job.process.members()}
+        found = {member: command for member, command in commands.items() if " partitioner " in command}
+        return sorted(found, key=lambda member: int(found[member].partition("--index ")[2].split()[0]))
 
     def output(self) -> list[topics.Message]:
         """Return the committed output of the job."""
@@ -111,8 +125,12 @@ def scene(
     damages: Iterator[Kind],
     *,
     own_machine: bool = True,
+    options: Sequence[str] = (),
 ) -> Iterator[Scene]:
-    """Run a job on a stream that has just started; with ``own_machine``, on a disk and a clock of its own."""
+    """Run a job on a stream that has just started; with ``own_machine``, on a disk and a clock of its own.
+
+    ``options`` are those of the job's first run.
+    """
     with ExitStack() as stack:
         disk = clock = None
         if own_machine:
@@ -131,7 +149,7 @@ def scene(
         feed = Feed(broker, SOURCE, chance.getrandbits(32), PARTITIONS)
         stack.callback(feed.stop)
         outside = (disk.outside if disk is not None else folder) / "checkpoint"
-        job.start()
+        job.start(*options)
         assert job.wait_for(lambda: "started=" in job.said, "start of the query"), job.report()
         feed.start()
         yield Scene(case, broker, proxy, feed, job, chance, damages, outside, disk, clock)
