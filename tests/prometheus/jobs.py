@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter
 
+from millrace_jobs.dedicated.metrics import ReplicaMetrics
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.metrics_source.client import Prometheus
@@ -35,8 +36,8 @@ class Driver:
 
 
 @contextmanager
-def driver(metrics: JobMetrics, namespace: str, pod: str = "q-driver-0") -> Iterator[Driver]:
-    """Serve a driver's metrics during the ``with`` block."""
+def driver(metrics: JobMetrics | ReplicaMetrics, namespace: str, pod: str = "q-driver-0") -> Iterator[Driver]:
+    """Serve the metrics of a driver, or of a partitioner replica, during the ``with`` block."""
     started = Driver(metrics.registry, namespace, pod)
     try:
         yield started

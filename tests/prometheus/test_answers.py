@@ -9,6 +9,7 @@ import pytest
 
 from builders import PIN, a_batch, a_native_batch
 from lab.waiting import wait_until
+from millrace_jobs.dedicated.metrics import ReplicaMetrics
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.selection.costs import CombineTask
 from millrace_operator.metrics_source.job_metrics import newest_answer
@@ -54,6 +55,11 @@ def test_every_value_and_its_time(start, connect):
             merge_seconds_total=pytest.approx(0.8),
             partials_total=116,
             updates_total=120,
+            input_bytes_total=400_000,
+            routed_total=9_800,
+            route_bytes_total=196_000,
+            combine_bytes_total=4_640,
+            state_partitions=4,
             interval_seconds=2,
             lag_rows=70,
             keys=60,
@@ -84,11 +90,30 @@ def test_nothing_is_said_of_other_queries_and_namespaces(start, connect):
         assert newest_answer(prometheus, "", "q", now) is None
 
 
+def test_what_replicas_in_pods_of_their_own_report_is_summed(start, connect):
+    replicas = [ReplicaMetrics("q", number, 2.0) for number in (0, 1)]
+    for metrics in replicas:
+        metrics.paused(3.0)
+    with (
+        driver(job(BATCH), "ns") as one,
+        driver(replicas[0], "ns", "q-partitioner-0") as first,
+        driver(replicas[1], "ns", "q-partitioner-1") as second,
+    ):
+        server = start(targets(one, first))
+        prometheus = connect(server)
+        soon(lambda: prometheus.instant('millrace_partitioner_lag_rows{query="q"}'))
+        assert answer_with(prometheus, "ns", batches_total=1).dedicated_lag_rows is None  # of one of two
+        server.scrape(targets(one, first, second))
+        found = answer_with(prometheus, "ns", dedicated_paused_seconds_total=6.0)
+    assert (found.dedicated_busy_seconds_total, found.dedicated_lag_rows) == (0, 0)
+
+
 def test_a_driver_before_its_first_batch_has_only_counters(start, connect):
     with driver(job(), "ns") as one:
         found = answer_with(connect(start(targets(one))), "ns")
     said = {name for name, value in vars(found).items() if value is not None}
-    assert said == {
+    sizes = {"input_bytes_total", "routed_total", "route_bytes_total", "combine_bytes_total"}
+    assert said == sizes | {
         "time", "batches_total", "rows_total", "merge_seconds_total", "partials_total", "updates_total"
     }  # fmt: skip
 

@@ -72,10 +72,11 @@ class SimulatedCounters:
         self._updates += results
         self._lag, self._imbalance, self._last = waiting, imbalance, batch
 
-    def answer(self, now: float, executors: int, dedicated_busy: float) -> Answer:
+    def answer(self, now: float, executors: int, dedicated_busy: float, dedicated_lag: float) -> Answer:
         """Return the metrics at ``now``, seconds, with ``executors`` executors ready.
 
-        ``dedicated_busy`` is the CPU time of dedicated partitioners so far, seconds.
+        ``dedicated_busy`` is the CPU time of dedicated partitioners so far, seconds, and ``dedicated_lag`` the records
+        that wait in front of them.
         """
         routed, last = not self._dedicated, self._last
         return Answer(
@@ -92,6 +93,7 @@ class SimulatedCounters:
             updates_total=self._updates,
             busy_core_seconds_total=self._busy,
             dedicated_busy_seconds_total=dedicated_busy if self._dedicated else None,
+            dedicated_lag_rows=dedicated_lag if self._dedicated else None,
             interval_seconds=self._interval,
             lag_rows=self._lag,
             keys=last.distinct if last else None,

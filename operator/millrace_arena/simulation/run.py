@@ -205,8 +205,8 @@ class _Simulation:
         while (due := min(self._next_scrape, self._next_step)) <= now:
             self._advance(due)
             if due == self._next_scrape:
-                busy = self._source.routed_seconds
-                self._metrics.scrape(self._counters.answer(due, self._executors.ready, busy))
+                busy, waiting = self._source.routed_seconds, self._source.unrouted
+                self._metrics.scrape(self._counters.answer(due, self._executors.ready, busy, waiting))
                 self._next_scrape += self._scenario.metrics.scrape_seconds
             else:
                 self._step(due)

@@ -28,6 +28,11 @@ class SimulatedSource:
         """CPU time of the dedicated partitioners so far, seconds."""
         return self._routed * (self._route_seconds or 0.0)
 
+    @property
+    def unrouted(self) -> float:
+        """Number of records that wait in front of the dedicated partitioners, as of the last ``advance``."""
+        return self._trace.arrived(self._until) - self._routed if self._route_seconds else 0.0
+
     def advance(self, now: float, replicas: int) -> None:
         """Let ``replicas`` dedicated partitioners route records until ``now``, limited by arrivals and by capacity."""
         if self._route_seconds:

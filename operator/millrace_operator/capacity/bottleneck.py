@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from millrace_support.batch_sizes import TOLERANCE
+
 from .cost_model import (
-    TOLERANCE,
     Capacity,
     Inflow,
     capacity,
@@ -35,12 +36,15 @@ class BottleneckKind(StrEnum):
       larger batches would be enough.
     - ``CPU``: the processing would not fit with any batches; only more tasks help.
     - ``INPUT_NETWORK`` and ``OUTPUT_NETWORK``: more tasks help, each with its own connection.
+    - ``CORES``: of operators that take turns, the one that takes longest, where each would fit alone and all together
+      take more time than there is.
     """
 
     CPU = "CPU"
     QUEUE = "queue"
     INPUT_NETWORK = "input network"
     OUTPUT_NETWORK = "output network"
+    CORES = "cores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,21 @@ def loads(flow: Flow, configuration: Configuration, workload: Workload) -> dict[
         arriving = inflow(flow, configuration, operator, sent, workload)
         limits = capacity(flow, configuration, operator, arriving)
         sent[operator.name] = operator.selectivity * min(arriving.records, limits.total)
-        lacking = _lacking(operator, configuration[operator.name].tasks, arriving.records, limits)
+        at_once = flow.at_once(configuration[operator.name].tasks)
+        lacking = _lacking(operator, at_once, arriving.records, limits)
         result[operator.name] = OperatorLoad(arriving, limits, sent[operator.name], lacking)
-    return result
+    return _with_turns(flow, result)
+
+
+def _with_turns(flow: Flow, loads: dict[str, OperatorLoad]) -> dict[str, OperatorLoad]:
+    """Mark the operator that takes longest, if operators take turns and only all together are too much."""
+    if flow.turns is None or any(load.overloaded for load in loads.values()):
+        return loads
+    shares = {name: load.arriving.records / load.capacity.processing for name, load in loads.items()}
+    if not exceeds(sum(shares.values()), flow.turns.share):
+        return loads
+    longest = max(shares, key=lambda name: shares[name])
+    return loads | {longest: replace(loads[longest], overloaded=(BottleneckKind.CORES,))}
 
 
 @dataclass(frozen=True)
@@ -114,10 +130,10 @@ def _whole(records: float) -> int:
     return nearest if math.isclose(records, nearest, rel_tol=TOLERANCE) else math.ceil(records)
 
 
-def _lacking(operator: FlowOperator, tasks: int, rate: float, limits: Capacity) -> tuple[BottleneckKind, ...]:
+def _lacking(operator: FlowOperator, at_once: int, rate: float, limits: Capacity) -> tuple[BottleneckKind, ...]:
     found = []
     if exceeds(rate, limits.processing):
-        fits = rate * operator.cpu_seconds * (1 + TOLERANCE) < tasks
+        fits = rate * operator.cpu_seconds * (1 + TOLERANCE) < at_once
         found.append(BottleneckKind.QUEUE if fits else BottleneckKind.CPU)
     if exceeds(rate, limits.input):
         found.append(BottleneckKind.INPUT_NETWORK)

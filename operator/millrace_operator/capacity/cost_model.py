@@ -10,14 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from millrace_support import batch_sizes
+from millrace_support.batch_sizes import TOLERANCE
+
 from .flow import Configuration, Flow, FlowOperator, StreamConnection, Workload
-
-TOLERANCE = 1e-9
-"""Share by which a rate may exceed a capacity and still fit: sums of costs are rounded, and costs are not that exact.
-
-Without it, the order of an addition would decide whether tasks that are exactly busy (Example 13: 90 + 900 + 10 ms for
-one record a second) are overloaded.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +117,13 @@ def work(flow: Flow, configuration: Configuration, operator: FlowOperator, arriv
 
 def capacity(flow: Flow, configuration: Configuration, operator: FlowOperator, arriving: Inflow) -> Capacity:
     """Return the capacity of an operator, which depends on the batches and record sizes that arrive (3.3 to 3.33)."""
-    given = configuration[operator.name]
+    given, at_once = configuration[operator.name], flow.at_once(configuration[operator.name].tasks)
     copies = operator.selectivity * fan_out(flow, configuration, operator.name)
     seconds = processing_seconds(operator, arriving.batch_records, given.batch)
     return Capacity(
-        input=given.tasks * network_capacity(flow.bandwidth, arriving.record_bytes),
-        processing=given.tasks / seconds if seconds else math.inf,
-        output=given.tasks * network_capacity(flow.bandwidth, operator.record_bytes * copies),
+        input=at_once * network_capacity(flow.bandwidth, arriving.record_bytes),
+        processing=at_once / seconds if seconds else math.inf,
+        output=at_once * network_capacity(flow.bandwidth, operator.record_bytes * copies),
     )
 
 
@@ -187,16 +183,10 @@ def least_input_batch(operator: FlowOperator, task_rate: float) -> int:
 
     ``task_rate`` is r_in, the records per second of one task. It must leave the task time beyond ``cpu_seconds``.
     """
-    if not operator.fetch_seconds or not task_rate:
-        return 1
-    least = operator.fetch_seconds / (1 / task_rate - operator.cpu_seconds)
-    return math.floor(least * (1 + TOLERANCE)) + 1  # the bound is exclusive: a whole number itself is too small
+    return batch_sizes.least_input_batch(operator.fetch_seconds, operator.cpu_seconds, task_rate)
 
 
 def least_output_batch(operator: FlowOperator, task_rate: float, input_batch: float) -> int:
     """Return b_out, the fewest records of an output batch, given input batches of at least b_in* (equation 4.27)."""
-    emitting = operator.selectivity * operator.emit_seconds
-    if not emitting or not task_rate:
-        return 1
-    left = (1 + TOLERANCE) / task_rate - operator.cpu_seconds - operator.fetch_seconds / input_batch
-    return max(1, math.ceil(emitting / left))
+    others = operator.cpu_seconds + operator.fetch_seconds / input_batch
+    return batch_sizes.least_output_batch(operator.selectivity * operator.emit_seconds, others, task_rate)

@@ -75,6 +75,19 @@ Workload = Mapping[str, float]
 
 
 @dataclass(frozen=True)
+class Turns:
+    """Cores that all operators use in turn, one operator after the other, as the stages of a micro-batch do.
+
+    In the paper each task has a thread and a core of its own. Here at most ``cores`` tasks of an operator run at once,
+    and the shares of the time that the operators take add up. ``share`` is what is left for them: the rest is the time
+    of a batch outside its stages.
+    """
+
+    cores: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Mistake:
     """One mistake in a flow: the operator, the path of its attribute, what is wrong, and what to do instead."""
 
@@ -101,6 +114,7 @@ class Flow:
     Attributes:
         operators: operators by name.
         bandwidth: N, bits per second that a task may receive, and as many that it may send; None is no limit.
+        turns: the cores that operators use in turn; None if each task has a core of its own.
         consumers: consumers of each operator by name, and how they are connected.
         levels: operator names by level (Definition 44): sources first, every operator after all its producers.
 
@@ -108,13 +122,16 @@ class Flow:
         FlowError: the flow has mistakes; the error holds every one that was found.
     """
 
-    def __init__(self, operators: Iterable[FlowOperator], bandwidth: float | None = None) -> None:
+    def __init__(
+        self, operators: Iterable[FlowOperator], bandwidth: float | None = None, turns: Turns | None = None
+    ) -> None:
         given = list(operators)
         found = [*_names(given), *_numbers(given, bandwidth)]
         found += _connections(given) if not found else []
         if found:
             raise FlowError(found)
         self.bandwidth = bandwidth
+        self.turns = turns
         self.operators = {operator.name: operator for operator in given}
         self.consumers: dict[str, dict[str, StreamConnection]] = {name: {} for name in self.operators}
         for operator in given:
@@ -134,6 +151,10 @@ class Flow:
     def sources(self) -> tuple[str, ...]:
         """Names of the operators without producers."""
         return self.levels[0]
+
+    def at_once(self, tasks: int) -> int:
+        """Return how many of an operator's tasks run at the same time."""
+        return tasks if self.turns is None else min(tasks, self.turns.cores)
 
     def is_sink(self, name: str) -> bool:
         """Return whether an operator has no consumers."""

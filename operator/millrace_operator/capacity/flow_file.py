@@ -16,7 +16,8 @@ from millrace_api.model.values import Count, Positive, text
 from millrace_api.validation.pydantic_errors import Location, dotted, explain, field_location, primary_errors
 from millrace_api.validation.yaml_nodes import Document, read_documents
 
-from .flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection
+from .flow import Flow, FlowError, FlowOperator, Mistake, Sizing, StreamConnection, Workload
+from .throughput import throughput
 
 NANOSECONDS = 1e9
 MEGABIT = 1e6
@@ -89,6 +90,10 @@ class FlowFile:
         """Path of the file, as given by the user."""
         return self.document.file
 
+    def throughput(self, rates: Workload) -> dict[str, float]:
+        """Return the records per second that each operator processes of ``rates`` (Algorithm 2)."""
+        return throughput(self.flow, self.configuration, rates)
+
     def problem(self, operator: str, message: str, hint: str) -> Problem:
         """Return a problem of an operator, with its line in the file."""
         return _at(self.document, ("operators", operator), message, hint)
@@ -154,7 +159,7 @@ def workload(file: FlowFile, rates: Sequence[str]) -> dict[str, float]:
     """
     sources = file.flow.sources
     if len(rates) == 1 and "=" not in rates[0]:
-        return dict.fromkeys(sources, _number(rates[0]))
+        return dict.fromkeys(sources, rate_of(rates[0]))
     given: dict[str, float] = {}
     for option in rates:
         name, equals, number = option.rpartition("=")
@@ -165,14 +170,15 @@ def workload(file: FlowFile, rates: Sequence[str]) -> dict[str, float]:
             raise _error(f'"{name}" is not a source of {file.path}', suggest(name, sources))
         if name in given:
             raise _error(f'the rate of "{name}" is given twice', "keep one of them")
-        given[name] = _number(number)
+        given[name] = rate_of(number)
     missing = [name for name in sources if name not in given]
     if missing:
         raise _error(f"{', '.join(missing)} of {file.path} got no rate", f"add --rate {missing[0]}=NUMBER")
     return given
 
 
-def _number(text: str) -> float:
+def rate_of(text: str) -> float:
+    """Return the rate of an option, in records per second. Raises MillraceError."""
     try:
         rate = float(text)
     except ValueError:

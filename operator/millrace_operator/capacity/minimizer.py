@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .cost_model import TOLERANCE, Inflow, inflow, least_input_batch, least_output_batch, parts, tasks_for, work
+from millrace_support.batch_sizes import TOLERANCE
+
+from .cost_model import Inflow, inflow, least_input_batch, least_output_batch, parts, tasks_for, work
 from .flow import Configuration, Flow, FlowOperator, Sizing, Workload
 
 

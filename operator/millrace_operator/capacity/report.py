@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from millrace_api.errors import MillraceError
 
 from .batching import Buffering, added_seconds, buffers
-from .bottleneck import Remedy, loads, remedy
+from .bottleneck import BottleneckKind, OperatorLoad, Remedy, loads, remedy
 from .cost_model import exceeds
 from .flow import Configuration, Flow, Workload
 from .flow_file import FlowFile
 from .minimizer import UnattainableError, minimize
-from .throughput import throughput
+from .throughput import time_shares
 
 Report = dict[str, Any]
 
 
-def prediction(file: FlowFile, rates: Workload) -> Report:
+class PlannedFlow(Protocol):
+    """A flow with its configuration, from a file or of a running query."""
+
+    @property
+    def path(self) -> str:
+        """Name for the reports."""
+
+    @property
+    def flow(self) -> Flow:
+        """The flow."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """Its present tasks and batches."""
+
+    def throughput(self, rates: Workload) -> dict[str, float]:
+        """Return the records per second that each operator processes of ``rates``."""
+
+
+def prediction(file: PlannedFlow, rates: Workload) -> Report:
     """Return the rates, capacity and throughput of every operator, and the contents of its buffers."""
     flow, configuration = file.flow, file.configuration
-    offered, processed = loads(flow, configuration, rates), throughput(flow, configuration, rates)
+    offered, processed = loads(flow, configuration, rates), file.throughput(rates)
     operators = []
     for name, load in ((operator.name, offered[operator.name]) for operator in flow.order):
         fetches = bool(flow.operators[name].inputs)
@@ -43,13 +62,14 @@ def prediction(file: FlowFile, rates: Workload) -> Report:
         )
     return {
         **_head(file, rates),
+        **_turns(flow, configuration, rates),
         "throughput_records_per_second": {name: processed[name] for name in flow.sources},
         "operators": operators,
         "buffers": _buffers(flow, configuration, processed),
     }
 
 
-def bottlenecks(file: FlowFile, rates: Workload) -> Report:
+def bottlenecks(file: PlannedFlow, rates: Workload) -> Report:
     """Return the overloaded operators, the resources they lack, and a remedy for each with all else unchanged."""
     offered = loads(file.flow, file.configuration, rates)
     found = []
@@ -64,13 +84,13 @@ def bottlenecks(file: FlowFile, rates: Workload) -> Report:
                 "tasks_needed": relief.tasks,
                 "input_batch_records_needed": relief.batches[0] if relief.batches else None,
                 "output_batch_records_needed": relief.batches[1] if relief.batches else None,
-                "advice": _advice(file, name, load.arriving.batch_records, relief),
+                "advice": _advice(file, name, load, relief),
             }
         )
-    return {**_head(file, rates), "bottlenecks": found}
+    return {**_head(file, rates), **_turns(file.flow, file.configuration, rates), "bottlenecks": found}
 
 
-def fewest_tasks(file: FlowFile, rates: Workload, *, batching: bool) -> Report:
+def fewest_tasks(file: PlannedFlow, rates: Workload, *, batching: bool) -> Report:
     """Return the configuration with the fewest tasks.
 
     Raises:
@@ -81,7 +101,9 @@ def fewest_tasks(file: FlowFile, rates: Workload, *, batching: bool) -> Report:
     except UnattainableError as error:
         message = "cannot keep up with what is broadcast to it, however many tasks it has"
         hint = "lower its costs or the rates, or connect it by hash or random"
-        raise MillraceError(file.problem(error.operator, message, hint)) from None
+        if isinstance(file, FlowFile):
+            raise MillraceError(file.problem(error.operator, message, hint)) from None
+        raise
     offered = loads(file.flow, found, rates)
     processed = {name: load.arriving.records for name, load in offered.items()}
     operators = [
@@ -91,13 +113,42 @@ def fewest_tasks(file: FlowFile, rates: Workload, *, batching: bool) -> Report:
     return {
         **_head(file, rates),
         "batching": batching,
+        **_micro_batches(file.flow, found, offered),
         "tasks": sum(sizing.tasks for sizing in found.values()),
         "operators": operators,
         "buffers": _buffers(file.flow, found, processed),
     }
 
 
-def _head(file: FlowFile, rates: Workload) -> Report:
+def _turns(flow: Flow, configuration: Configuration, rates: Workload) -> Report:
+    """Return the share of the time that each operator takes, and that is left to them, if they take turns on cores."""
+    if flow.turns is None:
+        return {}
+    return {
+        "cores": flow.turns.cores,
+        "time_share_left_to_operators": flow.turns.share,
+        "time_share_of_operators": time_shares(flow, configuration, rates),
+    }
+
+
+def _micro_batches(flow: Flow, configuration: Configuration, offered: Mapping[str, OperatorLoad]) -> Report:
+    """Return the cores that operators in turns keep busy, and the interval in which their batches fill."""
+    if flow.turns is None:
+        return {}
+    busy = sum(
+        load.arriving.records / load.capacity.processing * flow.at_once(configuration[name].tasks)
+        for name, load in offered.items()
+    )
+    shares = [
+        configuration[name].batch * configuration[consumer].tasks / offered[name].sent
+        for name in flow.operators
+        for consumer in flow.consumers[name]
+        if offered[name].sent
+    ]
+    return {"busy_cores": busy, "fill_seconds": max(shares, default=0.0)}
+
+
+def _head(file: PlannedFlow, rates: Workload) -> Report:
     return {
         "file": file.path,
         "workload_records_per_second": dict(rates),
@@ -137,12 +188,14 @@ def _buffers(flow: Flow, configuration: Configuration, processed: Mapping[str, f
     return report
 
 
-def _advice(file: FlowFile, name: str, input_batch: float, relief: Remedy) -> str:
+def _advice(file: PlannedFlow, name: str, load: OperatorLoad, relief: Remedy) -> str:
+    if BottleneckKind.CORES in load.overloaded:
+        return "more cores, or lower costs of any operator"
     ways = []
     if relief.batches:
         fetched, emitted = relief.batches
         larger = [f"input batches of {fetched} records (from {', '.join(file.flow.operators[name].inputs)})"]
-        larger = larger if exceeds(fetched, input_batch) else []
+        larger = larger if exceeds(fetched, load.arriving.batch_records) else []
         larger += [f"output batches of {emitted} records"] if emitted > file.configuration[name].batch else []
         ways.append(" and ".join(larger))
     if relief.tasks:

@@ -42,7 +42,9 @@ def print_prediction(report: Report) -> None:
             ", ".join(operator["overloaded"]) or "-",
         )
     console = _console()
+    _print_query(console, report)
     console.print(table)
+    _print_turns(console, report)
     for name, rate in report["workload_records_per_second"].items():
         passing = report["throughput_records_per_second"][name]
         console.print(f"{name}: {_figure(passing)} of {_figure(rate)} records/s get through")
@@ -52,6 +54,7 @@ def print_prediction(report: Report) -> None:
 def print_bottlenecks(report: Report) -> None:
     """Print the report of ``millrace model bottleneck``."""
     console = _console()
+    _print_query(console, report)
     if not report["bottlenecks"]:
         console.print("no operator is overloaded")
         return
@@ -73,6 +76,7 @@ def print_bottlenecks(report: Report) -> None:
         "\n`millrace model minimize` sizes all of them at once."
     )
     console.print(table)
+    _print_turns(console, report)
 
 
 def print_fewest_tasks(report: Report) -> None:
@@ -82,8 +86,43 @@ def print_fewest_tasks(report: Report) -> None:
         table.add_row(operator["name"], *_sizing(operator), f"{operator['utilization']:.1%}")
     table.caption = f"{report['tasks']} tasks in all"
     console = _console()
+    _print_query(console, report)
     console.print(table)
+    if "busy_cores" in report:
+        console.print(
+            f"{_figure(report['busy_cores'])} cores are busy; batches of this size fill in"
+            f" {_duration(report['fill_seconds'])}"
+        )
     _print_buffers(console, report["buffers"])
+
+
+def _print_query(console: Console, report: Report) -> None:
+    """Print what a running query is looked at under, with W; nothing for a file."""
+    query = report.get("query")
+    if query is None:
+        return
+    needed = query["executors_needed"]
+    console.print(
+        f"{report['file']}: {query['executors']}/{query['parallelism']}/{query['replicas']} "
+        f"(executors/parallelism/replicas), a batch every {_duration(query['batch_interval_seconds'])}"
+    )
+    console.print(
+        f"W is predicted to be {query['utilization']:.2f}, {query['utilization_low']:.2f} to "
+        f"{query['utilization_high']:.2f}; "
+        + (f"{needed} executors would carry the rate" if needed else "no number of executors would carry the rate")
+    )
+
+
+def _print_turns(console: Console, report: Report) -> None:
+    """Print how operators that take turns divide the time; nothing for others."""
+    if "cores" not in report:
+        return
+    shares = report["time_share_of_operators"].items()
+    each = ", ".join(f"{name} {share:.0%}" for name, share in shares if share)
+    left = report["time_share_left_to_operators"]
+    console.print(f"In turn on {report['cores']} cores, of the time: {each}; {max(left, 0):.0%} is left to them")
+    if left <= 0:
+        console.print("A batch takes longer than its interval even without its stages: try a longer --interval")
 
 
 def _print_buffers(console: Console, report: Report) -> None:

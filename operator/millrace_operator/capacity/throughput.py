@@ -10,8 +10,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from millrace_support.batch_sizes import TOLERANCE
+
 from .bottleneck import OperatorLoad, loads
-from .cost_model import TOLERANCE, Inflow, inflow, work
+from .cost_model import Inflow, inflow, work
 from .flow import Configuration, Flow, Workload
 
 
@@ -21,11 +23,15 @@ def throughput(flow: Flow, configuration: Configuration, workload: Workload) -> 
     The sources grow from the rates that the algorithm gives them, all in the same proportion, each until it reaches its
     workload or feeds an operator that is full. docs/capacity.md says why.
     """
+    if flow.turns is not None and flow.turns.share <= 0:
+        return dict.fromkeys(flow.operators, 0.0)
     names = flow.sources
     wanted = np.array([workload[name] for name in names])
     first = back_pressure(flow, loads(flow, configuration, workload))
     rates = np.array([first[name] for name in names])
     load = np.array([_utilizations(flow, configuration, {name: 1.0}) for name in names])
+    if flow.turns is not None:
+        rates /= max(float(rates @ load[:, -1]), 1.0)  # Algorithm 2 knows of no limit for all operators together
     while True:
         used = rates @ load
         full = used >= 1 - TOLERANCE
@@ -61,11 +67,32 @@ def _growth(used: NDArray[np.float64], growing: NDArray[np.float64], missing: ND
     return float(min(np.min(1 + (1 - used[fed]) / growing[fed], initial=np.inf), missing.min()))
 
 
+def time_shares(flow: Flow, configuration: Configuration, rates: Workload) -> dict[str, float]:
+    """Return the share of the time for which each operator's tasks are busy, if no operator holds back any record."""
+    passing = _unhindered(flow, configuration, rates)
+    return {
+        name: work(flow, configuration, flow.operators[name], arriving).processing
+        / flow.at_once(configuration[name].tasks)
+        for name, arriving in passing.items()
+    }
+
+
 def _utilizations(flow: Flow, configuration: Configuration, rates: Mapping[str, float]) -> list[float]:
-    """Return the busy share of every operator's processor, input and output network; linear in the sources' rates."""
-    passing = _unhindered(flow, configuration, dict.fromkeys(flow.sources, 0.0) | dict(rates))
+    """Return the busy share of every operator's processor, input and output network; linear in the sources' rates.
+
+    Where operators take turns, there is one more: the time that they take together, as a share of what they have.
+    """
+    known = dict.fromkeys(flow.sources, 0.0) | dict(rates)
+    passing = _unhindered(flow, configuration, known)
     needed = [(name, work(flow, configuration, flow.operators[name], arriving)) for name, arriving in passing.items()]
-    return [part / configuration[name].tasks for name, of in needed for part in (of.processing, of.input, of.output)]
+    shares = [
+        part / flow.at_once(configuration[name].tasks)
+        for name, of in needed
+        for part in (of.processing, of.input, of.output)
+    ]
+    if flow.turns is not None:
+        shares.append(sum(time_shares(flow, configuration, known).values()) / flow.turns.share)
+    return shares
 
 
 def _unhindered(flow: Flow, configuration: Configuration, rates: Workload) -> dict[str, Inflow]:

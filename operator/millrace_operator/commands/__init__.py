@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from ..capacity import commands as model
-from . import explain, get, operator, queries
+from . import explain, get, model, operator, queries
 
 
 def add_to(app: typer.Typer) -> None:

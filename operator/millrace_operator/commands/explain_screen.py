@@ -16,7 +16,7 @@ from millrace_api.model.status import ConditionType
 from ..resources.names import scaling_config_map
 from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
-from ..scaling.decision.search import Forecast
+from ..scaling.decision.search import REPLICAS, Forecast
 from .connection import Cluster
 from .formatting import ago, console, facts_table, printable
 from .query_view import QueryView
@@ -82,11 +82,10 @@ def _inputs(inputs: Inputs) -> Iterator[tuple[str, str]]:
 
 
 def _forecast(forecast: Forecast) -> str:
-    longest = "fixed costs take" if forecast.bottleneck == "fixed" else f"{forecast.bottleneck} takes"
-    return (
-        f"{forecast.plan}: W {forecast.utilization:.2f} is predicted, {forecast.low:.2f} to {forecast.high:.2f}; "
-        f"{longest} longest"
-    )
+    longest = {"fixed": "fixed costs take longest", REPLICAS: "replicas are busier than that"}
+    limit = longest.get(forecast.bottleneck, f"{forecast.bottleneck} takes longest")
+    interval = f"{forecast.low:.2f} to {forecast.high:.2f}"
+    return f"{forecast.plan}: W {forecast.utilization:.2f} is predicted, {interval}; {limit}"
 
 
 def _outcome(outcome: ChangeOutcome | None) -> str:

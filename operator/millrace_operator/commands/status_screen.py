@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from millrace_api.model.deployment import Placement
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, ObservedLoad, Phase
 
 from .connection import Cluster
@@ -75,6 +76,8 @@ def _progress(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "load", _load(status.load, now)
     yield "scaling", _scaling(view, now)
     yield "driver", _driver(view, now)
+    if (pods := status.partitioner) is not None:
+        yield "replicas", f"{pods.ready} of {pods.replicas} ready, {_many(pods.restarts, 'restart')}"
     if status.chain is not None:
         yield "chain", status.chain.order
         for each in status.chain.upstream:
@@ -98,7 +101,8 @@ def _plan(view: QueryView) -> str:
         return "none yet"
     shape = f"{plan.algorithm}, {_many(plan.executors, 'executor')}, parallelism {plan.parallelism}"
     applied = "none" if plan.applied_epoch is None else plan.applied_epoch
-    return f"{shape}, {_many(plan.replicas, 'replica')}; epoch {plan.epoch}, applied {applied}"
+    replicas = f"{_many(plan.replicas, 'replica')}{' in pods' if plan.placement is Placement.DEDICATED else ''}"
+    return f"{shape}, {replicas}; epoch {plan.epoch}, applied {applied}"
 
 
 def _load(load: ObservedLoad | None, now: datetime) -> str:

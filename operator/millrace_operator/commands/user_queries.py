@@ -76,15 +76,18 @@ class UserQueries:
 
     def decision(self, name: str) -> str | None:
         """Return the last scaling decision that the operator saved, as JSON; None if it saved no decision."""
-        config_map = scaling_config_map(name)
+        return (self.config_map(scaling_config_map(name)) or {}).get("decision.json")
+
+    def config_map(self, name: str) -> dict[str, str] | None:
+        """Return the data of a ConfigMap of the namespace; None if it does not exist."""
         try:
-            with user_errors(self._cluster, "get", "configmaps", self._cluster.namespace, config_map):
+            with user_errors(self._cluster, "get", "configmaps", self._cluster.namespace, name):
                 found = CoreV1Api(self._cluster.client).read_namespaced_config_map(
-                    config_map, self._cluster.namespace, _request_timeout=TIMEOUT
+                    name, self._cluster.namespace, _request_timeout=TIMEOUT
                 )
         except MissingError:
             return None
-        return (found.data or {}).get("decision.json")
+        return dict(found.data or {})
 
     def _request(self, method: str, name: str, patch: Manifest | None = None) -> Manifest:
         path = QUERIES.path(self._cluster.namespace, name)

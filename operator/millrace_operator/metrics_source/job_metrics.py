@@ -1,4 +1,4 @@
-"""Metrics of one query in the form that scaling reads: the newest scrape of its driver, and the CPU of its executors.
+"""Metrics of one query in the form that scaling reads: the newest scrape of its driver, and what its other pods report.
 
 Prometheus stores series. This module groups their samples back into scrapes, whose values belong together.
 """
@@ -16,11 +16,15 @@ from millrace_api.model.streamquery import EXECUTOR
 from ..scaling.answers import MAX_AGE
 from ..scaling.observation import Answer
 from .client import Prometheus
-from .result import Series
+from .result import Sample, Series
 
 FIELDS: Mapping[tuple[str, str], str] = {
     ("millrace_batches_total", ""): "batches_total",
     ("millrace_input_rows_total", ""): "rows_total",
+    ("millrace_input_bytes_total", ""): "input_bytes_total",
+    ("millrace_routed_rows_total", ""): "routed_total",
+    ("millrace_stage_output_bytes_total", "route"): "route_bytes_total",
+    ("millrace_stage_output_bytes_total", "combine"): "combine_bytes_total",
     ("millrace_batch_processing_seconds_sum", ""): "processing_seconds_total",
     ("millrace_stage_task_seconds_count", "route"): "route_tasks_total",
     ("millrace_stage_task_seconds_sum", "route"): "route_seconds_total",
@@ -36,15 +40,35 @@ FIELDS: Mapping[tuple[str, str], str] = {
     ("millrace_plan_epoch", ""): "epoch",
     ("millrace_plan_workers", ""): "parallelism",
     ("millrace_plan_replicas", ""): "replicas",
+    ("millrace_state_partitions", ""): "state_partitions",
 }
 """Field of an ``Answer`` by metric name and ``stage`` label; other metrics of the job are not queried."""
 
 CREATED = "millrace_batches_created"
 """Metric with the creation time of the driver's counters, in seconds since 1970; the client library exports it."""
 
-NAMES = (*dict.fromkeys(name for name, _ in FIELDS), CREATED)
+REPLICA_FIELDS: Mapping[str, str] = {
+    "millrace_partitioner_busy_seconds_total": "dedicated_busy_seconds_total",
+    "millrace_partitioner_paused_seconds_total": "dedicated_paused_seconds_total",
+    "millrace_partitioner_lag_rows": "dedicated_lag_rows",
+}
+"""Field of an ``Answer`` by metric name, for the metrics of partitioner replicas in pods of their own: a sum of all."""
 
-_COUNTERS = frozenset({"batches_total", "rows_total", "merge_seconds_total", "partials_total", "updates_total"})
+NAMES = (*dict.fromkeys(name for name, _ in FIELDS), CREATED, *REPLICA_FIELDS)
+
+_COUNTERS = frozenset(
+    {
+        "batches_total",
+        "rows_total",
+        "input_bytes_total",
+        "routed_total",
+        "route_bytes_total",
+        "combine_bytes_total",
+        "merge_seconds_total",
+        "partials_total",
+        "updates_total",
+    }
+)
 """Counters that a driver exports from its start; other fields come and go with the batches."""
 
 
@@ -68,7 +92,7 @@ def newest_answer(
     The answer has the time of the scrape. Series that the scrape lacks are None; numbers are unchanged.
     ``busy_core_seconds_total`` is set only if Prometheus knows exactly as many executor containers as are ready;
     otherwise the sum would cover different containers each time. Its parts come from the nodes' newest scrapes before
-    this one.
+    this one. The same holds for the sums over partitioner replicas in pods of their own.
 
     Args:
         prometheus: server whose series have the label ``namespace`` of their pod.
@@ -81,7 +105,8 @@ def newest_answer(
         PrometheusError: there is no answer, or no reliable one.
     """
     matchers = [one_of("__name__", NAMES), equal("namespace", namespace), equal("query", query)]
-    scrapes = whole_scrapes(prometheus.instant(raw_samples(matchers, MAX_AGE), now))
+    series = prometheus.instant(raw_samples(matchers, MAX_AGE), now)
+    scrapes = whole_scrapes(series)
     if not scrapes:
         return None
     newest = scrapes[-1]
@@ -91,6 +116,7 @@ def newest_answer(
         executors=None if executors is None else float(executors),
         busy_core_seconds_total=busy,
         **newest.values,
+        **of_replicas(series, newest),
     )
 
 
@@ -105,6 +131,28 @@ def _busy_core_seconds(prometheus: Prometheus, namespace: str, query: str, time:
     found = prometheus.instant(raw_samples(matchers, MAX_AGE), time)
     newest = {one.labels["pod"]: one.samples[-1].value for one in found if one.samples}
     return sum(newest.values()) if len(newest) == executors else None
+
+
+def of_replicas(series: Iterable[Series], scrape: Scrape) -> dict[str, float]:
+    """Return the sums over partitioner replicas in pods of their own, as last scraped before a scrape of the driver.
+
+    A sum is left out unless Prometheus knows exactly the replicas of the batch's plan. A replica is one by its number,
+    whichever pod it is in.
+    """
+    newest: dict[str, dict[str, Sample]] = {}
+    for one in series:
+        field = REPLICA_FIELDS.get(one.labels.get("__name__", ""))
+        known = [sample for sample in one.samples if sample.time <= scrape.time]
+        if field is not None and known:
+            of_field, number = newest.setdefault(field, {}), one.labels.get("replica", "")
+            if number not in of_field or of_field[number].time < known[-1].time:
+                of_field[number] = known[-1]
+    expected = scrape.values.get("replicas")
+    return {
+        field: sum(sample.value for sample in samples.values())
+        for field, samples in newest.items()
+        if len(samples) == expected
+    }
 
 
 def whole_scrapes(series: Iterable[Series]) -> list[Scrape]:

@@ -15,6 +15,13 @@ _LATE = 0.1
 """Share of the elapsed time, besides one interval, by which the end of a batch may be reported late."""
 
 
+_QUEUE = 2.0
+"""Intervals whose records wait in front of partitioner pods that do not keep up; they cut a batch in each interval."""
+
+_HELD_BACK = 0.05
+"""Share of time that partitioner pods wait for the job, from which their queue is the job's."""
+
+
 def fallen(base: Answer, answer: Answer) -> str | None:
     """Return the name of a counter that is lower in ``answer`` than in ``base``; None if no counter is."""
     for name in COUNTERS:
@@ -92,7 +99,11 @@ def observation(base: Answer, answer: Answer, seen: float, seconds_before: float
         route=_stage(base, answer, "route", batches),
         combine=_stage(base, answer, "combine", batches),
         merge_seconds=_mean(base, answer, "merge_seconds_total", batches),
-        dedicated_busy=_busy(base, answer),
+        dedicated_busy=_busy(base, answer, rows / batches * interval / cycle),
+        routed=_mean(base, answer, "routed_total", batches),
+        input_bytes=_mean(base, answer, "input_bytes_total", batches),
+        route_bytes=_mean(base, answer, "route_bytes_total", batches),
+        combine_bytes=_mean(base, answer, "combine_bytes_total", batches),
     )
 
 
@@ -131,12 +142,20 @@ def _stage(base: Answer, answer: Answer, name: str, batches: float) -> Stage | N
     return Stage(tasks, seconds) if tasks and seconds is not None else None
 
 
-def _busy(base: Answer, answer: Answer) -> float | None:
-    """Return the busy share of the elapsed time, at most 1: pods with more than one core may take more."""
+def _busy(base: Answer, answer: Answer, usual: float) -> float | None:
+    """Return the share of time that partitioner pods were busy, at most 1: threads may take more than one core.
+
+    Pods with a standing queue are busy all the time (by the utilization law, at the rate that they pass on), even if
+    they spend it on waiting for Kafka and not on a processor. Not so if the job holds them back: what waits then waits
+    for the job. ``usual`` is the number of records that came through in an interval.
+    """
     seconds = _mean(base, answer, "dedicated_busy_seconds_total", 1)
     if seconds is None:
         return None
-    return min(seconds / ((answer.time - base.time) * _value(answer, "replicas")), 1.0)
+    elapsed = (answer.time - base.time) * _value(answer, "replicas")
+    held_back = (_mean(base, answer, "dedicated_paused_seconds_total", 1) or 0.0) > _HELD_BACK * elapsed
+    waits = min(base.dedicated_lag_rows or 0.0, answer.dedicated_lag_rows or 0.0)
+    return 1.0 if waits > _QUEUE * usual and not held_back else min(seconds / elapsed, 1.0)
 
 
 def inconsistent(message: str) -> NoAnswer:

@@ -18,18 +18,24 @@ class Answer:
     Attributes:
         batches_total, rows_total: finished batches, and the records they read.
         processing_seconds_total: processing time of these batches.
+        input_bytes_total: size of the records they read.
+        routed_total: records that were routed to workers, which may be fewer than were read.
+        route_bytes_total, combine_bytes_total: size of what the tasks of these stages sent to the next one.
         route_tasks_total, combine_tasks_total: tasks of these stages.
         route_seconds_total, combine_seconds_total: seconds of these tasks.
         merge_seconds_total: seconds of all merge tasks.
         partials_total: partial results, from combine to merge.
         updates_total: results that changed.
         busy_core_seconds_total: processor time of all executors.
-        dedicated_busy_seconds_total: processor time of partitioner pods.
+        dedicated_busy_seconds_total: time that partitioner pods worked on batches, all together.
+        dedicated_paused_seconds_total: time that they waited because the job had enough to read, all together.
+        dedicated_lag_rows: records that wait in front of them; part of ``lag_rows``.
         interval_seconds: the batch interval.
         lag_rows: records that wait at the source.
         keys: distinct keys of a batch.
         imbalance: largest load of a combine task over the mean, minus 1.
         epoch, parallelism, replicas: of the plan of the last batch.
+        state_partitions: tasks of the merge.
         executors: executors that are ready at ``time``.
     """
 
@@ -37,6 +43,10 @@ class Answer:
     batches_total: float | None = None
     rows_total: float | None = None
     processing_seconds_total: float | None = None
+    input_bytes_total: float | None = None
+    routed_total: float | None = None
+    route_bytes_total: float | None = None
+    combine_bytes_total: float | None = None
     route_tasks_total: float | None = None
     route_seconds_total: float | None = None
     combine_tasks_total: float | None = None
@@ -46,6 +56,8 @@ class Answer:
     updates_total: float | None = None
     busy_core_seconds_total: float | None = None
     dedicated_busy_seconds_total: float | None = None
+    dedicated_paused_seconds_total: float | None = None
+    dedicated_lag_rows: float | None = None
     interval_seconds: float | None = None
     lag_rows: float | None = None
     keys: float | None = None
@@ -53,6 +65,7 @@ class Answer:
     epoch: float | None = None
     parallelism: float | None = None
     replicas: float | None = None
+    state_partitions: float | None = None
     executors: float | None = None
 
 
@@ -88,7 +101,11 @@ class Observation:
         imbalance: largest load of a combine task over the mean, minus 1; None if unknown.
         route, combine: the tasks of these stages; None if nothing was routed.
         merge_seconds: seconds of all merge tasks of a batch; None if unknown.
-        dedicated_busy: share of time that partitioner pods were busy, 0 to 1; None without such pods.
+        dedicated_busy: share of time that partitioner pods were busy, 0 to 1; None without such pods. It is 1 if
+            records wait in front of them and the job could read more, whatever the pods wait for.
+        routed: records that were routed to workers; None if unknown, as are the following.
+        input_bytes, route_bytes, combine_bytes: size of the records read, of the blocks that route sent, and of the
+            partial results that combine sent.
     """
 
     since: float
@@ -109,6 +126,15 @@ class Observation:
     combine: Stage | None = None
     merge_seconds: float | None = None
     dedicated_busy: float | None = None
+    routed: float | None = None
+    input_bytes: float | None = None
+    route_bytes: float | None = None
+    combine_bytes: float | None = None
+
+    @property
+    def cycle(self) -> float:
+        """Seconds from one batch to the next: the interval, or the processing time if that is longer."""
+        return max(self.seconds, self.interval)
 
     @property
     def utilization(self) -> float:

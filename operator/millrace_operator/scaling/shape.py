@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +44,19 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Network:
+    """The bytes per second that the network of an executor receives and sends at most; infinite if unknown."""
+
+    receives: float = math.inf
+    sends: float = math.inf
+
+
+@dataclass(frozen=True)
 class Bounds:
     """The bounds of shapes, and what shapes cost: each executor has ``executor_cores`` cores.
 
     ``replica_cores`` is what a partitioner replica takes in its own pod. It is 0 if replicas are tasks of the job's
-    executors.
+    executors. ``network`` is None if nothing is known of an executor's network.
     """
 
     executors: Range
@@ -55,6 +64,7 @@ class Bounds:
     replicas: Range
     executor_cores: int = 2
     replica_cores: float = 0.0
+    network: Network | None = None
 
     def __contains__(self, shape: Shape) -> bool:
         return self.nearest(shape) == shape

@@ -30,6 +30,12 @@ def test_status_of_a_query_that_nobody_has_looked_at():
     assert_golden("status-new", drawn(status_screen.screen(QueryView(query(generation=1)), NOW)))
 
 
+def test_status_shows_replicas_in_pods_of_their_own():
+    plan, pods = BUSY["plan"] | {"placement": "Dedicated"}, {"replicas": 2, "ready": 1, "restarts": 3}
+    view = QueryView(query({**BUSY, "plan": plan, "partitioner": pods}))
+    assert_golden("status-replicas", drawn(status_screen.screen(view, NOW)))
+
+
 def test_status_shows_the_queries_before_this_one():
     upstream = [
         {"name": "orders", "source": "lines", "reads": "topic orders", "phase": "Running"},

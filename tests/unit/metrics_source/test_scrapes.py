@@ -3,14 +3,28 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_jobs.dedicated.metrics import ReplicaMetrics
 from millrace_jobs.run.metrics import CONTRACT
-from millrace_operator.metrics_source.job_metrics import CREATED, FIELDS, NAMES, Scrape, whole_scrapes
+from millrace_operator.metrics_source.job_metrics import (
+    CREATED,
+    FIELDS,
+    NAMES,
+    REPLICA_FIELDS,
+    Scrape,
+    of_replicas,
+    whole_scrapes,
+)
 from millrace_operator.metrics_source.result import Sample, Series
 from millrace_operator.scaling.observation import SERIES
 
-NOT_OF_THE_JOB = {"executors", "busy_core_seconds_total", "dedicated_busy_seconds_total"}
+NOT_OF_THE_JOB = {"executors", "busy_core_seconds_total", *REPLICA_FIELDS.values()}
 METRIC = {field: (name, stage) for (name, stage), field in FIELDS.items()}
-COUNTERS = {"batches_total": 3, "rows_total": 30, "merge_seconds_total": 1, "partials_total": 5, "updates_total": 4}
+COUNTERS = {"batches_total": 3, "rows_total": 30, "merge_seconds_total": 1, "partials_total": 5, "updates_total": 4} | {
+    "input_bytes_total": 900,
+    "routed_total": 20,
+    "route_bytes_total": 600,
+    "combine_bytes_total": 80,
+}
 
 
 def series(field, samples, pod="q-driver-0", **labels):
@@ -31,7 +45,13 @@ def test_every_metric_is_in_the_jobs_contract():
     assert {name for name, _ in FIELDS} <= exported
     by_stage = {metric.name for metric in CONTRACT if "stage" in metric.labels}
     assert {bool(stage) == any(name.startswith(known) for known in by_stage) for name, stage in FIELDS} == {True}
-    assert set(NAMES) == {name for name, _ in FIELDS} | {CREATED}
+    assert set(NAMES) == {name for name, _ in FIELDS} | {CREATED, *REPLICA_FIELDS}
+
+
+def test_every_metric_of_replicas_is_exported_with_the_number_of_the_replica():
+    families = ReplicaMetrics("trips", 3, 2.0).registry.collect()
+    labels = {sample.name: sample.labels for family in families for sample in family.samples}
+    assert all(labels[name] == {"query": "trips", "replica": "3"} for name in REPLICA_FIELDS)
 
 
 def test_every_field_of_an_answer_has_its_metric():
@@ -116,3 +136,37 @@ def test_the_order_of_series_does_not_matter():
     )
     shuffled = random.Random(3).sample(scraped, len(scraped))
     assert whole_scrapes(shuffled) == whole_scrapes(scraped)
+
+
+SCRAPE = Scrape(20, 5, {"replicas": 2.0})
+BUSY, LAG = "millrace_partitioner_busy_seconds_total", "millrace_partitioner_lag_rows"
+
+
+def replica(number, samples, name=BUSY, **labels):
+    return Series({"__name__": name, "replica": number} | labels, tuple(Sample(*pair) for pair in samples))
+
+
+def test_what_replicas_say_is_summed_as_it_was_at_the_drivers_scrape():
+    found = of_replicas(
+        [
+            replica("0", [(5, 1), (12, 2), (22, 8)]),
+            replica("1", [(8, 3), (19, 4)]),
+            replica("0", [(12, 10)], LAG),
+            replica("1", [(19, 20)], LAG),
+            *driver([20], started=5),
+        ],
+        SCRAPE,
+    )
+    assert found == {"dedicated_busy_seconds_total": 6, "dedicated_lag_rows": 30}
+
+
+def test_a_replica_that_moved_to_another_pod_counts_once():
+    moved = [replica("1", [(4, 9)], instance="a"), replica("1", [(15, 1)], instance="b"), replica("0", [(12, 2)])]
+    assert of_replicas(moved, SCRAPE) == of_replicas(moved[::-1], SCRAPE) == {"dedicated_busy_seconds_total": 3}
+
+
+def test_a_sum_over_other_replicas_than_those_of_the_plan_is_none():
+    assert of_replicas([replica("0", [(12, 2)])], SCRAPE) == {}
+    assert of_replicas([replica(str(number), [(12, 2)]) for number in range(3)], SCRAPE) == {}
+    assert of_replicas([replica("0", [(12, 2)]), replica("1", [(21, 2)])], SCRAPE) == {}
+    assert of_replicas(driver([20], started=5), SCRAPE) == {}

@@ -34,6 +34,10 @@ def test_two_answers_tell_about_the_batches_between_them():
         combine=Stage(4.0, pytest.approx(0.004)),
         merge_seconds=pytest.approx(0.006),
         dedicated_busy=pytest.approx(0.1),
+        routed=1800.0,
+        input_bytes=200_000.0,
+        route_bytes=120_000.0,
+        combine_bytes=10_000.0,
     )
     assert third.utilization == pytest.approx(0.4)
 
@@ -105,6 +109,10 @@ def test_optional_series_may_be_absent():
         "combine",
         "merge_seconds",
         "dedicated_busy",
+        "routed",
+        "input_bytes",
+        "route_bytes",
+        "combine_bytes",
     ]
 
 
@@ -116,6 +124,30 @@ def test_a_stream_without_records_is_observed():
 def test_partitioner_pods_are_never_more_than_busy():
     answers = [replace(answer, dedicated_busy_seconds_total=20 * answer.time) for answer in Job().run(15).answers]
     assert read(answers)[-1].dedicated_busy == 1
+
+
+@pytest.mark.parametrize(
+    ("waiting", "paused", "busy"),
+    [(4001, 0.0, 1.0), (3999, 0.0, 0.1), (4001, 0.14, 1.0), (4001, 0.16, 0.1), (None, None, 0.1)],
+)
+def test_partitioner_pods_with_a_queue_are_busy_unless_the_job_holds_them_back(waiting, paused, busy):
+    """Three pods, which are 0.3 s of each second busy together; 2,000 records come in an interval."""
+    answers = [
+        replace(
+            answer,
+            dedicated_lag_rows=waiting,
+            dedicated_paused_seconds_total=None if paused is None else paused * answer.time,
+        )
+        for answer in Job(dedicated=True).run(15).answers
+    ]
+    assert read(answers)[-1].dedicated_busy == pytest.approx(busy)
+
+
+def test_a_queue_of_partitioner_pods_has_to_last():
+    answers = Job(dedicated=True).run(15).answers
+    answers = [replace(answer, dedicated_paused_seconds_total=0.0) for answer in answers]
+    answers[-1] = replace(answers[-1], dedicated_lag_rows=1e6)
+    assert read(answers)[-1].dedicated_busy == pytest.approx(0.1)
 
 
 def test_a_short_gap_is_spanned_and_a_long_one_is_not():

@@ -77,6 +77,20 @@ def test_partitioner_pods_that_are_busy_count_as_w():
     assert keeping_up.utilization < 0.85
 
 
+def test_partitioner_pods_that_catch_up_are_no_reason_for_more():
+    job = Job()
+    for _ in range(3):
+        keeping_up = job.add(seen(rows=8e4, dedicated_busy=1.0))
+    assert keeping_up.at_arrival < 0.9
+
+
+def test_partitioner_pods_that_pass_on_less_than_arrives_are_too_few():
+    job = Job()
+    for _ in range(3):
+        keeping_up = job.add(seen(rows=2e4, lag=6e4, dedicated_busy=1.0))
+    assert keeping_up.batches_at_arrival < 1 < keeping_up.at_arrival
+
+
 def test_what_lasts_takes_longer_to_tell():
     job = Job()
     told = [job.add(seen(rate=2.15e4)).persistently_above(0.82) for _ in range(PERSISTENT)]

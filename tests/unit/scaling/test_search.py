@@ -1,11 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad, Prediction
-from millrace_operator.scaling.decision.search import ALIKE, Need, Search, candidates
-from millrace_operator.scaling.shape import Bounds, Range, Shape
+from millrace_operator.scaling.decision.search import ALIKE, REPLICAS, Need, Search, candidates
+from millrace_operator.scaling.shape import Bounds, Network, Range, Shape
 from millrace_operator.scaling.zones import LoadDriver
 
 BOUNDS = Bounds(Range(1, 8), Range(1, 48), Range(1, 32), executor_cores=2)
@@ -15,8 +17,8 @@ PRESENT = Shape(2, 4, 4)
 class Model:
     """Batches take what ``seconds`` says of a plan and its load, give or take a tenth."""
 
-    def __init__(self, seconds, busy=0.0):
-        self._seconds, self._busy = seconds, busy
+    def __init__(self, seconds, busy=0.0, record_bytes=None):
+        self._seconds, self._busy, self._record_bytes = seconds, busy, record_bytes
 
     def predict(self, plans, load):
         seconds = np.array([self._seconds(plan, load) for plan in plans])
@@ -26,15 +28,25 @@ class Model:
     def partitioner_load(self, replicas, rate):
         return self._busy * rate / replicas
 
+    def traffic(self, plans, load):
+        """Every record is received once, and sent on to another executor."""
+        if self._record_bytes is None:
+            return None
+        executors = np.array([plan.executors for plan in plans])
+        received = load.rows / load.interval * self._record_bytes / executors
+        return received, received * (1 - 1 / executors)
+
 
 def shared(plan, load):
     """Work that cores share, a little quicker with more tasks."""
     return 0.1 + load.rows * 1e-4 / (2 * plan.executors) * (1 + 0.1 / plan.parallelism)
 
 
-def search(seconds=shared, rows=1e5, present=PRESENT, bounds=BOUNDS, executors=None, busy=0.0, **need):
+def search(
+    seconds=shared, rows=1e5, present=PRESENT, bounds=BOUNDS, executors=None, busy=0.0, record_bytes=None, **need
+):
     asked = Need(BatchLoad(rows, 2.0), **{"mean": 0.9, "limit": 0.9, "caution": 0.0} | need)
-    return Search(Model(seconds, busy), bounds, present, executors or Range(1, 16), asked)
+    return Search(Model(seconds, busy, record_bytes), bounds, present, executors or Range(1, 16), asked)
 
 
 def everything(found):
@@ -110,6 +122,9 @@ def test_partitioners_in_pods_of_their_own_have_a_load_too_and_cost_cores():
     best = found.shapes[found.cheapest(found.fits)]
     assert 5 / best.replicas <= 0.9
     assert best.executors == 3
+    assert found.forecast(0).bottleneck == REPLICAS
+    assert found.forecast(0).utilization == pytest.approx(found.middle[found.shapes.index(Shape(4, 8, 16))])
+    assert found.forecast(found.shapes.index(Shape(4, 8, 16))).bottleneck == "combine"
     cheaper = [plan for plan in found.shapes if 5 / plan.replicas <= 0.9 and plan.executors >= 3]
     assert bounds.cores(best) == min(map(bounds.cores, cheaper))
 
@@ -145,3 +160,29 @@ def test_until_executors_come_the_new_tasks_run_on_the_old_ones():
     found = search(waves, present=Shape(2, 4, 4), executors=Range(2, 3))
     best = found.shapes[found.cheapest(found.fits & (found.executors == 3))]
     assert best.parallelism == 12  # three even waves on four cores and two on six; 6 or 18 leave some idle at first
+
+
+@pytest.mark.parametrize("network", [Network(receives=4e6), Network(4e6, 3e6)])
+def test_no_shape_whose_network_would_be_full_is_chosen(network):
+    """50,000 records of 200 bytes a second: three executors would get 3.3 of 4 MB/s each, two 5."""
+    quick = {"seconds": lambda plan, load: 0.1, "record_bytes": 200.0}
+    bounds = replace(BOUNDS, network=network)
+    free, limited = search(**quick), search(**quick, bounds=bounds)
+    assert free.shapes[free.cheapest(free.fits)].executors == 1
+    chosen = limited.cheapest(limited.fits)
+    assert limited.shapes[chosen].executors == 3
+    assert limited.forecast(chosen).bottleneck == "network"
+    assert limited.forecast(chosen).utilization == limited.network[chosen] < 0.9
+    assert (
+        limited.why_unfit(0)
+        == f"an executor's network would be busy for {limited.network[0]:.2f} of the time, above 0.90"
+    )
+
+
+@pytest.mark.parametrize(("network", "record_bytes"), [(None, 200.0), (Network(1.0, 1.0), None)])
+def test_an_unknown_network_or_size_limits_nothing(network, record_bytes):
+    found = search(bounds=replace(BOUNDS, network=network), record_bytes=record_bytes)
+    assert not found.network.any()
+    assert (found.middle == search().middle).all()
+    assert found.forecast(0) == search().forecast(0)
+    assert found.why_unfit(0).startswith("W ")

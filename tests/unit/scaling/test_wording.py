@@ -4,7 +4,7 @@ import pytest
 
 from millrace_operator.scaling.decision.changes import Change, ChangeOutcome
 from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason, sentence
-from millrace_operator.scaling.decision.search import Forecast
+from millrace_operator.scaling.decision.search import REPLICAS, Forecast
 from millrace_operator.scaling.decision.settings import Guard, Settings
 from millrace_operator.scaling.shape import Shape
 
@@ -38,6 +38,10 @@ OUTCOME = ChangeOutcome(Change(0.0, BEFORE, AFTER, 4e4, None), 2.62, 1.6, 2.6)
         (replace(OUT, inputs=replace(INPUTS, growth=None, lag=5000.0, demand=52_000.0)),
          "W was 1.31 of 2 s, and 41,000 records/s arrive, while 5,000 wait; the plan is for 52,000: 2/8/2 -> 3/12/2 is "
          "the cheapest plan that is predicted under 0.90 (0.78, 0.72 to 0.84); combine is the bottleneck."),
+        (replace(OUT, inputs=replace(INPUTS, utilization=0.5, at_arrival=0.97, batches_at_arrival=0.5, growth=None),
+                 chosen=replace(CHOSEN, bottleneck=REPLICAS)),
+         "W was 0.50 of 2 s, and 41,000 records/s arrive, which take 97% of the replicas' time: 2/8/2 -> 3/12/2 is the "
+         "cheapest plan that is predicted under 0.90 (0.78, 0.72 to 0.84); replicas are the bottleneck."),
         (replace(OUT, reason=Reason.AT_CAPACITY, guard=Guard.QUOTA, detail="the quota allows 3 executors"),
          f"{LOAD}: 2/8/2 -> 3/12/2 is the best there is (0.78, 0.72 to 0.84), since the quota allows 3 executors."),
         (replace(OUT, plan=BEFORE, reason=Reason.AT_CAPACITY),

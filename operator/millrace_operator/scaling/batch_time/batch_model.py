@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ..shape import Shape, Vector
 from .partials import Partials
+from .record_sizes import RecordSizes
 from .skew import Skew
-from .stage_work import GROUP, BatchWork, JobStage, batch_work
+from .stage_work import GROUP, ROUTE, BatchWork, JobStage, batch_work
 
 FIXED = "fixed"
 """Name of the bottleneck if every stage takes less than the time that belongs to no stage."""
@@ -68,6 +69,7 @@ class BatchModel:
         skew, partials: skew and partial results of its newest batches; ``partials`` is None if unknown.
         dedicated: busy seconds of a partitioner pod for a record; None if replicas are tasks of the batch.
         keys: distinct keys of the newest batches, None if unknown.
+        sizes: sizes of its records, None if unknown.
     """
 
     stages: tuple[JobStage, ...]
@@ -83,10 +85,11 @@ class BatchModel:
     partials: Partials | None = None
     dedicated: float | None = None
     keys: float | None = None
+    sizes: RecordSizes | None = None
 
     def predict(self, shapes: Sequence[Shape], load: BatchLoad) -> Prediction:
         """Predict the time of a batch with this load under each of the shapes."""
-        work, deviation = self._work(shapes, load)
+        work, deviation = self.work(shapes, load)
         features = work.features(self.costs)
         beyond = work.beyond_one
         alone = np.einsum("psk,sk->ps", features, self.costs)
@@ -109,7 +112,16 @@ class BatchModel:
         """Return the busy share of each of ``replicas`` partitioner pods; 0 if there are none or nothing is known."""
         return (self.dedicated or 0.0) * records_per_second / np.asarray(replicas, dtype=np.float64)
 
-    def _work(self, shapes: Sequence[Shape], load: BatchLoad) -> tuple[BatchWork, Vector]:
+    def traffic(self, shapes: Sequence[Shape], load: BatchLoad) -> tuple[Vector, Vector] | None:
+        """Return the bytes per second that each executor receives and sends, ``(shapes,)`` each; None if unknown."""
+        if self.sizes is None:
+            return None
+        work, _ = self.work(shapes, load)
+        executors = np.array([one.executors for one in shapes], dtype=np.float64)
+        rates = work.rows / load.interval, work.groups / load.interval
+        return self.sizes.traffic(*rates, executors, routes=ROUTE in self.stages)
+
+    def work(self, shapes: Sequence[Shape], load: BatchLoad) -> tuple[BatchWork, Vector]:
         """Return the work under each shape, and the standard deviation of the logarithm of its groups."""
         given = np.array([(one.executors, one.parallelism, one.replicas) for one in shapes], dtype=np.float64).reshape(
             -1, 3

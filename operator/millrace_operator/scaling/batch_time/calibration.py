@@ -18,6 +18,7 @@ from .batch_model import BatchModel
 from .cost_fit import BATCH_NOISE, Equations, Fit, fit_logs, prior_fit
 from .costs import NAMES, PRIOR, parts, prior_precision
 from .partials import ObservedPartials, Partials, learn
+from .record_sizes import sizes_of
 from .skew import Skew, hot_share
 
 SHAPES, PER_SHAPE = 32, 16
@@ -74,6 +75,11 @@ class Calibration:
             before = self._newest.seen if self._newest is not None else seen
             first = (seen.epoch, seen.plan) != (before.epoch, before.plan)
             self._remember(_Remembered(self._count, first, _without_foreign_stages(seen)))
+
+    @property
+    def newest(self) -> Observation | None:
+        """The last observation; None before the first."""
+        return self._newest.seen if self._newest is not None else None
 
     @property
     def ready(self) -> bool:
@@ -143,6 +149,7 @@ class Calibration:
             partials=partials_of(alike),
             dedicated=pod_seconds(seen),
             keys=last_keys(seen),
+            sizes=sizes_of(alike),
         )
 
 
@@ -166,7 +173,8 @@ def _plausible(seen: Observation) -> bool:
     """Return whether all numbers are within plausible limits."""
     stages = [value for stage in (seen.route, seen.combine) if stage for value in (stage.tasks, stage.seconds)]
     optional = (seen.keys, seen.partials, seen.updates, seen.imbalance, seen.merge_seconds, seen.dedicated_busy)
-    known = [value for value in optional if value is not None]
+    sizes = (seen.routed, seen.input_bytes, seen.route_bytes, seen.combine_bytes)
+    known = [value for value in (*optional, *sizes) if value is not None]
     numbers = (seen.seconds, seen.rows, seen.interval, *stages, *known)
     return all(0 <= value <= _MAX_PLAUSIBLE for value in numbers) and seen.seconds >= _MIN_SECONDS
 
@@ -229,7 +237,7 @@ def last_keys(seen: Sequence[Observation]) -> float | None:
 def pod_seconds(seen: Sequence[Observation]) -> float | None:
     """Return the busy seconds of a partitioner pod for a record: the median of the observations that report it."""
     reported = [
-        one.dedicated_busy * one.plan.replicas * one.interval / one.rows
+        one.dedicated_busy * one.plan.replicas * one.cycle / one.rows
         for one in seen
         if one.dedicated_busy is not None and one.rows >= 1
     ]

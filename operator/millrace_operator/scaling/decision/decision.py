@@ -8,7 +8,7 @@ from enum import StrEnum
 from ..shape import Shape
 from ..zones import LoadDriver, Zone
 from .changes import ChangeOutcome
-from .search import Forecast
+from .search import REPLICAS, Forecast
 from .settings import Guard, Settings
 
 
@@ -202,6 +202,8 @@ def _load(decision: Decision) -> str:
     text = f"W was {inputs.utilization:.2f} of {inputs.interval:g} s, and {inputs.arrival:,.0f} records/s arrive"
     if inputs.growth is not None and abs(inputs.growth) >= 0.005:
         text += f", {abs(inputs.growth):.0%} {'more' if inputs.growth > 0 else 'less'} than at the last change"
+    if inputs.at_arrival > inputs.batches_at_arrival:
+        text += f", which take {inputs.at_arrival:.0%} of the replicas' time"
     if inputs.lag:
         text += f", while {inputs.lag:,.0f} wait"
     if inputs.demand > inputs.arrival * 1.005:
@@ -220,11 +222,9 @@ def _predicted(chosen: Forecast | None) -> str:
 def _bottleneck(chosen: Forecast | None) -> str:
     if chosen is None:
         return ""
-    return (
-        "fixed costs take longer than any stage"
-        if chosen.bottleneck == "fixed"
-        else f"{chosen.bottleneck} is the bottleneck"
-    )
+    if chosen.bottleneck == "fixed":
+        return "fixed costs take longer than any stage"
+    return f"{chosen.bottleneck} {'are' if chosen.bottleneck == REPLICAS else 'is'} the bottleneck"
 
 
 def _no_help(outcome: ChangeOutcome) -> str:

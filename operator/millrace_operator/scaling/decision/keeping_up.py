@@ -47,8 +47,8 @@ class KeepingUp:
     A batch after a hiccup is long because it has more records. That alone is no reason to scale.
 
     Attributes:
-        at_arrival: W if the last batches had held the records that arrive in an interval; or the busy share of the
-            partitioner pods, if that is higher.
+        at_arrival: W if the last batches had held the records that arrive in an interval; or the busy share that the
+            partitioner pods would then have, if that is higher.
         batches_at_arrival: the same for batches alone.
         behind: whether the plan, complete with its executors, is not predicted to drain the lag in time.
     """
@@ -70,7 +70,7 @@ class KeepingUp:
             self._certainly_behind = self._outgrown = 0
         if self._recent and seen.utilization and self._recent[-1].observed:
             self._jumps.append(abs(math.log(seen.utilization / self._recent[-1].observed)) * math.sqrt(seen.batches))
-        busy, usual = seen.dedicated_busy or 0.0, demand.level * seen.interval
+        busy, usual = _busy_at(seen, demand.level), demand.level * seen.interval
         self._recent.append(_Recent(seen.utilization, seen.rows, max(seen.utilization, busy)))
         self.batches_at_arrival, self.behind, certain = self.utilization, False, False
         catching_up = max(one.rows for one in list(self._recent)[-RECENT:]) > usual
@@ -142,3 +142,13 @@ class KeepingUp:
         self._recent.extend(_Recent(**one) for one in saved["recent"])
         self._jumps.extend(saved["jumps"])
         self._certainly_behind, self._outgrown = saved["times"]
+
+
+def _busy_at(seen: Observation, rate: float) -> float:
+    """Return the busy share of partitioner pods, 0 without any, if ``rate`` records per second came through them.
+
+    More come through while they catch up, and fewer while they fall behind; then it is above 1.
+    """
+    passed = seen.rows / seen.cycle
+    busy = seen.dedicated_busy or 0.0
+    return busy * rate / passed if passed else busy

@@ -193,10 +193,16 @@ class Scaler:
 
     def save(self) -> dict[str, Any]:
         """Return the whole state in JSON types."""
-        return {name: part.save() for name, part in self._parts.items()}
+        return {"dedicated": self.bounds.dedicated} | {name: part.save() for name, part in self._parts.items()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continue from what ``save`` returned."""
+        """Continue from what ``save`` returned.
+
+        Raises:
+            ValueError: the state is of a job whose replicas had another placement, and so its batches other stages.
+        """
+        if saved.get("dedicated", False) != self.bounds.dedicated:
+            raise ValueError("the replicas of the job had another placement")
         for name, part in self._parts.items():
             part.restore(saved[name])
 

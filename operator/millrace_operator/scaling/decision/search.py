@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,17 @@ from ..batch_time.batch_model import BatchLoad, BatchModel, Prediction
 from ..shape import Bounds, Range, Shape, Vector
 from ..zones import LoadDriver
 
+NETWORK = "network"
+"""Name of the bottleneck if an executor's network is busier than its cores."""
+
 _EXECUTORS, _REPLICAS = 40, 6
 """Most numbers of executors, and of replicas in their own pods, that a search compares."""
 
 _TASKS_PER_CORE, _SLICES_PER_CORE = (1, 2, 3), (1, 2)
 """Combine tasks per core, and slices per core, that a search compares."""
+
+REPLICAS = "replicas"
+"""Name of the bottleneck if partitioner pods are busier than batches are long."""
 
 ALIKE = 0.03
 """Share by which the W of two shapes may differ for both to be equally good."""
@@ -38,7 +44,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Forecast:
-    """The prediction for a plan: W with its 90 % interval, and the stage that takes longest."""
+    """The prediction for a plan: W with its 90 % interval, and what limits it: the longest stage, or ``REPLICAS``."""
 
     plan: Shape
     utilization: float
@@ -108,6 +114,8 @@ class Search:
         middle, cautious: W as predicted, and W as far up in the interval as the need says.
         usual: W if cores have their usual effect on that of the present plan.
         wide: whether the interval is too wide to rely on.
+        network: the busy share of an executor's network in the direction that is busier, which counts like W; 0 if its
+            capacity or the size of records is unknown.
         likely, fits: whether the need is met, by the prediction alone, and also with the required caution.
     """
 
@@ -124,16 +132,34 @@ class Search:
         self.wide: Mask = high > self.middle * (1 + WIDE)
         self.executors: NDArray[np.int64] = np.array([shape.executors for shape in self.shapes])
         self.cores: Vector = np.array([bounds.cores(shape) for shape in self.shapes])
+        self._busy: Vector | None = None
         if bounds.dedicated:
-            busy = model.partitioner_load(np.array([shape.replicas for shape in self.shapes]), need.rate)
-            self.middle, self.cautious = np.maximum(self.middle, busy), np.maximum(self.cautious, busy)
+            self._busy = model.partitioner_load(np.array([shape.replicas for shape in self.shapes]), need.rate)
+            self.middle, self.cautious = np.maximum(self.middle, self._busy), np.maximum(self.cautious, self._busy)
+        self.network: Vector = _network(model, bounds, self.shapes, need.load)
+        self.middle, self.cautious = (np.maximum(each, self.network) for each in (self.middle, self.cautious))
         self.usual: Vector = self.middle[0] * (self.cores[0] / self.cores) ** SPEEDUP
         self.likely: Mask = self.middle <= need.mean
         self.fits: Mask = self.likely & (self.cautious <= need.limit)
 
     def forecast(self, index: int) -> Forecast:
-        """Return the forecast for a candidate."""
-        return forecast(self.shapes, self._prediction, index, self.need.load.interval, self._bias)
+        """Return the forecast for a candidate, with the network as the bottleneck if it is busier than the cores.
+
+        Its W is never that of partitioner pods, also where they are the bottleneck.
+        """
+        found = forecast(self.shapes, self._prediction, index, self.need.load.interval, self._bias)
+        network = float(self.network[index])
+        if network > found.utilization:
+            found = Forecast(found.plan, network, network, max(found.high, network), NETWORK)
+        limited = self._busy is not None and self._busy[index] > found.utilization
+        return replace(found, bottleneck=REPLICAS) if limited else found
+
+    def why_unfit(self, index: int) -> str:
+        """Return why a candidate does not fit, with the numbers."""
+        network, cautious, limit = self.network[index], self.cautious[index], self.need.limit
+        if network > limit and network >= cautious:
+            return f"an executor's network would be busy for {network:.2f} of the time, above {limit:.2f}"
+        return f"W {cautious:.2f} is above {limit:.2f}"
 
     def cheapest(self, among: Mask, drivers: frozenset[LoadDriver] = frozenset()) -> int | None:
         """Return the best candidate among those with the fewest cores; None if there are no candidates.
@@ -197,6 +223,14 @@ class Search:
         changed = {LoadDriver.RATE} if shape.replicas != present.replicas else set()
         changed |= {LoadDriver.KEYS} if shape.parallelism != present.parallelism else set()
         return len(changed), len(changed - drivers)
+
+
+def _network(model: BatchModel, bounds: Bounds, shapes: Sequence[Shape], load: BatchLoad) -> Vector:
+    traffic = model.traffic(shapes, load) if bounds.network is not None else None
+    if bounds.network is None or traffic is None:
+        return np.zeros(len(shapes))
+    received, sent = traffic
+    return np.maximum(received / bounds.network.receives, sent / bounds.network.sends)
 
 
 def forecast(

@@ -263,7 +263,7 @@ def _explained(decision: Decision, case: Case, search: Search, chosen: int, want
     cheaper = search.next_cheaper(chosen)
     for index in (0, cheaper):
         if index is not None and index != chosen and not search.fits[index]:
-            ruled_out[search.shapes[index]] = f"W {search.cautious[index]:.2f} is above {search.need.limit:.2f}"
+            ruled_out[search.shapes[index]] = search.why_unfit(index)
     return replace(
         decision,
         drivers=case.drivers,
