@@ -34,6 +34,10 @@ _REPORT = BatchReport(
     state_rows=600,
     state_bytes=65_536,
     max_event_time=datetime(2013, 1, 1, 12, 0, 0, tzinfo=UTC),
+    state_partitions=4,
+    routed=4900,
+    routed_bytes=98_000,
+    partial_bytes=2_320,
 )
 
 

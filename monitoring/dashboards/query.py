@@ -27,7 +27,7 @@ def partitioning() -> Dashboard:
         "partitioning",
         "The partitioner of one query: is the load even, and at what cost?",
         _choices(),
-        [*_balance(), *_evenness(), *_price(), *_auto()],
+        [*_balance(), *_evenness(), *_price(), *_auto(), *_replicas()],
         plans_of=_ONE,
     )
 
@@ -252,5 +252,72 @@ def _auto() -> list[Panel]:
             "Absolute difference between predicted and observed batch time with algorithm auto, over the observed one.",
             {"error": f"max(abs(millrace_auto_prediction_error_ratio{_ONE}))"},
             "percentunit",
+        ),
+    ]
+
+
+def _each(metric: str) -> str:
+    """Return the value of each partitioner replica; one that moved has the series of two pods for some minutes."""
+    return f"max by (replica) (millrace_partitioner_{metric}{_ONE})"
+
+
+def _replicas() -> list[Panel]:
+    """Return panels about replicas in pods of their own; they are empty while replicas are tasks of the job."""
+    own = "Only for placement Dedicated."
+    seconds = "millrace_partitioner_place_seconds"
+    buckets = f"sum by (le) (rate({seconds}_bucket{_ONE}[$__rate_interval]))"
+    mean = f"sum(rate({seconds}_sum{_ONE}[$__rate_interval])) / sum(rate({seconds}_count{_ONE}[$__rate_interval]))"
+    paused = f"max by (replica) (rate(millrace_partitioner_paused_seconds_total{_ONE}[$__rate_interval]))"
+    return [
+        graph(
+            "Are replicas busy, or held back?",
+            "Share of time that each replica works, and that it waits for the job to read what it placed (paused). "
+            f"Replicas that wait for the job need no others beside them. {own}",
+            {
+                "{{replica}} busy": f"namespace_query_replica:millrace_partitioner_busy:ratio5m{_ONE}",
+                "{{replica}} paused": paused,
+            },
+            "percentunit",
+            steps={0.9: "orange"},
+        ),
+        graph(
+            "What is left to do when an interval ends?",
+            "Time from the end of an interval's intake until its records are written, its mean as a share of the "
+            "interval (right), and how long before the end of the interval the intake ends, to make up for it (early "
+            "release). "
+            f"{own}",
+            {
+                "to place, p50, from buckets": f"histogram_quantile(0.5, {buckets})",
+                "to place, p99, from buckets": f"histogram_quantile(0.99, {buckets})",
+                "early release": f"max(millrace_partitioner_release_margin_seconds{_ONE})",
+                "share of the interval": f"{mean} / max(millrace_partitioner_interval_seconds{_ONE})",
+            },
+            "s",
+            right="share of the interval",
+            right_unit="percentunit",
+        ),
+        graph(
+            "Do replicas place evenly, and on few workers?",
+            "Of the last interval of each replica: the load of the busiest worker less the mean, as a share of the "
+            f"mean, and the workers that a key is on (right); 1 splits no key. {own}",
+            {
+                "{{replica}} imbalance": _each("load_imbalance_ratio"),
+                "{{replica}} workers per key": _each("key_split_ratio"),
+            },
+            "percentunit",
+            right=".*workers per key",
+            right_unit="none",
+        ),
+        graph(
+            "What waits in front of replicas?",
+            "Records that wait in the partitions of each replica, and how long placing all of them would take at the "
+            f"present rate (right). They are part of the lag of the query. {own}",
+            {
+                "{{replica}}": _each("lag_rows"),
+                "time to place them": f"{_RECORDED}partitioner_lag:seconds{_ONE}",
+            },
+            "short",
+            right="time to place them",
+            right_unit="s",
         ),
     ]

@@ -12,9 +12,15 @@ import pytest
 import yaml
 
 from lab.forked import run_forked
+from millrace_api.model.plan import APPLIED_KEY, Applied
+from millrace_operator.scaling.batch_time.calibration import Calibration
+from millrace_operator.scaling.decision.scaler import Scaler
+from millrace_operator.scaling.decision.settings import Settings
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 from spark.cli import MILLRACE, PATIENCE, Result, Running
 from unit.api.documents import ON_CLUSTER
 from unit.commands.queries import BUSY, as_written, condition, decision
+from unit.scaling.true_job import PARTITIONS, TrueJob
 
 from .in_a_pod import run_in_a_pod
 
@@ -105,6 +111,37 @@ def test_explain_shows_what_the_operator_wrote_down(millrace, query, kubectl):
     assert "1/4/2 -> 2/8/2 helped" in said
     kubectl("patch", "configmap", f"{NAME}-scaling", "--type=merge", "-p", '{"data": {"decision.json": "{}"}}')
     millrace("explain", NAME).assert_failed(f"the ConfigMap {NAME}-scaling cannot be parsed", "time")
+
+
+def test_model_looks_at_what_the_operator_learned(millrace, query, kubectl, tmp_path):
+    """What a scaler saves of a job whose costs are known, and the driver's report on its plan."""
+    millrace("model", "predict", "--query", NAME).assert_failed(
+        f"the operator has saved nothing about what batches of {NAME} cost"
+    )
+    cores = query.get()["spec"]["executors"].get("cores", 2)
+    scaler = Scaler(Settings(), Bounds(Range(1, 8), Range(1, 16), Range(1, 8), cores), PARTITIONS)
+    calibration = Calibration(scaler.bounds, PARTITIONS)
+    for number in range(6):
+        calibration.add(TrueJob(seed=number).observe(Shape(1, 4, 2), 4e5))
+    learned = json.dumps(scaler.save() | {"calibration": calibration.save()})
+    kubectl("create", "configmap", f"{NAME}-scaling", f"--from-literal=learned.json={learned}")
+    applied = Applied(epoch=1, algorithm="pkg", state_partitions=PARTITIONS, executors_ready=1).to_json()
+    kubectl("create", "configmap", f"{NAME}-plan", f"--from-literal={APPLIED_KEY}={applied}")
+
+    rate = ("--rate", "50000", "--format", "json")
+    found = json.loads(succeeded(millrace("model", "predict", "--query", NAME, *rate)))
+    assert found["query"]["executors"] == 1
+    assert [(each["name"], each["tasks"]) for each in found["operators"]] == [
+        ("source", 2),
+        ("route", 2),
+        ("combine", 4),
+        ("merge", PARTITIONS),
+    ]
+    file = str(tmp_path / "recording.json")
+    assert succeeded(millrace("model", "record", file, "--query", NAME)) == f"{file}: 6 observations of {NAME}\n"
+    assert json.loads(succeeded(millrace("model", "predict", file, *rate))) == found
+    assert "tasks in all" in succeeded(millrace("model", "minimize", "--query", NAME))
+    assert "no operator is overloaded" in succeeded(millrace("model", "bottleneck", "--query", NAME, "--rate", "1"))
 
 
 def test_pauses_are_set_and_all_taken_back(millrace, query):

@@ -22,6 +22,9 @@ RULES = yaml.safe_load((Path(__file__).parents[2] / "charts/millrace/files/opera
 CHANGES = ("scaled", "  executors: {initial: 3}\n"), ("replaced", "  image: example.org/other:2\n")
 
 
+DEDICATED = "  partitioner: {algorithm: prompt, placement: Dedicated}\n"
+
+
 class Right(NamedTuple):
     """One verb on one resource."""
 
@@ -91,6 +94,8 @@ def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """What the operator asks for in the life of a query, with its own rights alone: a request of each kind."""
     folder = tmp_path_factory.mktemp("restricted")
     grant(plane, "operator", RULES)
+    asked = ("auth", "can-i", "list", "streamqueries.millrace.io", "--all-namespaces", "--as=operator")
+    wait_until(lambda: plane.kubectl(*asked).returncode == 0)  # the authorizer has seen the binding
     namespace = "restricted"
     plane.kubectl("create", "namespace", namespace)
 
@@ -112,8 +117,9 @@ def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def live(kubectl: Callable[..., str]) -> None:
-    """A query is created, scaled, replaced, suspended, resumed and deleted."""
-    states = [SMALLEST, *(SMALLEST + more for _, more in CHANGES), SMALLEST + "  state: Suspended\n", SMALLEST]
+    """A query is created, scaled, replaced, given replicas in pods of their own, suspended, resumed and deleted."""
+    changes = [SMALLEST + more for _, more in CHANGES]
+    states = [SMALLEST, *changes, SMALLEST + DEDICATED, SMALLEST + "  state: Suspended\n", SMALLEST]
     for generation, text in enumerate(states, start=1):
         kubectl("apply", "-f", "-", document=text)
         wait_until(lambda generation=generation: _is_settled(kubectl, generation))  # type: ignore[misc]

@@ -26,9 +26,9 @@ class Counting:
     After ``stop``, which every test must call, the table has to reach ``written``.
     """
 
-    def __init__(self, on: Installation, namespace: str) -> None:
+    def __init__(self, on: Installation, namespace: str, partitions: int = 2) -> None:
         self.query = Deployed(on, namespace, "counts")
-        self._records = topics.make(on.broker, f"{namespace}-records", 2)
+        self._records = topics.make(on.broker, f"{namespace}-records", partitions)
         self._load = Load(on.broker, self._records, RATE, [1.0] * KEYS)
 
     def document(self, name: str = "counts", **spec: Any) -> dict[str, Any]:
@@ -44,9 +44,9 @@ class Counting:
         }
         return document(name, **base | spec)
 
-    def start(self) -> None:
+    def start(self, **spec: Any) -> None:
         """Apply the query, and wait until it counts."""
-        self.query.apply(self.document())
+        self.query.apply(self.document(**spec))
         self.query.wait_until_settled()
         self.wait_for_progress()
 

@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 USER, PASSWORD = "planted-user-5f1c", "planted-password-9d27"
 RECORDS = Counter({f"key-{number}": 10 * number for number in range(1, 6)})
 
+ROLES, REPLICA = ["driver", "executor", "partitioner"], "counts-partitioner-0"
+
 LOGIN = {
     "sasl.enabled.mechanisms": "PLAIN",
     "listener.name.login.plain.sasl.jaas.config": (
@@ -44,7 +46,7 @@ def guarded(installation: Installation, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def query(installation: Installation, guarded: Broker) -> Iterator[Deployed]:
-    """A query that has computed something by a login from a Secret."""
+    """A query with a driver, an executor and a replica, that has computed something by a login from a Secret."""
     make_namespace(installation.cluster, "guarded")
     secret = {"metadata": {"name": "kafka-login"}, "stringData": {"user": USER, "password": PASSWORD}}
     records = topics.make(guarded, "records", 2)
@@ -62,9 +64,10 @@ def query(installation: Installation, guarded: Broker) -> Iterator[Deployed]:
 def test_a_login_is_found_nowhere_but_in_the_files_that_hold_it(query: Deployed) -> None:
     installation, pods = query.on, listed(query, "pods")
     names = [pod["metadata"]["name"] for pod in pods]
-    assert len(names) == 2, f"driver and executor were expected, not {names}"
+    assert len(names) == len(ROLES), f"a pod of each of {ROLES} was expected, not {names}"
     operators = installation.get("-n", NAMESPACE, "pods")["items"]
-    scraped(installation, query.pod)
+    for name in (query.pod, REPLICA):
+        scraped(installation, name)
 
     places = {"Prometheus' series": json.dumps(series(installation))}
     for pod in (*pods, *operators):
@@ -78,8 +81,11 @@ def test_a_login_is_found_nowhere_but_in_the_files_that_hold_it(query: Deployed)
     places |= objects(installation, besides=f"Secret {query.namespace}/kafka-login")
 
     assert {place: found for place, said in places.items() if (found := planted(said))} == {}
-    for place in ("the log of counts-driver-0", "metrics of counts-driver-0", "processes of counts-driver-0"):
-        assert "millrace" in places[place], f"{place} cannot be read"
+    for what in ("metrics", "processes"):
+        for name in (query.pod, REPLICA):
+            assert "millrace" in places[f"{what} of {name}"], f"{what} of {name} cannot be read"
+    assert "millrace" in places[f"the log of {query.pod}"]
+    assert "partitioner=counts" in places[f"the log of {REPLICA}"]
     assert "counts" in places["Prometheus' series"]
     assert any(place.startswith("Event ") for place in places)
     for pod in names:
@@ -92,17 +98,17 @@ def test_pods_of_a_query_keep_to_the_restricted_level_and_can_be_reached_by_nobo
     labels = installation.get("namespace", query.namespace)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     pods = listed(query, "pods")
-    assert sorted(pod["metadata"]["labels"]["millrace.io/role"] for pod in pods) == ["driver", "executor"]
+    assert sorted(pod["metadata"]["labels"]["millrace.io/role"] for pod in pods) == ROLES
     assert {pod["status"]["phase"] for pod in pods} == {"Running"}
-    (policy,) = listed(query, "networkpolicies")
-    assert all(selects(policy, pod) for pod in pods)
+    policies = listed(query, "networkpolicies")
+    assert all(any(selects(policy, pod) for policy in policies) for pod in pods)
     (policy,) = installation.get("-n", NAMESPACE, "networkpolicies")["items"]
     assert all(selects(policy, pod) for pod in installation.get("-n", NAMESPACE, "pods")["items"])
     assert "FailedCreate" not in {each["reason"] for each in listed(query, "events")}
 
 
 def counts(broker: Broker, records: str, table: str) -> dict[str, Any]:
-    """A query that reads and writes by the login."""
+    """A query that reads, places and writes by the login."""
     secret = {key: {"secretKeyRef": {"name": "kafka-login", "key": key}} for key in ("user", "password")}
     sasl = {"mechanism": "PLAIN", "username": secret["user"], "password": secret["password"]}
     login = {"bootstrapServers": broker.address("LOGIN"), "sasl": sasl}
@@ -112,6 +118,7 @@ def counts(broker: Broker, records: str, table: str) -> dict[str, Any]:
         sources={"records": {"kafka": source, "schema": "name STRING"}},
         query={"sql": "SELECT name, count(*) AS records FROM records GROUP BY name"},
         sink={"table": login | {"topic": table}},
+        partitioner={"algorithm": "hash", "placement": "Dedicated", "replicas": {"initial": 1}},
     )
 
 

@@ -23,6 +23,7 @@ def document(name: str, **spec: Any) -> dict[str, Any]:
         "batchInterval": "2s",
         "driver": small | {"podTemplate": _with_resources("driver")},
         "executors": {"initial": 1, "min": 1, "max": 1} | small | {"podTemplate": _with_resources("executor")},
+        "partitioner": {"pod": {"podTemplate": _with_resources("partitioner")}},
         "checkpoint": {"claim": CLAIM},
     }
     for part, value in spec.items():

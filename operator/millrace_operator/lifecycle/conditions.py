@@ -66,6 +66,10 @@ class DegradedReason(StrEnum):
     """Nothing is wrong."""
     ROLLED_BACK = "RolledBack"
     """A spec did not become healthy, and the last healthy one runs instead."""
+    REPLICA_FAILED = "ReplicaFailed"
+    """A partitioner replica in a pod of its own failed at least twice in a row, with an error of no other class."""
+    REPLICAS_NOT_READY = "ReplicasNotReady"
+    """The driver is ready, and partitioner replicas in pods of their own have not been for five minutes."""
 
 
 def condition(type: ConditionType, holds: bool, reason: str, message: str, generation: int, now: datetime) -> Condition:

@@ -1,6 +1,6 @@
 """Health of a driver as its pod shows it, the failures of its runs, and when a failed driver is started again.
 
-All functions are pure.
+A partitioner replica's pod shows the same, so that these functions take the role of a pod. All functions are pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.model.status import Attempt, FailureClass, FailureReport
-from millrace_api.model.streamquery import DRIVER
+from millrace_api.model.streamquery import DRIVER, PARTITIONER
 
 from ..resources.names import Manifest
 from .conditions import format_time, parse_time, shortened
@@ -26,7 +26,7 @@ HEALTH_DEADLINE = timedelta(minutes=10)
 
 
 def ready_since(pod: Manifest) -> datetime | None:
-    """Return when the driver became ready; None if it is not ready or is being deleted."""
+    """Return when the pod became ready; None if it is not ready or is being deleted."""
     if "deletionTimestamp" in pod["metadata"]:
         return None
     for each in pod.get("status", {}).get("conditions", ()):
@@ -41,12 +41,12 @@ def created(pod: Manifest) -> datetime:
     return parse_time(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))
 
 
-def waiting_for(pod: Manifest | None) -> str:
-    """Return why a driver is not ready, as far as its pod shows."""
+def waiting_for(pod: Manifest | None, role: str = DRIVER) -> str:
+    """Return why a driver or a replica is not ready, as far as its pod shows."""
     if pod is None:
-        return "the driver's pod does not exist yet"
+        return f"the {role}'s pod does not exist yet"
     if "deletionTimestamp" in pod["metadata"]:
-        return "the driver's pod is being replaced"
+        return f"the {role}'s pod is being replaced"
     status = pod.get("status", {})
     for container in status.get("containerStatuses", ()):
         waiting = container.get("state", {}).get("waiting")
@@ -55,8 +55,8 @@ def waiting_for(pod: Manifest | None) -> str:
             return f"container {container['name']}: {reason}{': ' if message else ''}{message}"
     for each in status.get("conditions", ()):
         if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"the driver cannot be scheduled: {each.get('message', each.get('reason', ''))}"
-    return "the driver is starting"
+            return f"the {role} cannot be scheduled: {each.get('message', each.get('reason', ''))}"
+    return f"the {role} is starting"
 
 
 @dataclass(frozen=True)
@@ -107,24 +107,27 @@ UNSCHEDULABLE_AFTER = timedelta(minutes=2)
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
+_MEMORY = {DRIVER: "spec.driver.memory", PARTITIONER: "spec.partitioner.pod.memory"}
+"""Fields with the memory of a pod, by role."""
+
 _KILLED = 137
 """Exit code of a killed container, for example after a failed liveness probe."""
 
 
-def failed_runs(pod: Manifest) -> list[Attempt]:
-    """Return the failed runs that a driver's pod still shows, oldest first."""
+def failed_runs(pod: Manifest, role: str = DRIVER) -> list[Attempt]:
+    """Return the failed runs that a pod still shows, oldest first."""
     found = [
         _attempt(ended, state)
-        for state in _driver_states(pod)
+        for state in states(pod, role)
         for ended in (state.get("lastState", {}).get("terminated"), state.get("state", {}).get("terminated"))
         if ended is not None and ended.get("exitCode", 0) != 0
     ]
-    lost = _lost(pod)  # a lost node takes precedence over the container's exit code
+    lost = _lost(pod, role)  # a lost node takes precedence over the container's exit code
     return found if lost is None or (found and lost.reason != FailureClass.LOST_NODE) else [lost]
 
 
-def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
-    """Return why a driver's pod cannot start, or why it does not end; None if neither is the case.
+def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureClass, str] | None:
+    """Return why a pod cannot start, or why it does not end; None if neither is the case.
 
     An unschedulable pod counts only after ``UNSCHEDULABLE_AFTER``: with node autoscaling, every pod waits for a node.
     """
@@ -132,8 +135,8 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
     if gone is not None and now >= parse_time(gone) + STUCK_AFTER:
         node = pod.get("spec", {}).get("nodeName", "")
         hint = "once it is certainly off, taint it node.kubernetes.io/out-of-service, or delete the pod with --force"
-        return FailureClass.LOST_NODE, f"the driver's pod does not terminate: node {node} does not respond; {hint}"
-    for state in _driver_states(pod):
+        return FailureClass.LOST_NODE, f"the {role}'s pod does not terminate: node {node} does not respond; {hint}"
+    for state in states(pod, role):
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         message = f"{reason}: {waiting['message']}" if waiting.get("message") else reason
@@ -144,7 +147,7 @@ def blocked(pod: Manifest, now: datetime) -> tuple[FailureClass, str] | None:
     for each in pod.get("status", {}).get("conditions", ()):
         lasts = now >= created(pod) + UNSCHEDULABLE_AFTER
         if lasts and each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable":
-            return FailureClass.SCHEDULING, f"the driver cannot be scheduled: {each.get('message', '')}"
+            return FailureClass.SCHEDULING, f"the {role} cannot be scheduled: {each.get('message', '')}"
     return None
 
 
@@ -159,30 +162,31 @@ def retry_at(last: Attempt, failures: int) -> datetime | None:
     return parse_time(last.time) + timedelta(seconds=pause) if pause else None
 
 
-def _driver_states(pod: Manifest) -> Iterator[Mapping[str, Any]]:
-    return (each for each in pod.get("status", {}).get("containerStatuses", ()) if each["name"] == DRIVER)
+def states(pod: Manifest, role: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the state of the container that has the name of the pod's role, if it was reported."""
+    return (each for each in pod.get("status", {}).get("containerStatuses", ()) if each["name"] == role)
 
 
 def _attempt(ended: Mapping[str, Any], state: Mapping[str, Any]) -> Attempt:
     run = ended.get("containerID") or f"{state['name']} {ended.get('startedAt', '')}"
-    failure, message = _classify(ended)
+    failure, message = _classify(ended, state["name"])
     return Attempt(time=ended["finishedAt"], run=run, reason=failure.value, message=shortened(message))
 
 
-def _classify(ended: Mapping[str, Any]) -> tuple[FailureClass, str]:
-    """Return the failure's class and message; the driver's own report if it wrote one."""
+def _classify(ended: Mapping[str, Any], role: str) -> tuple[FailureClass, str]:
+    """Return the failure's class and message; the container's own report if it wrote one."""
     code, message = ended.get("exitCode"), (ended.get("message") or "").strip()
     if ended.get("reason") == "OOMKilled":
-        return FailureClass.OUT_OF_MEMORY, "the driver exceeded its memory limit; raise spec.driver.memory"
+        return FailureClass.OUT_OF_MEMORY, f"the {role} exceeded its memory limit; raise {_MEMORY[role]}"
     try:
         report = FailureReport.model_validate_json(message, by_name=False)
     except ValidationError:
         failure = FailureClass.HUNG if code == _KILLED else FailureClass.OTHER
-        return failure, message or f"the driver ended with status {code} and without a message"
+        return failure, message or f"the {role} ended with status {code} and without a message"
     return report.failure, report.message
 
 
-def _lost(pod: Manifest) -> Attempt | None:
+def _lost(pod: Manifest, role: str) -> Attempt | None:
     """Return the failure of a pod in phase Failed, such as after an eviction or a node loss; otherwise None."""
     status = pod.get("status", {})
     if status.get("phase") != "Failed":
@@ -192,5 +196,5 @@ def _lost(pod: Manifest) -> Attempt | None:
     failure = FailureClass.LOST_NODE if disrupted or reason in _LOST else FailureClass.OTHER
     changes = (each["lastTransitionTime"] for each in status.get("conditions", ()))
     time = max(changes, default=format_time(created(pod)))
-    text = f"{reason}: {message}" if message else reason or "the driver's pod failed"
+    text = f"{reason}: {message}" if message else reason or f"the {role}'s pod failed"
     return Attempt(time=time, run=pod["metadata"]["uid"], reason=failure.value, message=shortened(text))

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import QUERY_LABEL, Annotation, Spec
+from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
@@ -120,6 +120,17 @@ class ObservedQuery:
         return self.objects.get(("StatefulSet", self.owner.driver))
 
     @property
+    def partitioner_set(self) -> Manifest | None:
+        """StatefulSet of partitioner replicas; None if the query never had any in pods of their own."""
+        return self._own("StatefulSet", self.owner.partitioner) or None
+
+    @property
+    def partitioner_pods(self) -> list[Manifest]:
+        """Pods of partitioner replicas, in the order of their names."""
+        pods = [each for (kind, _), each in sorted(self.objects.items()) if kind == "Pod"]
+        return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) == PARTITIONER]
+
+    @property
     def revision(self) -> str | None:
         """Revision that the driver's pod was created from; None without a pod."""
         pod = self.driver
@@ -156,8 +167,11 @@ class ObservedQuery:
         ]
 
     def _config_map(self, name: str) -> Manifest:
-        """Return a ConfigMap of this query, not of an earlier one of the same name; empty if it does not exist."""
-        found = self.objects.get(("ConfigMap", name), {})
+        return self._own("ConfigMap", name)
+
+    def _own(self, kind: str, name: str) -> Manifest:
+        """Return an object of this query, not of an earlier one of the same name; empty if it does not exist."""
+        found = self.objects.get((kind, name), {})
         owners = found.get("metadata", {}).get("ownerReferences") or ()
         return found if any(each.get("uid") == self.owner.uid for each in owners) else {}
 

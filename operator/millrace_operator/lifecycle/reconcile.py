@@ -199,10 +199,10 @@ class Reconciler:
                 self._queries.post_event(key, observed.owner.uid, each)
 
     def _dry_run(self, step: Step) -> None:
-        """Dry-run the object that follows a drain, so that a rejected one leaves the driver running."""
+        """Dry-run the objects that follow a drain, so that a rejected one leaves the driver running."""
         for action in step.actions:
-            if isinstance(action, Drain) and action.replacement is not None:
-                self._objects.apply(action.replacement, dry_run=True)
+            for replacement in action.replacements if isinstance(action, Drain) else ():
+                self._objects.apply(replacement, dry_run=True)
 
     def _act(self, key: QueryKey, observed: ObservedQuery, step: Step) -> None:
         if not step.actions:
@@ -224,8 +224,8 @@ class Reconciler:
         match action:
             case Apply(manifest):
                 self.observations.object_seen(self._objects.apply(_at_observed_version(manifest, observed)))
-            case Drain():
-                self.observations.object_seen(self._objects.drain(key.namespace, observed.owner.driver))
+            case Drain(stateful_set):
+                self.observations.object_seen(self._objects.drain(key.namespace, stateful_set))
             case Finalize(present=True):
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():

@@ -10,10 +10,11 @@ import logging
 from dataclasses import asdict
 from datetime import datetime
 
-from millrace_api.model.deployment import ScalingMode
+from millrace_api.model.deployment import Placement, ScalingMode
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL, Annotation, Spec
 
+from ..resources.bandwidth import executor_network
 from ..resources.names import Manifest, Owner
 from ..scaling.decision.decision import Decision, Situation
 from ..scaling.decision.scaler import Scaler
@@ -41,12 +42,15 @@ def settings_of(spec: Spec) -> Settings:
 
 
 def bounds_of(spec: Spec) -> Bounds:
-    """Return the spec's bounds for shapes."""
+    """Return the spec's bounds for shapes, and what replicas in pods of their own cost."""
+    partitioner = spec.partitioner
     return Bounds(
         executors=Range(spec.executors.min, spec.executors.max),
         parallelism=Range(spec.parallelism.min, spec.parallelism.max),
-        replicas=Range(spec.partitioner.replicas.min, spec.partitioner.replicas.max),
+        replicas=Range(partitioner.replicas.min, partitioner.replicas.max),
         executor_cores=spec.executors.cores,
+        network=executor_network(spec.executors),
+        replica_cores=float(partitioner.pod.cores) if partitioner.placement is Placement.DEDICATED else 0.0,
     )
 
 

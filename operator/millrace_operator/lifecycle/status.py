@@ -25,6 +25,7 @@ from .chain_status import chain_status, not_running, upstream_condition, waits_f
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
 from .driver_health import blocked, ready_since, waiting_for
 from .observe import ObservedQuery
+from .partitioners import partitioner_status, trouble
 from .scaling_status import ScalingResult
 from .target import POD_MISSING, DriverTarget, FailedRuns, pod_missing_at
 
@@ -142,6 +143,7 @@ def _changes(
         "phase": summary.phase,
         "conditions": merged(observed.status.conditions, [*current, *([] if degraded is None else [degraded])]),
         "driver": None if pod is None else _driver_status(pod, observed.revision),
+        "partitioner": partitioner_status(observed, now),
         "chain": chain_status(observed.upstream),
     }
 
@@ -205,6 +207,8 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = blockage
     elif target.is_wanted and missing_at is not None and now >= missing_at:
         reason, message = FailureClass.OTHER, POD_MISSING
+    elif target.may_run and (found := trouble(observed, now)) is not None:
+        reason, message = found
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 
@@ -225,6 +229,7 @@ def _plan_status(plan: Plan, applied: Applied | None, spec: Spec) -> PlanStatus:
         replicas=plan.replicas,
         parallelism=plan.parallelism,
         executors=plan.executors,
+        placement=plan.placement,
         shape=f"{plan.executors}/{plan.parallelism}/{plan.replicas}",
         applied_epoch=None if applied is None else applied.epoch,
     )

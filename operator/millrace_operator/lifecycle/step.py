@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.plan import Plan
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import Annotation, ObjectMeta, QueryState, StreamQuery
 
@@ -16,6 +17,7 @@ from ..resources.spec_fields import replaced_fields, revision
 from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
 from .observe import ObservedQuery
+from .partitioners import partitioners_for, trouble_at
 from .scaling_inputs import shape_of
 from .scaling_status import ScalingResult
 from .status import deleting_status, healthy_lost_status, invalid_status, status_of
@@ -37,13 +39,14 @@ class Apply:
 
 @dataclass(frozen=True)
 class Drain:
-    """Action that lets the driver end after its running batch and changes nothing else.
+    """Action that lets the pods of a StatefulSet end after their running batch and changes nothing else.
 
-    ``replacement`` is the object to apply after the drain, or None if no driver follows. If the API server rejects it
-    in a dry run, the drain does not start.
+    ``replacements`` are the objects with pods to apply after the drain, none if no driver follows. If the API server
+    rejects one of them in a dry run, the drain does not start.
     """
 
-    replacement: Manifest | None = None
+    stateful_set: str
+    replacements: tuple[Manifest, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,10 +132,11 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
 
 
 def _drain(observed: ObservedQuery, target: DriverTarget, image: str, now: datetime) -> Step:
-    replacement = None
+    replacements: tuple[Manifest, ...] = ()
     if target.may_run:
-        replacement = objects(target.query, observed.owner, plan_for(observed, target.query), image, running=True)[-1]
-    actions = (Drain(replacement),) if observed.wants_pods else ()
+        desired = _objects(observed, target, plan_for(observed, target.query), image)
+        replacements = tuple(each for each in desired if each["kind"] == "StatefulSet")
+    actions = _drains(observed, replacements)
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
     return Step(status, actions, _soonest((target.failed.retry_time, _stuck_at(observed)), now))
 
@@ -156,11 +160,12 @@ def _apply(
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
-    missing = observed.missing(objects(target.query, observed.owner, plan, image, running=target.may_run))
+    missing = observed.missing(_objects(observed, target, plan, image))
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     actions += [Apply(each) for each in missing]
     healthy = healthy_from(observed.driver) if target.may_run else None
     times = [target.requeue_at, target.failed.retry_time, _unscheduled_at(observed), pod_missing_at(observed, target)]
+    times += trouble_at(observed, now)
     if healthy is not None and observed.revision == target.revision:
         saved = observed.healthy is not None and observed.healthy[0] == target.revision
         if healthy > now:
@@ -183,8 +188,23 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
     until = deleted_at + timedelta(seconds=grace) + DRAIN_MARGIN
     if observed.is_drained or observed.is_set(Annotation.SKIP_DRAIN) or now >= until:
         return Step(observed.status, (Finalize(present=False),))
-    actions = (Drain(),) if observed.wants_pods else ()
-    return Step(deleting_status(observed, until, now), actions, until)
+    return Step(deleting_status(observed, until, now), _drains(observed), until)
+
+
+def _objects(observed: ObservedQuery, target: DriverTarget, plan: Plan, image: str) -> list[Manifest]:
+    """Return the desired objects of the query under this plan."""
+    query, running = target.query, target.may_run
+    replicas = partitioners_for(observed, query.spec, plan, image, running=running)
+    return objects(query, observed.owner, plan, image, running=running, partitioners=replicas)
+
+
+def _drains(observed: ObservedQuery, replacements: tuple[Manifest, ...] = ()) -> tuple[Drain, ...]:
+    """Return the drains of the driver, and of replicas in pods of their own, as far as they still run."""
+    owner, replicas = observed.owner, observed.partitioner_set
+    drains = [Drain(owner.driver, replacements)] if observed.wants_pods else []
+    if replicas is not None and replicas["spec"].get("replicas", 1) != 0:
+        drains.append(Drain(owner.partitioner))
+    return tuple(drains)
 
 
 def _unscheduled_at(observed: ObservedQuery) -> datetime | None:

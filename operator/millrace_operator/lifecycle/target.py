@@ -248,6 +248,7 @@ def _current_plan(observed: ObservedQuery, spec: Spec) -> Plan | None:
         replicas=announced.replicas,
         parallelism=announced.parallelism,
         executors=announced.executors,
+        placement=announced.placement,
     )
 
 

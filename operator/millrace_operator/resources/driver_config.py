@@ -32,6 +32,7 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
     """Return the document that the driver runs, and the entries that it needs, by Secret.
 
     The document lacks the parts that only the operator uses, and has paths of files instead of references to Secrets.
+    It names the namespace, since queries of several namespaces may have topics of their own in one Kafka cluster.
     A Secret is mounted and read as a file on use. So no ConfigMap contains it, and a rotated Secret takes effect.
     """
     document = query.to_document()
@@ -39,11 +40,20 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
     spec = {part: value for part, value in document["spec"].items() if part not in _OPERATOR_FIELDS}
     for pod in ("driver", "executors"):
         spec[pod].pop("podTemplate", None)
+    spec["partitioner"].pop("pod", None)
     secrets: dict[str, set[str]] = {}
     spec = _with_files(spec, secrets)
     if query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None:
         spec["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
-    return document | {"metadata": {"name": name}, "spec": spec}, secrets
+    metadata = {part: value for part, value in document["metadata"].items() if part in ("name", "namespace")}
+    return document | {"metadata": metadata, "spec": spec}, secrets
+
+
+def source_secrets(query: StreamQuery) -> dict[str, set[str]]:
+    """Return the entries that the sources need, by Secret: all that a partitioner replica reads and writes with."""
+    secrets: dict[str, set[str]] = {}
+    _with_files(query.spec.to_document()["sources"], secrets)
+    return secrets
 
 
 def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manifest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from millrace_api.model.streamquery import API_VERSION, KIND, QUERY_LABEL, ROLE_LABEL
@@ -17,9 +18,18 @@ LOOKUPS_PORT = 8081
 """Port of the driver for look-ups, on its pod's loopback interface only: no Service and no policy has it."""
 
 
+_LONGEST_SET = 52
+"""Longest name of a StatefulSet: its pods have a label with the name and a hash, of at most 63 characters."""
+
+
 def scaling_config_map(query: str) -> str:
     """Return the name of the ConfigMap with a query's last scaling decision and learned state."""
     return f"{query}-scaling"
+
+
+def plan_config_map(query: str) -> str:
+    """Return the name of the ConfigMap with a query's plan, and with the driver's report on it."""
+    return f"{query}-plan"
 
 
 @dataclass(frozen=True)
@@ -41,9 +51,21 @@ class Owner:
         return f"{self.driver}-0"
 
     @property
+    def partitioner(self) -> str:
+        """Name of the StatefulSet, Service and other objects for partitioner replicas in pods of their own.
+
+        A hash replaces the end of a query's name that is too long for it.
+        """
+        suffix = "-partitioner"
+        if len(self.name) + len(suffix) <= _LONGEST_SET:
+            return f"{self.name}{suffix}"
+        suffix = f"-{sha256(self.name.encode()).hexdigest()[:8]}{suffix}"
+        return f"{self.name[: _LONGEST_SET - len(suffix)].rstrip('-')}{suffix}"
+
+    @property
     def plan(self) -> str:
-        """Name of the ConfigMap with the plan."""
-        return f"{self.name}-plan"
+        """Name of the ConfigMap of ``plan_config_map``."""
+        return plan_config_map(self.name)
 
     @property
     def healthy(self) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 import yaml
 
 from millrace_api.model.plan import PLAN_KEY, Plan
-from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, ROLE_LABEL, StreamQuery
 
 from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .partitioner import Partitioners, partitioner_objects
 from .pods import driver_pod, executor_pod
 from .spec_fields import REVISION, revision
 
@@ -33,11 +34,19 @@ def _text(dumper: yaml.CSafeDumper, value: str) -> yaml.ScalarNode:
 _ManifestDumper.add_representer(str, _text)
 
 
-def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *, running: bool) -> list[Manifest]:
+def objects(
+    query: StreamQuery,
+    owner: Owner,
+    plan: Plan,
+    default_image: str,
+    *,
+    running: bool,
+    partitioners: Partitioners | None = None,
+) -> list[Manifest]:
     """Return the desired objects of a query under this plan; the driver last, because it needs all the others.
 
     The same input gives the same objects, so applying them again changes nothing. ``running`` is whether the driver
-    should run now.
+    should run now. ``partitioners`` are the replicas in pods of their own; with None, there are no objects for them.
     """
     image = query.spec.image or default_image
     document, secrets = mounted_query(query)
@@ -58,6 +67,7 @@ def objects(query: StreamQuery, owner: Owner, plan: Plan, default_image: str, *,
         _service(owner),
         _network_policy(owner),
         _disruption_budget(owner, plan),
+        *([] if partitioners is None else partitioner_objects(query, owner, partitioners)),
         _stateful_set(owner, template, running=running),
     ]
 
@@ -119,12 +129,17 @@ def _service(owner: Owner) -> Manifest:
 
 
 def _network_policy(owner: Owner) -> Manifest:
-    """Return a policy that lets a query's pods reach each other, and everyone else only their metrics port."""
+    """Return a policy that lets driver and executors reach each other, and everyone else only their metrics port.
+
+    Partitioner replicas have a policy of their own, since nothing but Kafka is between them and the job.
+    """
+    others = {"key": ROLE_LABEL, "operator": "NotIn", "values": [PARTITIONER]}
+    selector = {"matchLabels": owner.selector(), "matchExpressions": [others]}
     spec = {
-        "podSelector": {"matchLabels": owner.selector()},
+        "podSelector": selector,
         "policyTypes": ["Ingress"],
         "ingress": [
-            {"from": [{"podSelector": {"matchLabels": owner.selector()}}]},
+            {"from": [{"podSelector": selector}]},
             {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
         ],
     }

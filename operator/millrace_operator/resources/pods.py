@@ -1,4 +1,4 @@
-"""Pod templates of a query's driver and executors, merged with the user's; both at the restricted security level."""
+"""Pod templates of a query, merged with the user's; all at the restricted security level."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
-from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec, StreamQuery
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
 from .driver_config import CHECKPOINT, LOCAL, SECRETS, grace
 from .memory import driver_limit
@@ -17,6 +17,9 @@ from .spec_fields import REVISION, revision
 Secrets = Mapping[str, set[str]]
 """Names of the Secrets that a query needs, with the entries of each."""
 
+Volumes = Mapping[str, tuple[str, Manifest]]
+"""Mount path and source of volumes, by name."""
+
 _USER = 10001
 """User id in the image; it owns no files there."""
 
@@ -25,8 +28,11 @@ _CONFIGURATION = "/etc/millrace"
 _REPORT = "/dev/termination-log"
 """Path of the container's termination message."""
 
+_INDEX = "MILLRACE_INDEX"
+"""Environment variable with the number of a partitioner replica, which its StatefulSet puts on its pod as a label."""
+
 _HUNG_GRACE = 30
-"""Grace period in seconds of a driver that fails its liveness probe."""
+"""Grace period in seconds of a container that fails its liveness probe."""
 
 _SCRAPED = {
     "prometheus.io/scrape": "true",
@@ -90,7 +96,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -
             {"name": "blocks", "containerPort": BLOCK_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
         ],
-        "resources": _resources(query.spec),
+        "resources": _resources(query.spec.driver.cores, f"{driver_limit(query.spec)}Mi"),
         "terminationMessagePath": _REPORT,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/readyz", period=5, failures=60),
@@ -102,7 +108,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -
         "query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}}),
         "plan": (f"{_CONFIGURATION}/plan", {"configMap": {"name": owner.plan}}),
     }
-    pod = _pod(query, container, volumes, secrets)
+    pod = _pod(container, _spark_volumes(query), volumes, secrets)
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
     template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
@@ -113,17 +119,10 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -
 def executor_pod(query: StreamQuery, owner: Owner, secrets: Secrets) -> Manifest:
     """Return Spark's executor pod template; Spark adds image, command, resources and the driver as the owner."""
     container = {"name": "executor", "env": [_HOME], "securityContext": _CONTAINER_SECURITY}
-    pod = _pod(query, container, {}, secrets)
+    pod = _pod(container, _spark_volumes(query), {}, secrets)
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)
-    pod["topologySpreadConstraints"] = [
-        {
-            "topologyKey": "kubernetes.io/hostname",
-            "maxSkew": 1,
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": owner.selector(EXECUTOR)},
-        }
-    ]
+    pod["topologySpreadConstraints"] = _spread(owner, EXECUTOR)
     template = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -131,6 +130,43 @@ def executor_pod(query: StreamQuery, owner: Owner, secrets: Secrets) -> Manifest
         "spec": pod,
     }
     return _restricted(strategic_merge(template, query.spec.executors.pod_template or {}))
+
+
+def partitioner_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -> Manifest:
+    """Return the pod template of the StatefulSet of partitioner replicas.
+
+    A replica has no Spark, no checkpoint and no right in the cluster. It is ready when it places records, for which the
+    driver has to run; that it serves probes is enough to have started.
+    """
+    settings = query.spec.partitioner.pod
+    arguments = ["millrace", "partitioner", f"{_CONFIGURATION}/query/query.yaml", "--index", f"$({_INDEX})"]
+    arguments += ["--host", "0.0.0.0", "--metrics-port", str(METRICS_PORT)]  # noqa: S104 - Prometheus and the kubelet
+    container = {
+        "name": PARTITIONER,
+        "image": image,
+        "args": arguments,
+        "env": [
+            _HOME,
+            {"name": REPORT_VARIABLE, "value": _REPORT},
+            _from_pod(_INDEX, "metadata.labels['apps.kubernetes.io/pod-index']"),
+        ],
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        "resources": _resources(settings.cores, f"{settings.memory.upper()}i"),
+        "terminationMessagePath": _REPORT,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "startupProbe": _probe("/healthz", period=5, failures=60),
+        "readinessProbe": _probe("/readyz", period=10, failures=3),
+        "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _HUNG_GRACE},
+        "securityContext": _CONTAINER_SECURITY,
+    }
+    volumes = {"query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}})}
+    pod = _pod(container, {"tmp": (_TEMPORARY, {"emptyDir": {}})}, volumes, secrets)
+    pod["serviceAccountName"] = owner.partitioner
+    pod["automountServiceAccountToken"] = False
+    pod["terminationGracePeriodSeconds"] = grace(query)
+    pod["topologySpreadConstraints"] = _spread(owner, PARTITIONER)
+    template = {"metadata": {"labels": owner.labels(PARTITIONER), "annotations": _SCRAPED}, "spec": pod}
+    return _restricted(strategic_merge(template, settings.pod_template or {}))
 
 
 def _restricted(template: Manifest) -> Manifest:
@@ -150,18 +186,21 @@ def _over(context: Manifest, changes: Mapping[str, Any] | None) -> Manifest:
     return strategic_merge(context, {name: value for name, value in (changes or {}).items() if value is not None})
 
 
-def _pod(
-    query: StreamQuery, container: dict[str, Any], volumes: Mapping[str, tuple[str, Manifest]], secrets: Secrets
-) -> Manifest:
-    """Return the common part of driver and executor pods; ``volumes`` are mounted read-only, by name."""
-    writable: dict[str, tuple[str, Manifest]] = {
+def _spark_volumes(query: StreamQuery) -> Volumes:
+    """Return the writable volumes of driver and executors."""
+    volumes: dict[str, tuple[str, Manifest]] = {
         "tmp": (_TEMPORARY, {"emptyDir": {}}),
         _LOCAL: (LOCAL, {"emptyDir": {}}),
     }
     checkpoint = query.spec.checkpoint
     if checkpoint is not None and checkpoint.claim is not None:
-        writable["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
-    read = dict(volumes) | {
+        volumes["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
+    return volumes
+
+
+def _pod(container: dict[str, Any], writable: Volumes, read_only: Volumes, secrets: Secrets) -> Manifest:
+    """Return the common part of all pods."""
+    read = dict(read_only) | {
         f"secret-{number}": (f"{SECRETS}/{name}", _secret(name, keys))
         for number, (name, keys) in enumerate(sorted(secrets.items()))
     }
@@ -169,7 +208,7 @@ def _pod(
     mounts += [{"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in read.items()]
     return {
         "containers": [container | {"volumeMounts": mounts}],
-        "volumes": [{"name": name, **source} for name, (_, source) in (writable | read).items()],
+        "volumes": [{"name": name, **source} for name, (_, source) in (*writable.items(), *read.items())],
         "securityContext": _POD_SECURITY,
         "enableServiceLinks": False,
     }
@@ -180,10 +219,21 @@ def _secret(name: str, keys: set[str]) -> Manifest:
     return {"secret": {"secretName": name, "items": items, "defaultMode": 0o440}}
 
 
-def _resources(spec: Spec) -> Manifest:
+def _spread(owner: Owner, role: str) -> list[Manifest]:
+    """Return the constraint that spreads the pods of a role over nodes, as far as there is room."""
+    return [
+        {
+            "topologyKey": "kubernetes.io/hostname",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": owner.selector(role)},
+        }
+    ]
+
+
+def _resources(cores: int, memory: str) -> Manifest:
     """Request CPU without a limit, to avoid throttling; request memory equal to its limit, to guarantee it."""
-    memory = f"{driver_limit(spec)}Mi"
-    return {"requests": {"cpu": str(spec.driver.cores), "memory": memory}, "limits": {"memory": memory}}
+    return {"requests": {"cpu": str(cores), "memory": memory}, "limits": {"memory": memory}}
 
 
 def _probe(path: str, *, period: int, failures: int) -> Manifest:

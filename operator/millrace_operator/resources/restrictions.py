@@ -15,6 +15,8 @@ from millrace_api.errors import Problem, quote
 from millrace_api.model.deployment import CheckpointSpec
 from millrace_api.model.streamquery import StreamQuery
 
+from .bandwidth import wrong_bandwidths
+
 _OURS = (
     "spark.app.id",
     "spark.authenticate",
@@ -74,9 +76,11 @@ def problems(query: StreamQuery) -> list[Problem]:
         for name in query.spec.spark_conf
         if not _SETTING.fullmatch(name)
     ]
-    for role, pod in (("driver", query.spec.driver), ("executors", query.spec.executors)):
+    spec = query.spec
+    pods = {"driver": spec.driver, "executors": spec.executors, "partitioner.pod": spec.partitioner.pod}
+    for field, pod in pods.items():
         if pod.pod_template is not None:
-            found += _template_problems(f"spec.{role}.podTemplate", pod.pod_template)
+            found += _template_problems(f"spec.{field}.podTemplate", pod.pod_template)
     return found
 
 
@@ -119,6 +123,8 @@ def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield from _not_a_mapping("metadata", metadata)
     if isinstance(metadata, Mapping):
         yield from _not_a_mapping("metadata.labels", metadata.get("labels", {}))
+        yield from _not_a_mapping("metadata.annotations", metadata.get("annotations"), nullable=True)
+        yield from wrong_bandwidths(template)
     yield from _not_a_mapping("spec", spec)
     if not isinstance(spec, Mapping):
         return

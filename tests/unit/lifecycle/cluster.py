@@ -15,6 +15,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 KEY = QueryKey("default", "trips-by-cell")
 POD = ("Pod", "trips-by-cell-driver-0")
 SET = ("StatefulSet", "trips-by-cell-driver")
+REPLICAS = ("StatefulSet", "trips-by-cell-partitioner")
 
 
 def stamp(time):
@@ -134,8 +135,9 @@ class Cluster:
 
     def drain(self, namespace, stateful_set):
         self._act(("drain", stateful_set))
-        self.objects[SET]["spec"]["replicas"] = 0
-        return self._changed(self.objects[SET])
+        held = self.objects["StatefulSet", stateful_set]
+        held["spec"]["replicas"] = 0
+        return self._changed(held)
 
     # Actions of controllers and the kubelet.
 
@@ -144,34 +146,41 @@ class Cluster:
         return self.objects.get(POD)
 
     def control(self):
-        """Create or delete the one pod, as the StatefulSet controller does."""
-        held = self.objects.get(SET)
-        wanted = held is not None and held["spec"]["replicas"] == 1 and self.query is not None
-        if wanted and self.pod is None:
-            template = copied(held["spec"]["template"])
-            template["metadata"] |= {
-                "name": POD[1],
-                "namespace": KEY.namespace,
-                "uid": f"pod {next(self._lives)}",
-                "creationTimestamp": stamp(self.time),
-            }
-            self.objects[POD] = template | {"kind": "Pod", "status": {}}
-            self._changed(self.objects[POD])
-        elif not wanted and self.pod is not None:
-            self.reconciler.observations.object_gone(self.objects.pop(POD))
-        if held is not None:
-            held["status"] = {"replicas": int(POD in self.objects)}
+        """Create and delete pods, as the StatefulSet controller does."""
+        for name in (SET[1], REPLICAS[1]):
+            held = self.objects.get(("StatefulSet", name))
+            wanted = 0 if held is None or self.query is None else held["spec"]["replicas"]
+            pods = [("Pod", f"{name}-{number}") for number in range(8)]
+            for key in pods[:wanted]:
+                if key not in self.objects:
+                    self._create_pod(key, held["spec"]["template"])
+            for key in pods[wanted:]:
+                if key in self.objects:
+                    self.reconciler.observations.object_gone(self.objects.pop(key))
+            if held is not None:
+                held["status"] = {"replicas": sum(key in self.objects for key in pods)}
 
-    def pod_shows(self, **status):
-        """Report the pod's state like a kubelet, and let the operator see it."""
-        self.pod["status"] = status
-        self._changed(self.pod)
+    def _create_pod(self, key, template):
+        made = copied(template)
+        made["metadata"] |= {
+            "name": key[1],
+            "namespace": KEY.namespace,
+            "uid": f"pod {next(self._lives)}",
+            "creationTimestamp": stamp(self.time),
+        }
+        self.objects[key] = made | {"kind": "Pod", "status": {}}
+        self._changed(self.objects[key])
+
+    def pod_shows(self, key=POD, **status):
+        """Report a pod's state like a kubelet, and let the operator see it."""
+        self.objects[key]["status"] = status
+        self._changed(self.objects[key])
         return self.settle()
 
-    def pod_is_ready(self):
+    def pod_is_ready(self, key=POD):
         since = stamp(self.time)
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": since}
-        return self.pod_shows(conditions=[ready], startTime=since)
+        return self.pod_shows(key, conditions=[ready], startTime=since)
 
     def driver_follows(self, executors, partitions):
         """Report that batches run under the current plan, on ``executors`` executors."""
@@ -186,7 +195,7 @@ class Cluster:
         held["data"][APPLIED_KEY] = applied.to_json()
         return self._changed(held)
 
-    def pod_fails(self, message="", code=1, reason="Error", restarts=1):
+    def pod_fails(self, message="", code=1, reason="Error", restarts=1, key=POD):
         """End the pod's container. Kubernetes waits before it restarts the container."""
         ended = {
             "exitCode": code,
@@ -197,12 +206,12 @@ class Cluster:
         }
         waiting = {"reason": "CrashLoopBackOff", "message": "back-off restarting"}
         state = {
-            "name": "driver",
+            "name": self.objects[key]["spec"]["containers"][0]["name"],
             "restartCount": restarts,
             "state": {"waiting": waiting},
             "lastState": {"terminated": ended},
         }
-        return self.pod_shows(containerStatuses=[state])
+        return self.pod_shows(key, containerStatuses=[state])
 
     # The operator.
 

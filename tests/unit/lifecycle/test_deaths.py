@@ -10,7 +10,11 @@ from unit.api.documents import MINIMAL, changed
 from .cluster import Cluster
 
 OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
+KAFKA = changed(MINIMAL, 7, '      kafka: {bootstrapServers: "kafka:9092", topic: trips}')
 ACTS = {
+    "dedicated": lambda cluster: cluster.put(KAFKA + "  partitioner: {placement: Dedicated}\n"),
+    "inline": lambda cluster: cluster.put(KAFKA),
+    "acknowledge": lambda cluster: cluster.driver_follows(executors=1, partitions=8),
     "create": lambda cluster: cluster.put(MINIMAL),
     "scale": lambda cluster: cluster.put(changed(MINIMAL, 12, "  executors: {initial: 4}")),
     "suspend": lambda cluster: cluster.put(changed(MINIMAL, 12, "  state: Suspended")),

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from lab.parts.go_programs import go_program
+from millrace_jobs.dedicated.metrics import ReplicaMetrics
 from millrace_jobs.run.metrics import CONTRACT as OF_JOBS
 from millrace_operator.telemetry.metrics import CONTRACT as OF_OPERATOR
 from millrace_operator.telemetry.metrics import OperatorMetrics
@@ -67,14 +68,15 @@ def expressions(dashboard: dict[str, Any]) -> Iterator[str]:
 
 
 def exported() -> dict[str, frozenset[str]]:
-    """Return the labels of every series that job and operator export, by name."""
+    """Return the labels of every series that job, partitioner replicas and operator export, by name."""
     found = {
         metric.name + suffix: frozenset(metric.labels)
         for metric in (*OF_JOBS, *OF_OPERATOR)
         for suffix in _SUFFIXES[metric.kind]
     }
-    process = [family for family in OperatorMetrics().registry.collect() if family.name.startswith("process_")]
-    return found | {sample.name: frozenset(sample.labels) for family in process for sample in family.samples}
+    families = [family for family in OperatorMetrics().registry.collect() if family.name.startswith("process_")]
+    families += ReplicaMetrics("trips", 0, 2.0).registry.collect()
+    return found | {sample.name: frozenset(sample.labels) for family in families for sample in family.samples}
 
 
 def names(expression: str) -> set[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import yaml
 
+from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import QueryState, StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.names import Manifest, Owner
 from millrace_operator.resources.objects import objects, to_yaml
+from millrace_operator.resources.partitioner import Partitioners
 
 SMALLEST = """\
 apiVersion: millrace.io/v1alpha1
@@ -89,7 +91,45 @@ spec:
         tolerations: [{key: spot, operator: Exists}]
 """
 
-CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED}
+DEDICATED = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      kafka:
+        bootstrapServers: kafka:9093
+        topic: trips
+        sasl:
+          mechanism: SCRAM-SHA-512
+          username: {secretKeyRef: {name: kafka-login, key: username}}
+          password: {secretKeyRef: {name: kafka-login, key: password}}
+      schema: cell STRING, fare DOUBLE
+  query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
+  sink:
+    kafka:
+      bootstrapServers: elsewhere:9093
+      topic: trips-by-cell
+      tls: {ca: {secretKeyRef: {name: elsewhere, key: ca.crt}}}
+  partitioner:
+    algorithm: prompt
+    placement: Dedicated
+    replicas: {initial: 3}
+    pod:
+      cores: 2
+      memory: 1536m
+      podTemplate:
+        metadata: {annotations: {team: cabs}}
+        spec:
+          tolerations: [{key: spot, operator: Exists}]
+          containers:
+            - name: partitioner
+              env: [{name: TZ, value: UTC}]
+  checkpoint: {claim: checkpoints}
+"""
+
+CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED, "dedicated": DEDICATED}
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"
 
@@ -102,8 +142,12 @@ def query_of(text: str) -> StreamQuery:
 def objects_of(text: str, namespace: str = "cabs", uid: str = UID) -> list[Manifest]:
     """Return the query's objects under its first plan."""
     query = query_of(text)
-    running = query.spec.state is QueryState.RUNNING
-    return objects(query, Owner(namespace, query.name, uid), Plan.initial(query.spec), IMAGE, running=running)
+    running, plan = query.spec.state is QueryState.RUNNING, Plan.initial(query.spec)
+    replicas = Partitioners(plan.replicas, IMAGE) if plan.placement is Placement.DEDICATED else None
+    owner = Owner(namespace, query.name, uid)
+    metadata = query.metadata.model_copy(update={"namespace": namespace})
+    query = query.model_copy(update={"metadata": metadata})
+    return objects(query, owner, plan, IMAGE, running=running, partitioners=replicas)
 
 
 def golden(text: str) -> str:

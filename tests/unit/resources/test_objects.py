@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from millrace_api.model.streamquery import DRIVER, EXECUTOR
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
+from millrace_operator.resources.names import Owner
 
 from .cases import CASES, UID, golden, objects_of, query_of
 
@@ -66,6 +67,7 @@ def test_what_the_driver_runs_is_a_valid_query():
     for text in CASES.values():
         document = by_kind(text)["ConfigMap", "trips-by-cell-query"]["data"]["query.yaml"]
         assert query_of(document).spec.query == query_of(text).spec.query
+        assert (query_of(document).name, query_of(document).metadata.namespace) == ("trips-by-cell", "cabs")
 
 
 def test_a_driver_has_longer_to_end_than_its_batch():
@@ -75,6 +77,50 @@ def test_a_driver_has_longer_to_end_than_its_batch():
         grace = int(command[command.index("--grace") + 1])
         interval = query_of(text).spec.batch_interval.seconds
         assert interval < grace < pod["terminationGracePeriodSeconds"]
+
+
+def test_a_partitioner_may_do_nothing_in_the_cluster_and_has_only_what_its_sources_need():
+    found = by_kind(CASES["dedicated"])
+    pod = found["StatefulSet", "trips-by-cell-partitioner"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    bound = {each["name"] for kind, each in _subjects(found) if kind == "RoleBinding"}
+    assert pod["serviceAccountName"] not in bound
+    assert [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each] == ["kafka-login"]
+    assert not any("persistentVolumeClaim" in each for each in pod["volumes"])
+
+
+def _subjects(found):
+    return [(kind, each) for (kind, _), body in found.items() for each in body.get("subjects", ())]
+
+
+def test_a_partitioner_is_as_restricted_as_the_driver():
+    found = by_kind(CASES["dedicated"])
+    driver, partitioner = (
+        found["StatefulSet", f"trips-by-cell-{role}"]["spec"]["template"]["spec"] for role in (DRIVER, PARTITIONER)
+    )
+    assert partitioner["securityContext"] == driver["securityContext"]
+    assert partitioner["containers"][0]["securityContext"] == driver["containers"][0]["securityContext"]
+    assert partitioner["terminationGracePeriodSeconds"] == driver["terminationGracePeriodSeconds"]
+
+
+def test_policies_of_a_query_do_not_overlap():
+    """A pod that two policies select is open to what either one admits."""
+    found = by_kind(CASES["dedicated"])
+    labels = found["StatefulSet", "trips-by-cell-partitioner"]["spec"]["template"]["metadata"]["labels"]
+    own, of_job = (found["NetworkPolicy", f"trips-by-cell{suffix}"]["spec"] for suffix in ("-partitioner", ""))
+    assert own["podSelector"]["matchLabels"].items() <= labels.items()
+    assert own["ingress"] == [{"ports": [{"port": 8080, "protocol": "TCP"}]}]
+    (others,) = of_job["podSelector"]["matchExpressions"]
+    assert (others["operator"], others["values"]) == ("NotIn", [labels[others["key"]]])
+    assert of_job["ingress"][0]["from"] == [{"podSelector": of_job["podSelector"]}]
+
+
+@pytest.mark.parametrize("length", [1, 40, 41, 45])
+def test_the_name_of_replicas_leaves_room_for_the_hash_in_the_labels_of_their_pods(length):
+    names = {Owner("cabs", letter * length, UID).partitioner for letter in "ab"}
+    assert len(names) == 2
+    assert all(len(name) <= 52 and name.endswith("-partitioner") for name in names)
+    assert Owner("cabs", f"{'a' * 30}-{'b' * 14}", UID).partitioner.count("--") == 0
 
 
 def test_memory_is_the_heap_and_what_is_beside_it():

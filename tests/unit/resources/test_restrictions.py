@@ -3,19 +3,28 @@
 import pytest
 import yaml
 
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 from millrace_operator.resources.driver_config import mounted_query, spark_defaults
 from millrace_operator.resources.names import Owner
-from millrace_operator.resources.pods import driver_pod, executor_pod
+from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems
 
 from .cases import CASES, SMALLEST, query_of
 
+ROLES = ("driver", "executors", "partitioner.pod")
+"""Fields of the spec with a pod template."""
+
+
+def templated(template, role):
+    document = yaml.safe_load(SMALLEST)
+    above, *below = role.split(".")
+    part = {"podTemplate": template}
+    document["spec"][above] = {below[0]: part} if below else part
+    return StreamQuery.model_validate(document, by_name=False)
+
 
 def with_template(spec, role="driver"):
-    document = yaml.safe_load(SMALLEST)
-    document["spec"][role] = {"podTemplate": {"spec": spec}}
-    return StreamQuery.model_validate(document, by_name=False)
+    return templated({"spec": spec}, role)
 
 
 def container(**parts):
@@ -115,7 +124,7 @@ def test_settings_of_the_operator_are_refused(setting, hint):
         ),
     ],
 )
-@pytest.mark.parametrize("role", ["driver", "executors"])
+@pytest.mark.parametrize("role", ROLES)
 def test_what_the_restricted_level_forbids_is_refused(role, spec, place):
     (problem,) = problems(with_template(spec, role))
     assert str(problem).startswith(f"spec.{role}.podTemplate.spec.")
@@ -145,11 +154,9 @@ def test_what_the_restricted_level_forbids_is_refused(role, spec, place):
         ),
     ],
 )
-@pytest.mark.parametrize("role", ["driver", "executors"])
+@pytest.mark.parametrize("role", ROLES)
 def test_a_template_with_values_of_the_wrong_type_is_refused(role, template, said):
-    document = yaml.safe_load(SMALLEST)
-    document["spec"][role] = {"podTemplate": template}
-    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    (problem,) = problems(templated(template, role))
     assert str(problem).startswith(f"spec.{role}.podTemplate.{said}")
 
 
@@ -175,19 +182,23 @@ def test_a_name_that_a_properties_file_reads_otherwise_is_refused(name):
     assert "is not the name of a setting" in str(problems(StreamQuery.model_validate(document, by_name=False))[-1])
 
 
-@pytest.mark.parametrize("role", ["driver", "executors"])
+@pytest.mark.parametrize("role", ROLES)
 def test_whatever_a_template_takes_away_its_pod_keeps_to_the_restricted_level(role):
+    name = {"driver": DRIVER, "executors": EXECUTOR, "partitioner.pod": PARTITIONER}[role]
     side = {"name": "side", "image": "x", "securityContext": {"capabilities": None, "runAsUser": 7}}
     spec = {
         "securityContext": None,
-        "containers": [{"name": role.removesuffix("s"), "securityContext": None}, side],
+        "containers": [{"name": name, "securityContext": None}, side],
         "initContainers": [{"name": "init", "image": "x"}],
     }
-    document = yaml.safe_load(SMALLEST)
-    document["spec"][role] = {"podTemplate": {"spec": spec}}
-    query = StreamQuery.model_validate(document, by_name=False)
+    query = with_template(spec, role)
     owner, (_, secrets) = Owner("cabs", query.name, "u"), mounted_query(query)
-    made = driver_pod(query, owner, "image", secrets) if role == "driver" else executor_pod(query, owner, secrets)
+    pods = {
+        DRIVER: driver_pod(query, owner, "image", secrets),
+        EXECUTOR: executor_pod(query, owner, secrets),
+        PARTITIONER: partitioner_pod(query, owner, "image", secrets),
+    }
+    made = pods[name]
     assert made["spec"]["securityContext"]["runAsNonRoot"] is True
     contexts = [each["securityContext"] for each in made["spec"]["containers"] + made["spec"]["initContainers"]]
     assert len(contexts) == 3

@@ -14,6 +14,8 @@ CHANGES = {
     "batchInterval": "7s",
     "partitioner.algorithm": "hash",
     "partitioner.replicas": {"max": 3},
+    "partitioner.placement": "Dedicated",
+    "partitioner.pod": {"cores": 2, "memory": "2g"},
     "parallelism.initial": 5,
     "parallelism.min": 2,
     "parallelism.max": 17,
@@ -67,8 +69,8 @@ def test_the_revision_changes_with_fields_that_replace_the_driver(field):
 def test_the_revision_is_that_of_the_pods_template(name):
     from .cases import objects_of
 
-    (stateful_set,) = [each for each in objects_of(CASES[name]) if each["kind"] == "StatefulSet"]
-    annotations = stateful_set["spec"]["template"]["metadata"]["annotations"]
+    driver = objects_of(CASES[name])[-1]
+    annotations = driver["spec"]["template"]["metadata"]["annotations"]
     assert annotations["millrace.io/revision"] == revision(query_of(CASES[name]).spec)
 
 

@@ -1,0 +1,77 @@
+"""Objects for partitioner replicas in pods of their own, where ``placement`` is Dedicated.
+
+They are a StatefulSet and not a Deployment because its pods have stable numbers. A replica's number is its
+transactional id in Kafka, so that a successor aborts at once what its predecessor left open. With fewer replicas, those
+with the highest numbers end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace_api.model.streamquery import PARTITIONER, StreamQuery
+
+from .driver_config import source_secrets
+from .names import METRICS_PORT, Manifest, Owner
+from .pods import partitioner_pod
+
+
+@dataclass(frozen=True)
+class Partitioners:
+    """Number of replicas that should run, 0 or more, and their image."""
+
+    replicas: int
+    image: str
+
+
+def partitioner_objects(query: StreamQuery, owner: Owner, wanted: Partitioners) -> list[Manifest]:
+    """Return the desired objects for replicas, the StatefulSet last."""
+    return [
+        owner.manifest("v1", "ServiceAccount", owner.partitioner, {"automountServiceAccountToken": False}, PARTITIONER),
+        _service(owner),
+        _network_policy(owner),
+        _disruption_budget(owner),
+        _stateful_set(query, owner, wanted),
+    ]
+
+
+def _service(owner: Owner) -> Manifest:
+    """Return the headless Service that a StatefulSet needs; it has the port that Prometheus scrapes."""
+    spec = {
+        "clusterIP": "None",
+        "selector": owner.selector(PARTITIONER),
+        "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}],
+    }
+    return owner.manifest("v1", "Service", owner.partitioner, {"spec": spec}, PARTITIONER)
+
+
+def _network_policy(owner: Owner) -> Manifest:
+    """Return a policy that admits nothing but what asks for metrics and probes."""
+    spec = {
+        "podSelector": {"matchLabels": owner.selector(PARTITIONER)},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]}],
+    }
+    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.partitioner, {"spec": spec}, PARTITIONER)
+
+
+def _disruption_budget(owner: Owner) -> Manifest:
+    """Allow one evicted replica at a time; one that is not ready may always go, so that it never blocks a drain."""
+    spec = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": owner.selector(PARTITIONER)},
+    }
+    return owner.manifest("policy/v1", "PodDisruptionBudget", owner.partitioner, {"spec": spec}, PARTITIONER)
+
+
+def _stateful_set(query: StreamQuery, owner: Owner, wanted: Partitioners) -> Manifest:
+    """Return a StatefulSet that starts and ends replicas side by side, and rolls a changed template one by one."""
+    spec = {
+        "replicas": wanted.replicas,
+        "serviceName": owner.partitioner,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": owner.selector(PARTITIONER)},
+        "template": partitioner_pod(query, owner, wanted.image, source_secrets(query)),
+    }
+    return owner.manifest("apps/v1", "StatefulSet", owner.partitioner, {"spec": spec}, PARTITIONER)
