@@ -1,9 +1,10 @@
 """The demo: a complete cluster, a query, and a load that quadruples and falls again.
 
-    python -m bench.cluster [--json FILE] [--plot FILE]
+    python -m bench.cluster [--placement Dedicated] [--json FILE] [--plot FILE]
 
 Everything is real: a Kubernetes cluster with one node, Kafka, Prometheus, the chart as Helm installs it, and pods.
-They share this machine's processors. An executor gets the share that the example's query requests.
+They share this machine's processors. An executor gets the share that the example's query requests. With placement
+Dedicated, pods of their own place the records, and scaling decides how many.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 from kubernetes import config
 from kubernetes.client import CoreV1Api
 from rich.console import Console
@@ -34,11 +34,10 @@ from tests.lab.parts.millrace_images import EXAMPLE, ROOT
 
 from bench.cluster.figures import LoadStep, plot, steps
 from bench.cluster.recorder import Recorder, batches, to_json
+from bench.cluster.scenarios import SCENARIOS
+from millrace_api.model.deployment import Placement
 
 NAMESPACE = "demo"
-LOW, HIGH = 1_000.0, 4_000.0
-"""Low and high load, in records per second."""
-
 _PATIENCE = 300.0
 """Longest wait for the last records to be counted, in seconds."""
 
@@ -50,24 +49,28 @@ def main() -> None:
     """Run the demo from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
+        "--placement", type=Placement, default=Placement.INLINE, help="Inline, or Dedicated: replicas in their own pods"
+    )
+    parser.add_argument(
         "--json", type=Path, default=ROOT / "out" / "cluster.json", help="file for the figures, samples and batches"
     )
     parser.add_argument("--plot", type=Path, default=ROOT / "out" / "cluster.svg", help="file for the plot")
     options = parser.parse_args()
+    scenario = SCENARIOS[options.placement]
     console, began = Console(width=110, highlight=False), time.monotonic()
 
     def report(line: str) -> None:
         console.print(f"{time.monotonic() - began:6.0f} s  {line}", markup=False, soft_wrap=True)
 
-    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as name, _lab(Path(name), report) as lab:
-        document = yaml.safe_load((EXAMPLE / "query.yaml").read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder, _lab(Path(folder), report) as lab:
+        document = scenario.document()
         query, load = _deployed(lab, document, report)
         api = CoreV1Api(config.new_client_from_config(str(lab.cluster.kubeconfig)))  # type: ignore[no-untyped-call]
         recorder = Recorder(api, NAMESPACE, query.name, lambda: load.rate, report)
         driver = query.driver["metadata"]["uid"]
-        for rate, seconds in ((LOW, HOLD["before"]), (HIGH, HOLD["high"]), (LOW, HOLD["low"])):
+        for rate, name in ((scenario.low, "before"), (scenario.high, "high"), (scenario.low, "low")):
             load.rate = rate
-            time.sleep(seconds)
+            time.sleep(HOLD[name])
         recorder.stop()
         load.stop()
         exact = _wait_until_exact(lab, document, load)
@@ -107,7 +110,8 @@ def _deployed(lab: Installation, document: dict[str, Any], report: Callable[[str
     load = Load(lab.broker, "events", 0.0, [1.0] * 40)
     query = Deployed(lab, NAMESPACE, document["metadata"]["name"])
     query.apply(document)
-    report(f"kubectl apply -f {(EXAMPLE / 'query.yaml').relative_to(ROOT)}")
+    placement = document["spec"]["partitioner"].get("placement", "Inline")
+    report(f"kubectl apply -f {(EXAMPLE / 'query.yaml').relative_to(ROOT)}, with placement {placement}")
     query.wait_until_running()
     report("the query is running")
     return query, load
@@ -144,13 +148,14 @@ def _expected(document: dict[str, Any], written: Mapping[str, int]) -> dict[str,
 
 def _show(found: list[LoadStep], console: Console) -> None:
     times = ("breach", "decision", "acknowledged", "executors ready", "settled", "caught up")
-    table = Table("load", "plans", "executors", *times, "over", "W")
+    table = Table("load", "plans", "executors", "m", *times, "over", "W")
     for each in found:
         seconds = (each.breach, each.decision, each.acknowledged, each.executors_ready, each.settled, each.caught_up)
         shown = ["-" if value is None else f"{value:.0f} s" for value in seconds]
         over = "-" if each.over is None else f"{each.over:.1%} of {each.batches}"
         mean = "-" if each.utilization is None else f"{each.utilization:.2f}"
-        table.add_row(f"{each.rate:.0f}/s", str(each.plans), str(each.executors), *shown, over, mean)
+        numbers = (each.plans, each.executors, each.replicas)
+        table.add_row(f"{each.rate:.0f}/s", *map(str, numbers), *shown, over, mean)
     console.print(table)
 
 

@@ -29,7 +29,7 @@ class LoadStep:
     Attributes:
         rate: records/s after the change.
         plans: new plans before the next change of the load.
-        executors: executors of the last plan.
+        executors, replicas: executors and partitioner replicas of the last plan.
         breach: from the change of the load to the end of the first batch whose W calls for another plan.
         decision: from the breach to the first new plan.
         acknowledged: from the decision until the driver reported that a batch ran under it.
@@ -44,6 +44,7 @@ class LoadStep:
     rate: float
     plans: int
     executors: int
+    replicas: int
     breach: float | None
     decision: float | None
     acknowledged: float | None
@@ -102,6 +103,7 @@ def _step(
         rate=began.rate,
         plans=last.epoch - began.epoch,
         executors=last.executors,
+        replicas=last.replicas,
         breach=_elapsed(began.time, breach),
         decision=_elapsed(breach, None if decided is None else decided.time),
         acknowledged=_elapsed(None if decided is None else decided.time, applied),
@@ -163,6 +165,9 @@ def plot(
         plan.step(at, [sample.ready for sample in samples], where="post", label="executors ready", color="#2ca02c")
         plan.plot(ended, [batch.workers for batch in batches], ":", label="workers n", color="#1f77b4")
         plan.plot(ended, [batch.replicas for batch in batches], ":", label="replicas m", color="#ff7f0e")
+        if any(sample.placing for sample in samples):
+            ready = [sample.placing for sample in samples]
+            plan.step(at, ready, where="post", label="replicas' pods ready", color="#9467bd")
         plan.set_ylabel("number")
         plan.set_xlabel("minutes")
         plan.set_ylim(bottom=0)

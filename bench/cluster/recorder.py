@@ -14,7 +14,9 @@ from typing import Any
 from kubernetes.client import ApiException, CoreV1Api
 from urllib3.exceptions import HTTPError
 
+from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
+from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL
 
 PERIOD = 0.5
 """Seconds between two samples."""
@@ -27,7 +29,16 @@ _BATCH = re.compile(
 
 @dataclass(frozen=True)
 class ClusterSample:
-    """One sample: seconds since 1970, load in records/s, the current plan, and what the driver reports of it."""
+    """One sample: the current plan, and how far the query follows it.
+
+    Attributes:
+        time: seconds since 1970.
+        rate: load in records/s.
+        epoch, executors, replicas: of the plan.
+        applied: epoch of the plan that the driver has acknowledged.
+        ready: executors that take tasks, as the driver reports.
+        placing: partitioner pods that are ready; 0 if replicas are tasks of the job.
+    """
 
     time: float
     rate: float
@@ -35,6 +46,8 @@ class ClusterSample:
     executors: int
     applied: int
     ready: int
+    replicas: int = 1
+    placing: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,15 +95,27 @@ class Recorder:
                 config_map: Any = self._api.read_namespaced_config_map(
                     f"{self._name}-plan", self._namespace, _request_timeout=(5, 10)
                 )
+                plan = Plan.from_json(config_map.data[PLAN_KEY])
+                placing = self._placing() if plan.placement is Placement.DEDICATED else 0
             except (ApiException, HTTPError):
                 continue  # a busy API server must not end the recording
-            self._take(config_map.data)
+            self._take(config_map.data, plan, placing)
 
-    def _take(self, data: dict[str, str]) -> None:
-        plan = Plan.from_json(data[PLAN_KEY])
+    def _placing(self) -> int:
+        """Return the number of partitioner pods that are ready."""
+        selector = f"{QUERY_LABEL}={self._name},{ROLE_LABEL}={PARTITIONER}"
+        pods: Any = self._api.list_namespaced_pod(self._namespace, label_selector=selector, _request_timeout=(5, 10))
+        return sum(
+            any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
+            for pod in pods.items
+        )
+
+    def _take(self, data: dict[str, str], plan: Plan, placing: int) -> None:
         applied = Applied.from_json(data[APPLIED_KEY]) if APPLIED_KEY in data else None
         epoch, ready = (applied.epoch, applied.executors_ready) if applied is not None else (0, 0)
-        sample = ClusterSample(time.time(), self._rate(), plan.epoch, plan.executors, epoch, ready)
+        sample = ClusterSample(
+            time.time(), self._rate(), plan.epoch, plan.executors, epoch, ready, plan.replicas, placing
+        )
         before = self.samples[-1] if self.samples else None
         self.samples.append(sample)
         for line in _changes(before, sample, plan):
@@ -131,6 +156,8 @@ def _changes(before: ClusterSample | None, now: ClusterSample, plan: Plan) -> li
         lines.append(f"plan {now.applied} is acknowledged")
     if before is not None and before.ready != now.ready:
         lines.append(f"executors ready: {now.ready}")
+    if before is not None and before.placing != now.placing:
+        lines.append(f"partitioner replicas ready: {now.placing}")
     return lines
 
 

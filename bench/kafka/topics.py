@@ -30,6 +30,7 @@ SCHEMA = "at TIMESTAMP, key STRING, value STRING"
 
 _PRODUCER = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000, "acks": "all"}
 _BLOCK = 10_000
+_WIDTH = len('{"at":"2024-05-01T00:00:00.000000Z","key":"key-1","value":"v1"}')
 _TICK = 0.02
 _PATIENCE = 60.0
 
@@ -40,24 +41,28 @@ def create(servers: str, topic: str) -> None:
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_PATIENCE)
 
 
-def fill(servers: str, topic: str, skew: str, records: int, number_of_keys: int = KEYS) -> None:
-    """Create a topic and fill it with records that are a tenth of a millisecond of event time apart."""
+def fill(servers: str, topic: str, skew: str, records: int, number_of_keys: int = KEYS, width: int = 0) -> None:
+    """Create a topic and fill it with records that are a tenth of a millisecond of event time apart.
+
+    Values are padded so that records have at least ``width`` bytes, or a few more.
+    """
     create(servers, topic)
     producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
     begin = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
     keys = codes(skew, records, number_of_keys)
     for low in range(0, records, _BLOCK):
         moments = begin + np.arange(low, min(low + _BLOCK, records), dtype=np.float64) * 1e-4
-        _produce(producer, topic, messages(moments, keys[low : low + _BLOCK], low))
+        _produce(producer, topic, messages(moments, keys[low : low + _BLOCK], low, width))
     _flush(producer)
 
 
-def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int) -> list[str]:
+def messages(moments: NDArray[np.floating], keys: NDArray[np.int64], first: int, width: int = 0) -> list[str]:
     """Return records as JSON, with event times in seconds since 1970; ``first`` is the number of the first record."""
+    padding = "-" * (width - _WIDTH)
     times = pa.array((moments * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
     texts = pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ").to_pylist()
     return [
-        f'{{"at":"{text}","key":"key-{key}","value":"v{number % 50}"}}'
+        f'{{"at":"{text}","key":"key-{key}","value":"v{number % 50}{padding}"}}'
         for number, (text, key) in enumerate(zip(texts, keys.tolist(), strict=True), first)
     ]
 

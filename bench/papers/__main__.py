@@ -1,8 +1,9 @@
-"""Rerun the papers' comparisons, draw the plots, and write the table of claims into ``docs/partitioning.md``.
+"""Rerun the papers' comparisons, draw the plots, and write the tables of ``docs/partitioning.md``.
 
-    python -m bench.papers [--figures FILE]
+    python -m bench.papers [--from-recorded]
 
-``--figures`` writes only plots and table, from the figures of an earlier run.
+A run writes its figures into ``bench/recorded/papers.json``, from which all verdicts on the page are computed. With
+``--from-recorded`` plots and tables are written from that file, without a run.
 """
 
 from __future__ import annotations
@@ -12,29 +13,30 @@ from pathlib import Path
 
 from bench.docs_pages import replace_between
 from bench.papers import plots
-from bench.papers.figures import PaperFigures, table
+from bench.papers.cooperation import cooperation_table
+from bench.papers.figures import PaperFigures
 from bench.papers.rerun import CLAIMS, run
+from bench.papers.verdicts import table, verdict_text
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "partitioning.md"
+RECORDED = ROOT / "bench" / "recorded" / "papers.json"
 BEGIN, END = "<!-- claims: written by make bench-papers -->", "<!-- end of claims -->"
+COOPERATION = "<!-- cooperation: written by make bench-papers -->", "<!-- end of cooperation -->"
 
 
 def main() -> None:
-    """Measure, or read the figures of an earlier run, and write the plots and the table of the page."""
+    """Measure, or read the figures of the recorded run, and write the plots and the tables of the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.papers", description=__doc__)
-    parser.add_argument("--figures", type=Path, help="write only plots and table, from this file of an earlier run")
-    chosen = parser.parse_args()
-    if chosen.figures:
-        figures = PaperFigures.read(chosen.figures)
-    else:
-        figures = run()
-        figures.write(ROOT / "out" / "papers.json")
+    parser.add_argument("--from-recorded", action="store_true", help="write only plots and tables, without a run")
+    if not parser.parse_args().from_recorded:
+        run().write(RECORDED)
+    figures = PaperFigures.read(RECORDED)
     plots.draw_all(figures, ROOT / "docs" / "img" / "partitioning")
     replace_between(PAGE, BEGIN, END, table(CLAIMS, figures))
+    replace_between(PAGE, *COOPERATION, cooperation_table(figures))
     for claim in CLAIMS:
-        outcome = claim.check(figures)
-        print(f"{claim.name:7} {outcome.verdict:10} {outcome.ours}")
+        print(f"{claim.name:7} {verdict_text(claim, figures)}")
 
 
 if __name__ == "__main__":

@@ -1,76 +1,97 @@
-"""The figures of a run, and the papers' claims beside them.
-
-Figures have keys under which claims, plots and tables look them up. Claims make the table of ``docs/partitioning.md``.
-"""
+"""The figures of a run, under keys by which claims, plots and tables look them up, and how they are written."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
+REPLICAS = (1, 2, 4, 8)
+"""Numbers of partitioners, m, that experiments with several sources have."""
 
-class FigureKey(NamedTuple):
-    """The key of a figure: ``experiment`` on ``stream`` and ``workers``, and ``algorithm`` by its name in the paper."""
+_DIGITS = 6
+"""Significant digits that are kept: verdicts must come out alike from a run and from its file."""
+
+
+class Run(NamedTuple):
+    """A run of an ``experiment`` on a ``stream``, with ``algorithm`` by its name in the paper."""
 
     experiment: str
     stream: str
     algorithm: str
     workers: int
-    figure: str
+    replicas: int = 1
 
 
 @dataclass
 class PaperFigures:
-    """All measured figures: numbers, and series of numbers over the slides of a stream."""
+    """All measured figures: numbers, and series of numbers over the slides of a stream.
 
-    numbers: dict[FigureKey, float] = field(default_factory=dict)
-    series: dict[FigureKey, list[float]] = field(default_factory=dict)
+    Figures are looked up for ``replicas`` partitioners unless a call says otherwise.
+    """
 
-    def add(self, experiment: str, stream: str, algorithm: str, workers: int, **figures: float) -> None:
+    numbers: dict[Run, dict[str, float]] = field(default_factory=dict)
+    series: dict[Run, dict[str, list[float]]] = field(default_factory=dict)
+    replicas: int = 1
+
+    def with_replicas(self, replicas: int) -> PaperFigures:
+        """Return the same figures, looked up for another number of partitioners."""
+        return replace(self, replicas=replicas)
+
+    def add(self, run: Run, **figures: float) -> None:
         """Add the numbers of one run. Raise ValueError if one of them is already known."""
+        known = self.numbers.setdefault(run, {})
         for figure, number in figures.items():
-            key = FigureKey(experiment, stream, algorithm, workers, figure)
-            if key in self.numbers:
-                raise ValueError(f"there are two figures for {key}; give one of the experiments another name")
-            self.numbers[key] = float(number)
+            if figure in known:
+                raise ValueError(f"there are two figures {figure} for {run}; give one of the experiments another name")
+            known[figure] = _rounded(number)
 
-    def of(self, experiment: str, stream: str, algorithm: str, workers: int, figure: str) -> float:
+    def add_series(self, run: Run, **series: Sequence[float]) -> None:
+        """Add figures by slide of one run."""
+        self.series.setdefault(run, {}).update({name: [_rounded(x) for x in values] for name, values in series.items()})
+
+    def update(self, others: PaperFigures) -> None:
+        """Add the figures of another experiment. Raise ValueError if one of them is already known."""
+        for run, found in others.numbers.items():
+            self.add(run, **found)
+        self.series.update(others.series)
+
+    def of(
+        self, experiment: str, stream: str, algorithm: str, workers: int, figure: str, *, replicas: int | None = None
+    ) -> float:
         """Return one number. Raise KeyError if it was not measured."""
-        return self.numbers[FigureKey(experiment, stream, algorithm, workers, figure)]
+        return self.numbers[Run(experiment, stream, algorithm, workers, replicas or self.replicas)][figure]
 
     def runs(self, experiment: str) -> list[tuple[str, int]]:
         """Return the pairs of stream and number of workers of an experiment, in the order of the run."""
-        return list(dict.fromkeys((key.stream, key.workers) for key in self.numbers if key.experiment == experiment))
+        runs = (run for run in self.numbers if run.experiment == experiment and run.replicas == self.replicas)
+        return list(dict.fromkeys((run.stream, run.workers) for run in runs))
 
     def each(self, experiment: str, algorithm: str, figure: str) -> list[float]:
         """Return the figure in each of ``runs``, in their order."""
         return [self.of(experiment, stream, algorithm, workers, figure) for stream, workers in self.runs(experiment)]
 
     def write(self, file: Path) -> None:
-        """Write all figures as JSON, one row per number or series."""
-        rows = [[*key, value] for key, value in (self.numbers | self.series).items()]
+        """Write all figures as JSON, one line per run."""
+        rows = [json.dumps([*run, found]) for kind in (self.numbers, self.series) for run, found in kind.items()]
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(rows, indent=0))
+        file.write_text("[\n" + ",\n".join(rows) + "\n]\n")
 
     @classmethod
     def read(cls, file: Path) -> Self:
         """Read the figures that ``write`` wrote."""
         figures = cls()
-        for *key, value in json.loads(file.read_text()):
-            if isinstance(value, list):
-                figures.series[FigureKey(*key)] = value
-            else:
-                figures.numbers[FigureKey(*key)] = value
+        for *run, found in json.loads(file.read_text()):
+            kind = figures.series if isinstance(next(iter(found.values())), list) else figures.numbers
+            kind[Run(*run)] = found
         return figures
 
 
-def share(holds: Iterable[bool]) -> float:
-    """Return the fraction of cases in which something holds."""
-    cases = list(holds)
-    return sum(cases) / len(cases)
+def _rounded(number: float) -> float:
+    return float(f"{float(number):.{_DIGITS}g}")
 
 
 def short(number: float) -> str:
@@ -86,39 +107,11 @@ def spread(numbers: Iterable[float], form: Callable[[float], str] = short) -> st
     return low if low == high else f"{low} to {high}"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a check: our figures as text, and the share of the checked cases in which the claim holds."""
-
-    ours: str
-    holds: float
-
-    @property
-    def verdict(self) -> str:
-        """The verdict on the claim: "agrees", "disagrees" or "in part"."""
-        return "agrees" if self.holds == 1 else "disagrees" if self.holds == 0 else "in part"
+def flat(lists: Iterable[Iterable[float]]) -> list[float]:
+    """Return the numbers of several lists in one."""
+    return list(chain.from_iterable(lists))
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A paper's claim about a partitioner's placement, and the check of whether it holds here."""
-
-    name: str
-    """The paper and a number, such as ``000.3``."""
-    place: str
-    """Where the paper makes the claim."""
-    says: str
-    """The claim in our words, with the paper's figure where its text has one."""
-    check: Callable[[PaperFigures], Outcome]
-    because: str = ""
-    """Why our figure differs, if it does, or what it cannot show."""
-
-
-def table(claims: Iterable[Claim], figures: PaperFigures) -> str:
-    """Return the claims as a table in Markdown, with the papers' figures beside ours."""
-    rows = ["| claim | the paper: figure, and where | ours | |", "|---|---|---|---|"]
-    for claim in claims:
-        outcome = claim.check(figures)
-        verdict = f"**{outcome.verdict}**" + (f". {claim.because}" if claim.because else "")
-        rows.append(f"| {claim.name} | {claim.says} ({claim.place}) | {outcome.ours} | {verdict} |")
-    return "\n".join(rows)
+def row(values: Iterable[float], form: str = "{:.2f}") -> str:
+    """Format numbers one after the other."""
+    return ", ".join(form.format(value) for value in values)

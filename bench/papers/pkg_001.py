@@ -9,15 +9,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from bench.papers.figures import Claim, Outcome, PaperFigures, share, spread
+from bench.papers.figures import REPLICAS, PaperFigures, Run
 from bench.papers.placing import place, window_costs
-from bench.papers.streams import SKEWS, WORKERS, PaperStream, log_normal, real, zipf
+from bench.papers.streams import SKEWS, WORKERS, PaperStream, log_normal, real, synthetic, zipf
 from millrace_jobs.partitioners.base import Workers
 from millrace_jobs.partitioners.metrics import imbalance
 from millrace_jobs.sources.base import bounds
 
 PAPER_WORKERS = (5, 10, 50, 100)
-SOURCES = (5, 10, 20)
+SOURCES = (*REPLICAS[1:], 5, 10, 20)
+"""Numbers of sources; the paper has 5, 10 and 20."""
 SLIDE = 10_000
 """Records after which every source has had its turn. Nothing is forgotten at the end of a slide."""
 
@@ -26,6 +27,11 @@ CHOICES = ("SH", "FLD", "PK-2", "PK-5", "cAM-2")
 
 Static PoTC sends the first message of a key to the less loaded of two workers, and all later ones to the same worker.
 """
+
+KEYS_PER_WORKER = 5
+"""Keys per worker of uniform streams on which the bound of the imbalance is met: p1 is 1/(5n), the theorem's most."""
+LENGTHS = (100_000, 1_000_000)
+"""Messages of these streams: at least n² each, as the theorem asks for."""
 
 
 def run(figures: PaperFigures) -> None:
@@ -41,13 +47,16 @@ def run(figures: PaperFigures) -> None:
     for stream in streams:
         _sources(figures, stream.head(1_000_000))
         _places(figures, stream.head(1_000_000))
+    for workers in WORKERS:
+        for length in LENGTHS:
+            _bounded(figures, workers, length)
 
 
 def _whole_stream(figures: PaperFigures, experiment: str, stream: PaperStream, workers: int) -> None:
     for algorithm in CHOICES:
         (ids,) = place(algorithm, [stream.keys], workers)
-        figures.add(experiment, stream.name, algorithm, workers, imbalance=_fraction(ids, workers))
-    figures.add(experiment, stream.name, "", workers, top_share=stream.top_share, messages=len(stream.keys))
+        figures.add(Run(experiment, stream.name, algorithm, workers), imbalance=_fraction(ids, workers))
+    figures.add(Run(experiment, stream.name, "", workers), top_share=stream.top_share, messages=len(stream.keys))
 
 
 def _sources(figures: PaperFigures, stream: PaperStream) -> None:
@@ -58,10 +67,7 @@ def _sources(figures: PaperFigures, stream: PaperStream) -> None:
             each = [[ids[a:b] for ids in placed] for a, b in pairwise(bounds(SLIDE, sources))]
             local = sum(_fraction(np.concatenate(ids), workers) * len(np.concatenate(ids)) for ids in each)
             figures.add(
-                f"sources {sources}",
-                stream.name,
-                "PK-2",
-                workers,
+                Run("local estimates", stream.name, "PK-2", workers, sources),
                 imbalance=_fraction(np.concatenate(placed), workers),
                 sum_of_local=local / len(stream.keys),
             )
@@ -72,151 +78,24 @@ def _places(figures: PaperFigures, stream: PaperStream) -> None:
         for algorithm in ("FLD", "PK-2", "SH"):
             (ids,) = place(algorithm, [stream.keys], workers)
             (cost,) = window_costs([stream.keys], [ids], workers)
-            figures.add("places", stream.name, algorithm, workers, replication=cost.replication_factor or 1.0)
+            figures.add(Run("places", stream.name, algorithm, workers), replication=cost.replication_factor or 1.0)
+
+
+def _bounded(figures: PaperFigures, workers: int, length: int) -> None:
+    """Measure the imbalance on the uniform streams for which the paper says that its bound is best possible.
+
+    It is given as a multiple of the average load, length / workers, which the theorem says is bounded.
+    """
+    keys = np.random.default_rng(workers).integers(0, KEYS_PER_WORKER * workers, length)
+    stream = synthetic(f"uniform, {length:,}", keys)
+    for algorithm in ("FLD", "PK-2"):
+        for sources in REPLICAS:
+            placed = place(algorithm, stream.slides(SLIDE), workers, replicas=sources)
+            figures.add(
+                Run("bounded", stream.name, algorithm, workers, sources),
+                of_average=_fraction(np.concatenate(placed), workers) * workers,
+            )
 
 
 def _fraction(ids: Workers, workers: int) -> float:
     return imbalance(np.bincount(ids, minlength=workers))[0] / len(ids)
-
-
-def _even(figures: PaperFigures) -> Outcome:
-    worst = max(
-        figures.of(experiment, stream, "SH", workers, "imbalance")
-        * figures.of(experiment, stream, "", workers, "messages")
-        for experiment in ("whole", "whole zipf")
-        for stream, workers in figures.runs(experiment)
-    )
-    return Outcome(f"at most {worst:.2f} messages on all {len(SKEWS) * len(WORKERS) + 12} runs", float(worst <= 1))
-
-
-def _ratios(figures: PaperFigures, above: str, below: str, few: bool) -> list[float]:
-    """Return the imbalance of one algorithm over another's, which counts as one message at least.
-
-    ``few`` selects the runs with n ≤ 1/p1, otherwise the others.
-    """
-    return [
-        figures.of("whole", stream, above, workers, "imbalance")
-        / max(
-            figures.of("whole", stream, below, workers, "imbalance"),
-            1 / figures.of("whole", stream, "", workers, "messages"),
-        )
-        for stream, workers in figures.runs("whole")
-        if (workers * figures.of("whole", stream, "", workers, "top_share") <= 1) == few
-    ]
-
-
-def _against_hashing(figures: PaperFigures) -> Outcome:
-    few, many = _ratios(figures, "FLD", "PK-2", True), _ratios(figures, "FLD", "PK-2", False)
-    return Outcome(
-        f"FLD's over PK-2's: {spread(few)} times on LN1, LN2 and w106 while n ≤ 1/p1, {spread(many)} beyond",
-        float(max(few) >= 100),
-    )
-
-
-def _more_choices(figures: PaperFigures) -> Outcome:
-    few, many = _ratios(figures, "PK-2", "PK-5", True), _ratios(figures, "PK-2", "PK-5", False)
-    return Outcome(
-        f"PK-2's over PK-5's: {spread(few)} times while n ≤ 1/p1, {spread(many)} beyond",
-        share(ratio < 10 for ratio in few + many),
-    )
-
-
-def _too_many_workers(figures: PaperFigures) -> Outcome:
-    beyond, excess = [], []
-    for experiment in ("whole", "whole zipf"):
-        for stream, workers in figures.runs(experiment):
-            bound = figures.of(experiment, stream, "", workers, "top_share") / 2 - 1 / workers
-            got = figures.of(experiment, stream, "PK-2", workers, "imbalance")
-            if bound > 0:
-                beyond.append(got >= bound - 1e-9)
-                excess.append(got / bound - 1)
-    return Outcome(
-        f"on all {len(beyond)} runs with n > 2/p1, PK-2's imbalance is at least (p1/2 - 1/n) of the messages, "
-        f"and in the median {np.median(excess):.1%} above that",
-        share(beyond),
-    )
-
-
-def _two_workers(figures: PaperFigures) -> Outcome:
-    pkg, shuffle = (figures.each("places", algorithm, "replication") for algorithm in ("PK-2", "SH"))
-    grows = [b > a for a, b in pairwise(figures.of("places", "LN2", "SH", n, "replication") for n in PAPER_WORKERS)]
-    return Outcome(
-        f"workers per key, 10^6 messages: PK-2 {spread(pkg, '{:.2f}'.format)}, SH "
-        f"{spread(shuffle, '{:.1f}'.format)}, growing with n but less than linearly",
-        share([max(pkg) <= 2, *grows]),
-    )
-
-
-def _local_estimates(figures: PaperFigures) -> Outcome:
-    gaps, bounded = [], []
-    for sources in SOURCES:
-        for stream, workers in figures.runs(f"sources {sources}"):
-            got, local = (
-                figures.of(f"sources {sources}", stream, "PK-2", workers, figure)
-                for figure in ("imbalance", "sum_of_local")
-            )
-            gaps.append(got - figures.of("sources 1", stream, "PK-2", workers, "imbalance"))
-            bounded.append(got <= local + 1e-12)
-    return Outcome(
-        f"5 to 20 sources add {spread(gaps, '{:.4%}'.format)} of the messages to the imbalance of one that sees all; "
-        f"at most the sum of the local ones in {sum(bounded)} of {len(bounded)} runs",
-        share([*bounded, max(gaps) < 1e-3]),
-    )
-
-
-def _key_splitting(figures: PaperFigures) -> Outcome:
-    few, many = _ratios(figures, "cAM-2", "PK-2", True), _ratios(figures, "cAM-2", "PK-2", False)
-    return Outcome(
-        f"static PoTC's over PK-2's: {spread(few)} times while n ≤ 1/p1, {spread(many)} beyond",
-        share(ratio > 1 for ratio in few + many),
-    )
-
-
-CLAIMS = (
-    Claim("001.1", "Analysis", "SG's imbalance is at most one message", _even),
-    Claim(
-        "001.2",
-        "Conclusion; its table of figures is missing from our copy",
-        "against key grouping, PKG reduces the imbalance by up to several orders of magnitude",
-        _against_hashing,
-        "Orders of magnitude while two workers can carry the most frequent key, a small factor when they cannot "
-        "(001.4). The least, 35, is LN2 on 10 workers: heavy keys that share candidates, the paper's overpopulated "
-        "bins",
-    ),
-    Claim(
-        "001.3",
-        "PoTC",
-        "two choices gain exponentially over one, more than two only a constant factor",
-        _more_choices,
-        "That theory has n below 1/p1. Beyond, five choices carry a key that two cannot; the authors' later work "
-        "(D-Choices, W-Choices) is about that",
-    ),
-    Claim(
-        "001.4",
-        "Imbalance with PKG",
-        "when n exceeds O(1/p1), imbalance grows linearly with the stream, whatever the scheme: at least p1/2 - 1/n "
-        "per message",
-        _too_many_workers,
-    ),
-    Claim(
-        "001.5",
-        "Key Splitting",
-        "a key is on at most two workers; with SG memory grows linearly with n",
-        _two_workers,
-        "Linear growth is the bound: a rare key has fewer messages than there are workers",
-    ),
-    Claim(
-        "001.6",
-        "Introduction; Local Load Estimation",
-        "local estimates are almost indistinguishable from a global oracle; imbalance is at most the sum of the local "
-        "ones",
-        _local_estimates,
-    ),
-    Claim(
-        "001.7",
-        "Key Splitting",
-        "key splitting balances far better than keeping a key where it first went (static PoTC; here cAM-2 over one "
-        "window)",
-        _key_splitting,
-    ),
-)

@@ -83,8 +83,6 @@ class MeanCost:
     """Cardinality imbalance as a fraction of the average cardinality."""
     replication: float
     """Replication factor, Γ/‖S‖."""
-    pays: float
-    """Share of windows in which Γ ≤ max |L_w|, paper 000's Eq. 3."""
     worst_imbalance: float
     """The largest load imbalance of a window, in records."""
     hybrid_imbalance: float
@@ -102,7 +100,6 @@ def mean_cost(costs: Iterable[PlacementCost]) -> MeanCost:
         imbalance=mean(cost.load_imbalance_ratio for cost in costs),
         cardinality_imbalance=mean(cost.cardinality_imbalance_ratio for cost in costs),
         replication=mean(cost.replication_factor or 1.0 for cost in costs),
-        pays=mean(cost.pays for cost in costs),
         worst_imbalance=max(cost.load_imbalance for cost in costs),
         hybrid_imbalance=mean(cost.hybrid_imbalance for cost in costs),
         aggregation_cost=mean(cost.aggregation_cost for cost in costs),

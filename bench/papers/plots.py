@@ -12,8 +12,8 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from bench.docs_pages import STYLE
-from bench.papers import dalton_003, pkg_001, prompt_004
-from bench.papers.figures import FigureKey, PaperFigures
+from bench.papers import dalton_003, dalton_003_pace, dalton_003_sources, pkg_001, prompt_004
+from bench.papers.figures import REPLICAS, PaperFigures, Run
 from bench.papers.streams import SKEWS, WORKERS
 
 _STYLE: Any = {**STYLE, "lines.linewidth": 1.4}
@@ -32,6 +32,7 @@ LINES = {
     "W-Choices": ("#17becf", "-"),
     "DAGreedy": ("#bcbd22", "-"),
     "Dalton": ("#d62728", "-"),
+    dalton_003_pace.NEVER: ("#d62728", ":"),
     "Prompt": ("#ff7f0e", "-"),
 }
 """The color and the dashes of each algorithm, the same in all plots."""
@@ -51,6 +52,7 @@ def draw_all(figures: PaperFigures, folder: Path) -> None:
             ("pkg", _pkg),
             ("rewards", _rewards),
             ("shift", _shift),
+            ("cooperation", _cooperation),
             ("prompt", _prompt),
         ):
             drawn = draw(figures)
@@ -89,6 +91,8 @@ def _zipf(figures: PaperFigures) -> Any:
 def _trade_off(figures: PaperFigures) -> Any:
     figure, axis = pyplot.subplots(figsize=(6.5, 3.6), layout="constrained")
     for name, (color, dashes) in LINES.items():
+        if name == dalton_003_pace.NEVER:
+            continue
         x, y = (
             figures.of("zipf windows", f"zipf {SKEW:g}", name, COUNT, value) for value in ("imbalance", "replication")
         )
@@ -126,7 +130,7 @@ def _rewards(figures: PaperFigures) -> Any:
     exponents = dalton_003.EXPONENTS
     panels = (("reward", "mean reward of a record"), ("imbalance", "imbalance / average load"), ("pace", "pace"))
     for axis, (value, title) in zip(axes, panels, strict=True):
-        for name in dalton_003.COMPARED:
+        for name in dalton_003_pace.COMPARED:
             _line(axis, exponents, [figures.of("rewards", f"zipf {z:g}", name, COUNT, value) for z in exponents], name)
         axis.set_title(title)
         axis.set_xlabel(f"z, for n = {COUNT}")
@@ -137,18 +141,40 @@ def _rewards(figures: PaperFigures) -> Any:
 
 def _shift(figures: PaperFigures) -> Any:
     figure, axes = pyplot.subplots(2, 1, figsize=(8, 4.6), layout="constrained", sharex=True)
-    labels = (("pace by slide", "pace"), ("imbalance by slide", "imbalance / average load"))
+    labels = (("pace", "pace"), ("imbalance", "imbalance / average load"))
     for axis, (value, label) in zip(axes, labels, strict=True):
         for name in ("FLD", "cAM-2", "PK-2", "DAGreedy", "Dalton"):
-            key = FigureKey("shifts alternating", "phases", name, dalton_003.SHIFT_WORKERS, value)
+            series = figures.series[Run("shifts", "alternating", name, dalton_003.SHIFT_PARALLELISM)]
             color, dashes = LINES[name]
-            pairs = np.array(figures.series[key]).reshape(-1, 2).mean(axis=1)
+            pairs = np.array(series[value]).reshape(-1, 2).mean(axis=1)
             axis.plot(np.arange(len(pairs)) * 2 + 1, pairs, dashes, color=color, label=name)
         for phase in range(1, 4):
             axis.axvline(phase * dalton_003.PHASE, color="#888888", linewidth=0.8)
         axis.set_ylabel(label)
     axes[1].set_xlabel("slide; from 60 to 120 and from 180 on Zipf(1.5), with other keys each time, else uniform")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def _cooperation(figures: PaperFigures) -> Any:
+    streams = ("w106", "nasa-urls", "apache-clients", "gcm-jobs")
+    figure, axes = pyplot.subplots(2, 4, figsize=(8, 4.2), layout="constrained", sharex=True)
+    for column, stream in enumerate(streams):
+        for at, value in enumerate(("imbalance", "pace")):
+            for name in ("FLD", "PK-2", dalton_003_pace.NEVER, "Dalton"):
+                heights = [
+                    figures.of("sources", stream, name, dalton_003_sources.parallelism_of(stream), value, replicas=m)
+                    for m in REPLICAS
+                ]
+                _line(axes[at][column], REPLICAS, heights, name)
+        axes[0][column].set_title(stream)
+        axes[1][column].set_yscale("log")
+        axes[1][column].set_xscale("log", base=2)
+        axes[1][column].set_xticks(REPLICAS, [str(m) for m in REPLICAS])
+        axes[1][column].set_xlabel("m")
+    axes[0][0].set_ylabel("imbalance / average load")
+    axes[1][0].set_ylabel("pace")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
 

@@ -32,11 +32,15 @@ STANDS_FOR = {
     "lineitem-flags": "TPC-H Query 1 of 000: lineitem by return flag and line status, 4 groups",
     "lineitem-orders": "TPC-H Query 3 of 000: lineitem by order, without the query's filters",
     "debs-routes": "DEBS 2015 Query 1 of 000: trips by start and end cell",
+    "debs-routes-2": "the same on another grid of cells, from another extract",
     "debs-taxis": "DEBS 2015 Query 2 of 000, Queries 1 and 2 of 004: trips by medallion",
     "gcm-classes": "GCM Query 1: task events by scheduling class, 4 groups",
     "gcm-jobs": "GCM Query 2: task events by job",
     "w106": "the Twitter and Wikipedia streams: 5.3 million requests to a cache",
     "orm-busy": "a stream with little skew (003's T4SA): 5 million requests to a cache",
+    "nasa-hosts": "a second stream with many groups: one day of a web log by host",
+    "nasa-urls": "a skewed stream: the same by url",
+    "apache-clients": "a skewed stream: a web log by client",
 }
 
 
@@ -50,6 +54,10 @@ class PaperStream:
     def head(self, rows: int) -> PaperStream:
         """Return the first ``rows`` records."""
         return PaperStream(self.name, self.keys[:rows])
+
+    def named(self, name: str) -> PaperStream:
+        """Return the same records under another name."""
+        return PaperStream(name, self.keys)
 
     def slides(self, rows: int) -> list[Hashes]:
         """Cut the stream after every ``rows`` records, dropping an incomplete last slide unless it is the only one."""
@@ -77,6 +85,8 @@ def real(name: str) -> PaperStream:
             columns = _columns(f"{_EXTRACTS}/lineitem_10000.tbl", "|", 0)
         case "debs-routes":
             columns = _columns(f"{_EXTRACTS}/debs_frequent_route_compact_ride_10000.csv", ",", 3, 4, 5, 6)
+        case "debs-routes-2":
+            columns = _columns(f"{_EXTRACTS}/debs_profitable_cell_compact_ride_10000.csv", ",", 3, 4, 5, 6)
         case "debs-taxis":
             columns = _columns(f"{_EXTRACTS}/debs_frequent_route_compact_ride_10000.csv", ",", 0)
         case "gcm-classes":
@@ -87,6 +97,12 @@ def real(name: str) -> PaperStream:
             columns = [pa.array(_trace("w106", "<u4"))]
         case "orm-busy":
             columns = [pa.array(_trace("orm-busy", ">i4").astype(np.int32))]
+        case "nasa-hosts":
+            columns = _log("nasa_http_19950801/nasa_19950801.tsv", "\t", 0)
+        case "nasa-urls":
+            columns = _log("nasa_http_19950801/nasa_19950801.tsv", "\t", 4)
+        case "apache-clients":
+            columns = _log("elastic_apache_logs/apache_logs", " ", 0)
         case _:
             raise ValueError(f"there is no stream {name!r}; write one of: {', '.join(STANDS_FOR)}")
     return PaperStream(name, hash_columns(columns, len(columns[0])))
@@ -119,6 +135,12 @@ def _columns(file: str, delimiter: str, *positions: int) -> list[pa.Array]:
     with (DATA / file).open(newline="") as text:
         rows = list(csv.reader(text, delimiter=delimiter))
     return [pa.array([row[position] for row in rows]) for position in positions]
+
+
+def _log(file: str, delimiter: str, position: int) -> list[pa.Array]:
+    """Return one field of a web log, whose bytes are in no one encoding, without a heading."""
+    lines = [line for line in (DATA / file).read_bytes().splitlines() if not line.startswith(b"host\t")]
+    return [pa.array([line.split(delimiter.encode())[position] for line in lines])]
 
 
 def _task_events(position: int) -> list[pa.Array]:

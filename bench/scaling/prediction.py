@@ -82,7 +82,7 @@ def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
     for setting in settings(job, HELD_OUT):
         if setting not in measured or not seen:
             continue
-        calibration = _calibrated(seen, measured, setting.skew)
+        calibration = calibrated(seen, measured, setting.skew)
         predicted = calibration.model().predict([shape_of(setting)], BatchLoad(float(setting.rows), INTERVAL))
         observed = statistics.median(one.seconds for one in measured[setting])
         bounds = (float(values[0]) for values in (predicted.seconds, predicted.low, predicted.high))
@@ -90,7 +90,7 @@ def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
     return found
 
 
-def _calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]], skew: float) -> Calibration:
+def calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]], skew: float) -> Calibration:
     """Return a calibration that saw each point as often as it was measured, and the points of this skew last."""
     calibration = Calibration(BOUNDS, STATE_PARTITIONS)
     order = sorted(seen, key=lambda setting: setting.skew == skew)

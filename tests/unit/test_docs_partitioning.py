@@ -1,10 +1,14 @@
-"""docs/partitioning.md against the code: every claim that is checked, every algorithm, every plot."""
+"""docs/partitioning.md against the code: every claim and its verdict, every algorithm, every plot."""
 
 import re
 from pathlib import Path
 
 import pytest
+from bench.papers.__main__ import BEGIN, COOPERATION, END, RECORDED
+from bench.papers.cooperation import cooperation_table
+from bench.papers.figures import PaperFigures
 from bench.papers.rerun import CLAIMS
+from bench.papers.verdicts import Verdict, bounds_cell, table, verdict_text
 
 from millrace_jobs.partitioners import registry
 
@@ -12,21 +16,38 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "partitioning.md").read_text()
 ROWS = dict(re.findall(r"^\| (\d{3}\.\d+) \| (.*) \|$", PAGE, re.M))
 PLOTS = re.findall(r"\]\((img/partitioning/[\w-]+\.svg)\)", PAGE)
+FIGURES = PaperFigures.read(RECORDED)
+
+
+def between(begin, end):
+    return PAGE.partition(begin)[2].partition(end)[0].strip()
 
 
 def test_the_table_has_one_row_for_each_claim():
     assert list(ROWS) == [claim.name for claim in CLAIMS]
+    assert len(set(ROWS)) == len(CLAIMS)
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
-def test_a_row_gives_the_paper_s_figure_ours_and_a_verdict(claim):
-    says, ours, verdict = (cell.strip() for cell in ROWS[claim.name].split(" | "))
+def test_a_row_gives_the_paper_s_figure_its_bound_ours_and_the_verdict_of_the_recorded_figures(claim):
+    says, bound, ours, verdict = (cell.strip() for cell in ROWS[claim.name].split(" | "))
     assert says == f"{claim.says} ({claim.place})"
+    assert bound == bounds_cell(claim)
     assert re.search(r"\d", ours)
-    word, _, because = verdict.partition("**. ")
-    assert word.strip("*") in ("agrees", "in part", "disagrees")
-    assert because == claim.because
-    assert claim.because or word == "**agrees**", "a claim that does not hold here needs a reason"
+    found = verdict_text(claim, FIGURES)
+    assert verdict == (f"{found}. {claim.because}" if claim.because else found)
+    verdicts = set(claim.verdicts(FIGURES).values())
+    assert claim.because or verdicts == {Verdict.AGREES}, "a claim that does not hold here needs a reason"
+
+
+def test_the_tables_are_those_of_the_recorded_figures():
+    assert between(BEGIN, END) == table(CLAIMS, FIGURES)
+    assert between(*COOPERATION) == cooperation_table(FIGURES)
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_the_page_defines_every_verdict(verdict):
+    assert f"*{verdict}*" in PAGE
 
 
 @pytest.mark.parametrize("algorithm", [name for name in registry.ALGORITHMS if registry.is_routed(name)])
