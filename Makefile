@@ -7,7 +7,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator demo test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated demo test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ bench-kafka: lab  ## Measure against Spark's own Kafka connector: rows/s and lat
 bench-peers: lab  ## Measure cold runs beside Kafka Streams, Flink and plain Spark: latency, a backlog, a batch's fixed time
 	$(BIN)/python -m bench.peers
 
+bench-dedicated: lab  ## Measure replicas of a partitioner beside a loop that copies, and Dedicated beside Inline
+	$(BIN)/python -m bench.dedicated
+
 bench-joins: lab  ## Measure cold joins of two streams beside Spark's own and Kafka Streams: a backlog, latency, skew
 	$(BIN)/python -m bench.joins
 
@@ -133,8 +136,11 @@ bench-lookups: lab  ## Measure what look-ups cost a running query, and how long 
 bench-operator: lab  ## Measure the operator with a thousand queries on simulated nodes
 	$(BIN)/python -m bench.operator
 
-demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root)
-	PYTHONPATH=tests $(BIN)/python -m bench.cluster
+bench-batching: setup  ## Rerun the figures about batches between processes: throughput, delay and tasks by b_out
+	$(BIN)/python -m bench.batching
+
+demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root; PLACEMENT=Dedicated)
+	PYTHONPATH=tests $(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }
