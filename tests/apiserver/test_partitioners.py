@@ -139,7 +139,8 @@ def test_what_replicas_need_is_taken_as_it_is_and_goes_with_the_query(kubectl):
     wait_until(lambda: kubectl("get", *names, "-o", "name").count(NAME) == len(names))
     wait_until(lambda: pods(kubectl) == numbered(0, 1, 2))
     time.sleep(3)
-    versions = ("get", "sa,svc,netpol,pdb,cm", "-l", f"millrace.io/query={NAME}", "-o", "jsonpath={..resourceVersion}")
+    kinds, selector = "sa,svc,netpol,pdb,cm", f"millrace.io/query={NAME}"
+    versions = ("get", kinds, "-l", selector, "-o", "jsonpath={.items[*].metadata.resourceVersion}")
     generation = ("get", "sts", SET, "-o", "jsonpath={.metadata.generation}")
     at_rest = kubectl(*versions), kubectl(*generation)
     kubectl("annotate", "sq", NAME, "note=seen")  # which wakes the operator
