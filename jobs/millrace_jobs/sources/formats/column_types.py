@@ -45,6 +45,8 @@ The others are numbers since 1970 in that unit.
 """
 
 _MICROSECONDS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+_ZONE = r"(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"
+_ZONED_TIME = re.compile(rf"[ T]\d{{2}}.*{_ZONE}")
 _EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 _LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
 _OUTSIDE = "outside the years 1 to 9999"
@@ -161,15 +163,16 @@ def _micros(column: pa.Array, factor: int, read_as: str) -> pa.Array:
 
 
 def _from_iso(text: pa.Array) -> pa.Array:
-    """Parse ISO 8601 text. Most files have no zone, or one on every line; only the others need regular expressions."""
+    """Parse ISO 8601 text. Most columns have no zone, or one in every value; only the others need regular expressions.
+
+    The first value says which. To try both would be slow: a cast that fails takes 30 times as long as one that succeeds.
+    """
+    first = pc.first(text).as_py()
+    is_zoned = first is not None and _ZONED_TIME.search(first) is not None
     try:
-        return text.cast(pa.timestamp("us")).cast(TIMESTAMP)
+        return text.cast(TIMESTAMP if is_zoned else pa.timestamp("us")).cast(TIMESTAMP)
     except pa.ArrowInvalid:
-        pass  # there are zones, or fractions of more than six digits
-    try:
-        return text.cast(TIMESTAMP)
-    except pa.ArrowInvalid:
-        pass  # some lines have a zone and some have none
+        pass  # some values have a zone and some have none, or there are fractions of more than six digits
     try:
         return _with_zones(text).cast(TIMESTAMP)
     except pa.ArrowInvalid:
@@ -183,7 +186,7 @@ def _with_zones(text: pa.Array) -> pa.Array:
     text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
     has_time = pc.match_substring_regex(text, r"[ T]\d{2}")
     text = pc.if_else(has_time, text, pc.binary_join_element_wise(text, "00:00", " "))
-    has_zone = pc.match_substring_regex(text, r"(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$")
+    has_zone = pc.match_substring_regex(text, _ZONE)
     return pc.if_else(has_zone, text, pc.binary_join_element_wise(text, "Z", ""))
 
 
