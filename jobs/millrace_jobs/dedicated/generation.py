@@ -123,6 +123,7 @@ class GenerationRun:
     metrics: ReplicaMetrics
     errors: BrokerErrors
     _batch: int = 0
+    _ended: int = 0  # heartbeats up to this number have had their cut-off
     _astray: bool = False
     _failing_since: float | None = None
     _positions: Offsets = field(default_factory=dict)
@@ -184,7 +185,10 @@ class GenerationRun:
     def _run_interval(self, most: int, stop: threading.Event) -> None:
         """Take in the records of one interval, then place and write what is left."""
         length = min(self.work.interval, LONGEST_INTERVAL)
-        heartbeat = (time.time() // length + 1) * length
+        now = time.time()
+        ended = min(self._ended, int(now // length) + 1)  # a clock that is set back must not make an interval long
+        number = max(int((now + self._release.slack) // length), ended) + 1
+        heartbeat = number * length
         batch = max(self._batch + 1, round(heartbeat / self.work.interval))
         interval = _Interval(batch, most, self._release.cut_off(heartbeat), heartbeat - _SENDING * length)
         self.writer.begin(
@@ -195,6 +199,8 @@ class GenerationRun:
             self._take_in(interval, rejects, stop)
             if stop.is_set():
                 return
+        if time.time() > interval.cut_off - _ABOUT_TO_END:
+            self._ended = number
         positions = self.raw.positions()
         if interval.messages or positions != self._positions:
             self._write(interval, positions, rejects.records)
