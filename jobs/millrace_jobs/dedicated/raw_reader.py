@@ -11,6 +11,7 @@ from millrace_jobs.dedicated.instructions import Work
 from millrace_jobs.dedicated.interval import CALL_SECONDS
 from millrace_jobs.dedicated.topics import Topics
 from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, Offsets
 from millrace_jobs.sources.kafka.range_reader import offset_of, partition_of
 from millrace_jobs.sources.kafka.source import KafkaSource
@@ -79,7 +80,7 @@ class RawReader:
         """
         if self._assigned:
             self._begin()
-        came = self.consumer.consume(min(most, _AT_ONCE), seconds)
+        came = consume(self.consumer, min(most, _AT_ONCE), seconds)
         if self._reassigned:  # some may be of the assignment before, and come again
             self._reassigned = False
             raise ReassignedError

@@ -24,6 +24,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
+from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
@@ -224,7 +225,7 @@ def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: Target
     latest_error = KafkaError(KafkaError._TIMED_OUT)
     last_progress = time.monotonic()
     while unread:
-        for message in consumer.consume(10_000, 1.0):
+        for message in consume(consumer, 10_000, 1.0):
             error = message.error()
             if error is None:
                 last_progress = time.monotonic()

@@ -32,6 +32,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import error_of, is_transient, kafka_problem
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, Version, VersionChanges
@@ -252,7 +253,7 @@ class TableView:
             consumer.assign([TopicPartition(*each, positions.get(each, OFFSET_BEGINNING)) for each in sorted(unread)])
             while unread and not self._closed:
                 changes = ReadChanges(mark.times.since)
-                for message in consumer.consume(_CHUNK, _POLL_SECONDS):
+                for message in consume(consumer, _CHUNK, _POLL_SECONDS):
                     place, offset = Partition(message.topic() or "", message.partition() or 0), message.offset() or 0
                     error = message.error()
                     if error is None and place in unread and offset < mark.ends[place]:

@@ -165,7 +165,7 @@ def _micros(column: pa.Array, factor: int, read_as: str) -> pa.Array:
 def _from_iso(text: pa.Array) -> pa.Array:
     """Parse ISO 8601 text. Most columns have no zone, or one in every value; only the others need regular expressions.
 
-    The first value says which. To try both would be slow: a cast that fails takes 30 times as long as one that succeeds.
+    The first value says which. Trying both is slow: a cast that fails takes 30 times as long as one that succeeds.
     """
     first = pc.first(text).as_py()
     is_zoned = first is not None and _ZONED_TIME.search(first) is not None

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, BrokerErrors, is_transient, kafka_problem
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, OffsetRange
 
@@ -156,7 +157,7 @@ class RangeReader:
         first = self._consumer.poll(_WAIT)
         if first is None:
             return _Fetched()
-        more = self._consumer.consume(min(most, BLOCK_RECORDS) - 1, 0) if most > 1 else []
+        more = consume(self._consumer, min(most, BLOCK_RECORDS) - 1, 0) if most > 1 else []
         return _Fetched.of([first, *more], only)
 
     def _check(self, error: KafkaError, reading: _Progress) -> None:
