@@ -77,6 +77,23 @@ _REASSIGNED = frozenset(
 """Errors while partitions change: of a transaction that has lost its own, of a ``seek`` too early, or of a new one."""
 
 
+def next_heartbeat(now: float, slack: float, ended: int, length: float) -> int:
+    """Return the number of the heartbeat that ends the interval which begins now, counted from 1970.
+
+    It is the first one whose cut-off is to come, and comes after the heartbeat ``ended``, whose cut-off was reached. A
+    slack that has become shorter since then does not bring that interval back. A clock that is set back does not make
+    an interval longer than two lengths.
+
+    Args:
+        now: seconds since 1970.
+        slack: seconds from the cut-off to the heartbeat, less than ``length``.
+        ended: number of the last heartbeat whose cut-off was reached.
+        length: seconds between two heartbeats.
+    """
+    running = int(now // length)
+    return max(int((now + slack) // length), min(ended, running + 1)) + 1
+
+
 @dataclass
 class _Interval:
     """What is known of the interval that is taken in: its number, its most records, when it ends, and so on."""
@@ -185,9 +202,7 @@ class GenerationRun:
     def _run_interval(self, most: int, stop: threading.Event) -> None:
         """Take in the records of one interval, then place and write what is left."""
         length = min(self.work.interval, LONGEST_INTERVAL)
-        now = time.time()
-        ended = min(self._ended, int(now // length) + 1)  # a clock that is set back must not make an interval long
-        number = max(int((now + self._release.slack) // length), ended) + 1
+        number = next_heartbeat(time.time(), self._release.slack, self._ended, length)
         heartbeat = number * length
         batch = max(self._batch + 1, round(heartbeat / self.work.interval))
         interval = _Interval(batch, most, self._release.cut_off(heartbeat), heartbeat - _SENDING * length)
