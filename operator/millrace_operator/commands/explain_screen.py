@@ -67,6 +67,8 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "current", _forecast(decision.present)
     if decision.chosen is not None and decision.chosen != decision.present:
         yield "best plan", _forecast(decision.chosen)
+    if decision.placement:
+        yield "placement", decision.placement
     for number, (plan, why) in enumerate(decision.ruled_out):
         yield "" if number else "ruled out", f"{plan}: {why}"
     yield "last change", _outcome(decision.outcome)
