@@ -30,8 +30,8 @@ ROUTE_SHARE = 0.2
 WORTH, KEPT = 0.1, 0.05
 """Shares of Inline's cores: the saving from which Dedicated is tried, and that below which it is given up."""
 
-AGAIN = 1.5
-"""Factor by which the rate has to change, up or down, before Dedicated is tried again."""
+AGAIN, WORTH_AGAIN = 1.5, 0.2
+"""Factor by which the rate has to change, up or down, before Dedicated is tried again, and the saving that it takes."""
 
 WEIGH_SECONDS, AGREE = 30.0, 4
 """Seconds between two comparisons of the placements, and how many in a row have to agree on a move."""
@@ -226,8 +226,9 @@ class PlacedScaler:
         low = self._scaler.bounds.executors.low
         if inputs.at_arrival <= self.settings.target and weighed.inline.executors <= low:
             return f"the minimum of executors, {low}, is enough Inline"
-        if weighed.saving < WORTH:
-            return f"Dedicated would save less than {WORTH:.0%} of the cores"
+        worth = WORTH if given_up is None else WORTH_AGAIN
+        if weighed.saving < worth:
+            return f"Dedicated would save less than {worth:.0%} of the cores"
         if situation.scale_out_paused or situation.scale_in_paused:
             return "scaling is paused in one direction"
         if given_up is not None and given_up.holds(weighed.rate):
