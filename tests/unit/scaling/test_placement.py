@@ -167,6 +167,11 @@ def test_a_driver_that_does_not_follow_has_refused_for_good():
     assert back.plan.executors >= there.before.executors
 
 
+def test_a_driver_that_has_just_started_has_refused_nothing():
+    _, policy = auto(constant(RATE, 900), HEAVY, applied_epoch=None)
+    assert policy.reasons == [Reason.TO_DEDICATED]
+
+
 def test_pods_that_do_not_come_are_given_up():
     _, policy = auto(constant(RATE, 1800), HEAVY, replicas_ready=0)
     assert policy.reasons == [Reason.TO_DEDICATED, Reason.TO_INLINE]

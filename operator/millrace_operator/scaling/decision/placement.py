@@ -264,9 +264,10 @@ class PlacedScaler:
     def _trouble(self, situation: Situation) -> str | None:
         """Return why Dedicated does not work: the driver does not follow the plan, or pods are missing for long."""
         progress, now = self._progress, situation.now
-        progress.followed = progress.followed or (situation.applied_epoch or 0) >= progress.epoch
+        applied = situation.applied_epoch  # None of a driver that has just started, which says nothing
+        progress.followed = progress.followed or (applied is not None and applied >= progress.epoch)
         patience = max(REFUSED_SECONDS, REFUSED_INTERVALS * progress.interval)
-        if not progress.followed and now - progress.since > patience:
+        if applied is not None and not progress.followed and now - progress.since > patience:
             return f"the driver has not followed the plan for {now - progress.since:.0f} s, and its log says why"
         ready, wanted = situation.replicas_ready, situation.plan.replicas
         if ready is None or ready >= wanted:
