@@ -64,7 +64,7 @@ class GivenUp:
 
 
 @dataclass
-class _Progress:
+class _PlacementState:
     """What has been decided of the placement so far; times are the operator's, in seconds.
 
     Attributes:
@@ -126,7 +126,7 @@ class PlacedScaler:
         self._scaler = Scaler(settings, inline, partitions)
         self._kept = Calibration(dedicated, partitions)
         self._meters = {False: CostMeter(), True: CostMeter()}
-        self._progress = _Progress(subject)
+        self._progress = _PlacementState(subject)
 
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Return the next decision on shape and placement; the caller carries it out."""
@@ -358,10 +358,10 @@ def _moved(decision: Decision, reason: Reason, plan: Shape, text: str) -> Decisi
     )
 
 
-def _restored(saved: Mapping[str, Any]) -> _Progress:
+def _restored(saved: Mapping[str, Any]) -> _PlacementState:
     given_up, inline = saved["given_up"], saved["inline"]
     measured = saved["measured"]
-    return _Progress(
+    return _PlacementState(
         **{
             **saved,
             "given_up": given_up and GivenUp(**given_up),

@@ -2,7 +2,7 @@
 
 What is compared is core-seconds per record. A batch takes ``fixed + work * records / cores`` seconds, so that its work
 follows from its time on the cores that it had. This holds for other numbers of cores too, if its tasks fill them. The
-model of batch time (``batch_time``) says more, but cannot tell work from contention before a job has run on several
+model of batch time (``batch_time``) says more, but cannot separate work from contention before a job has run on several
 numbers of cores, and both placements have to be judged alike.
 """
 
