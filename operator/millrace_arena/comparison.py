@@ -108,4 +108,5 @@ def _run(scenario: Scenario, policy: ScalingPolicy, seed: int) -> SimulatedRun:
     """Run a policy from the plan that it chooses before any answer has arrived."""
     initial = scenario.initial
     situation = Situation(0.0, initial, 0, initial.executors, executors_quota=scenario.cluster.quota)
-    return simulate(replace(scenario, initial=policy.step(None, situation) or initial), policy, seed)
+    first = policy.step(None, situation)
+    return simulate(replace(scenario, initial=first if isinstance(first, Shape) else initial), policy, seed)

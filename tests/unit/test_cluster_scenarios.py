@@ -12,7 +12,7 @@ from millrace_api.model.streamquery import StreamQuery
 @pytest.mark.parametrize("placement", Placement)
 def test_a_scenario_is_a_valid_query_with_its_placement(placement):
     query = StreamQuery.model_validate(SCENARIOS[placement].document())
-    assert query.spec.partitioner.placement is placement
+    assert query.spec.partitioner.placement.at_start is placement
 
 
 def test_without_a_placement_the_demo_runs_the_example():

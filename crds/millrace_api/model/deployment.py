@@ -31,10 +31,23 @@ class Algorithm(StrEnum):
 
 
 class Placement(StrEnum):
-    """Where partitioner replicas run: in the job's own tasks, or as pods of their own."""
+    """Where the partitioner replicas of a plan run: in the job's own tasks, or as pods of their own."""
 
     INLINE = "Inline"
     DEDICATED = "Dedicated"
+
+
+class PlacementSetting(StrEnum):
+    """The placement that a spec asks for: one of a plan's, or the one that takes fewer cores by measurement."""
+
+    INLINE = "Inline"
+    DEDICATED = "Dedicated"
+    AUTO = "Auto"
+
+    @property
+    def at_start(self) -> Placement:
+        """Placement of the first plan: ``Auto`` begins Inline."""
+        return Placement.INLINE if self is PlacementSetting.AUTO else Placement(self.value)
 
 
 def _between(low: int, preferred: int, high: int) -> int:
@@ -67,7 +80,7 @@ class Pod(Model):
 
 
 class PartitionerPod(Pod):
-    """Size of a partitioner replica's pod while ``placement`` is Dedicated, and what to add to it."""
+    """Size of a partitioner replica's pod while the plan's placement is Dedicated, and what to add to it."""
 
     cores: Count = Field(default=1, description="CPU cores; scaling counts them as it counts those of executors.")
     memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the pod, all of it: it runs no JVM.")
@@ -80,12 +93,13 @@ class PartitionerSpec(Model):
         default=Algorithm.AUTO, description="Partitioning algorithm; auto chooses and switches."
     )
     parameters: Parameters = Field(default={}, description="Settings of the algorithm, such as choices: 2 for pkg.")
-    placement: Placement = Field(
-        default=Placement.INLINE,
-        description="Inline: in the job's tasks. Dedicated: in pods of their own, for Kafka.",
+    placement: PlacementSetting = Field(
+        default=PlacementSetting.INLINE,
+        description="Inline: in the job's tasks. Dedicated: in pods of their own, for Kafka. Auto: begins Inline, and "
+        "the operator changes to Dedicated while that takes fewer cores, by measurement.",
     )
     replicas: Replicas = Field(default=Replicas(), description="Number m of partitioner replicas.")
-    pod: PartitionerPod = Field(default=PartitionerPod(), description="Pod of a replica, where placement is Dedicated.")
+    pod: PartitionerPod = Field(default=PartitionerPod(), description="Pod of a replica, where it has one of its own.")
 
 
 class Parallelism(Model):

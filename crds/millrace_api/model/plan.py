@@ -62,7 +62,7 @@ class Plan(Model):
             epoch=1,
             algorithm=auto if wanted.algorithm is Algorithm.AUTO else wanted.algorithm,
             parameters=wanted.parameters,
-            placement=wanted.placement,
+            placement=wanted.placement.at_start,
             replicas=wanted.replicas.at_start,
             parallelism=spec.parallelism.at_start,
             executors=spec.executors.initial,

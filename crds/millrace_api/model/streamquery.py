@@ -14,7 +14,7 @@ from millrace_api.model.deployment import (
     ExecutorsSpec,
     Parallelism,
     PartitionerSpec,
-    Placement,
+    PlacementSetting,
     Pod,
     Scaling,
 )
@@ -275,7 +275,7 @@ class Spec(Model):
             ("partitioner",),
             "self.partitioner.placement != 'Dedicated' || self.sources.all(name, has(self.sources[name].kafka))",
             lambda spec: (
-                spec.partitioner.placement is Placement.INLINE
+                spec.partitioner.placement is not PlacementSetting.DEDICATED
                 or all(source.kafka is not None for source in spec.sources.values())
             ),
         ),

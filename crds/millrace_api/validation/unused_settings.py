@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from millrace_api.errors import Problem
+from millrace_api.model.dedicated import dedicated_obstacle
+from millrace_api.model.deployment import PlacementSetting, ScalingMode
 from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.sources import (
     CorruptPolicy,
@@ -28,7 +30,7 @@ def unused_settings(spec: Spec) -> list[Problem]:
     notes = [note for name, source in spec.sources.items() for note in _of_source(f"spec.sources.{name}", source)]
     if spec.query.python is not None:
         notes += _of_watermarks(spec.query.python, spec.sources)
-    return notes + list(_of_spark(spec.spark_conf))
+    return [*notes, *_of_placement(spec), *_of_spark(spec.spark_conf)]
 
 
 def _of_source(at: str, source: SourceSpec) -> Iterator[Problem]:
@@ -82,6 +84,18 @@ def _of_watermarks(python: PythonQuery, sources: Mapping[str, SourceSpec]) -> It
     why = "the aggregator has no window" if window is None else f"the window is over {window.column}"
     hint = "give the aggregator a window over its column, or leave it out: until then all state is kept for ever"
     yield Problem(f"has no effect: {why}", hint, field=f"spec.sources.{name}.watermark")
+
+
+def _of_placement(spec: Spec) -> Iterator[Problem]:
+    """Yield a note on a placement that is never weighed."""
+    if spec.partitioner.placement is not PlacementSetting.AUTO:
+        return
+    field, obstacle = "spec.partitioner.placement", dedicated_obstacle(spec)
+    if obstacle is not None:
+        yield Problem(f"Auto has the effect of Inline: {obstacle}", "write placement: Inline", field=field)
+    elif spec.scaling.mode is not ScalingMode.ACTIVE:
+        message = f"Auto has the effect of Inline from the start while scaling.mode is {spec.scaling.mode}"
+        yield Problem(message, "write placement: Inline, or scaling.mode: Active", field=field)
 
 
 def _of_spark(settings: Mapping[str, str]) -> Iterator[Problem]:

@@ -65,7 +65,8 @@ def native_problem() -> Problem:
 def partitioner_problem(spec: Spec) -> Problem | None:
     """Return the problem with the algorithm and its parameters, or None if the first plan can be followed."""
     wanted = spec.partitioner
-    if wanted.algorithm is Algorithm.NATIVE and wanted.placement is Placement.DEDICATED:
+    placement = wanted.placement.at_start
+    if wanted.algorithm is Algorithm.NATIVE and placement is Placement.DEDICATED:
         return native_problem()
     if wanted.algorithm is Algorithm.AUTO:
         if not wanted.parameters:
@@ -74,7 +75,7 @@ def partitioner_problem(spec: Spec) -> Problem | None:
         hint = "leave them out, or name the algorithm that they are for"
         return Problem(f"algorithm auto takes no parameters, but has {names}", hint, field=_FIELD)
     try:
-        job_parameters(wanted.algorithm.value, wanted.parameters, wanted.placement)
+        job_parameters(wanted.algorithm.value, wanted.parameters, placement)
     except ValueError as error:
         message, _, hint = str(error).rpartition("; ")
         return Problem(message, hint, field=_FIELD)

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm, Placement
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm, PlacementSetting
 from millrace_api.model.plan import Plan
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.status import FailureClass
@@ -55,6 +55,11 @@ from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
 from millrace_support.http_server import HttpServer
+
+AUTO_IS_INLINE = (
+    "placement Auto is Inline on one machine: replicas in processes of their own would compete with Spark for its cores"
+)
+"""Message of a run that makes its own plan; on a cluster, the operator weighs the placements."""
 
 
 @dataclass
@@ -174,6 +179,8 @@ class Job:
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it run by Spark's own plan")
         if note := _unused_algorithm(self.query.spec, self._compiled):
             self._display.message(note)
+        if self._given is None and self.query.spec.partitioner.placement is PlacementSetting.AUTO:
+            self._display.message(AUTO_IS_INLINE)
         self._sink = self._prepared_sink()
 
     def _assemble(self) -> None:
@@ -323,7 +330,7 @@ class Job:
         processes = self.platform.replicas(self.query, self._workspace)
         self._stack.callback(processes.close)
         wanted = self.query.spec.partitioner
-        if self._given is None and wanted.placement is Placement.DEDICATED:
+        if self._given is None and wanted.placement is PlacementSetting.DEDICATED:
             processes.scale(wanted.replicas.at_start)
         return processes
 
@@ -353,7 +360,7 @@ class Job:
     def _first_plan(self, compiled: CompiledQuery, last: Pin | None = None) -> Plan:
         """Return the plan of a run without a plan source; a query without a choice has only ``native``."""
         query = compiled.execution
-        placement = self.query.spec.partitioner.placement
+        placement = self.query.spec.partitioner.placement.at_start
         first = first_algorithm(query, last, placement=placement) if has_choice(query) else Algorithm.NATIVE
         return Plan.initial(self.query.spec, auto=first)
 

@@ -69,6 +69,7 @@ class JobProfile:
         contention: share by which each further busy core slows all of them down (memory, network): c cores do the work
             of c / (1 + contention * (c - 1)). This is Gunther's Universal Scalability Law without its coherency term.
         route, combine, merge: costs of the stages.
+        pod_row: seconds that a dedicated partitioner pod needs for a record; None for those of ``route``.
         state_partitions: number of merge tasks.
         partitioner: assignment of records to combine tasks.
         panes: event-time panes over which the records of a batch are spread evenly; each has its own results.
@@ -85,6 +86,7 @@ class JobProfile:
     route: StageCost = field(default=StageCost(task=0.015, row=1.5e-6, block=3e-4))
     combine: StageCost = field(default=StageCost(task=0.015, row=3e-6, block=3e-4, partial=2e-6))
     merge: StageCost = field(default=StageCost(task=0.010, partial=1e-5))
+    pod_row: float | None = None
     state_partitions: int = 8
     partitioner: SimulatedPartitioner = SimulatedPartitioner.HASH
     panes: int = 1
@@ -124,13 +126,17 @@ class SimulatedWork:
 
 
 class SimulatedJob:
-    """The simulated job on executors of a known size."""
+    """The simulated job on executors of a known size; ``dedicated`` says whether its replicas run in pods now."""
 
     def __init__(self, profile: JobProfile, bounds: Bounds) -> None:
         self.profile = profile
         self.executor_cores = bounds.executor_cores
         self.dedicated = bounds.dedicated
-        self.work = cache(self._work)
+        self._cached = cache(self._work)
+
+    def work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
+        """Return the work of a batch with ``n`` combine tasks and ``m`` replicas."""
+        return self._cached(n, m, keys, self.dedicated)
 
     def slowdown(self, tasks: int, cores: int) -> float:
         """Return the factor by which contention lengthens ``tasks`` tasks on ``cores`` cores."""
@@ -144,8 +150,7 @@ class SimulatedJob:
         """Return the expected results of a batch: distinct keys per pane, summed."""
         return self.profile.panes * keys.appearing(rows / self.profile.panes)
 
-    def _work(self, n: int, m: int, keys: Keys) -> SimulatedWork:
-        """Return the work of a batch with ``n`` combine tasks and ``m`` replicas."""
+    def _work(self, n: int, m: int, keys: Keys, dedicated: bool) -> SimulatedWork:
         profile = self.profile
         shares, merges = row_shares(profile.partitioner, keys, n), profile.state_partitions
         stages = (
@@ -153,7 +158,7 @@ class SimulatedJob:
             _stage("combine", profile.combine, m, shares, key_shares(profile.partitioner, keys, n)),
             _stage("merge", profile.merge, 0, (0.0,) * merges, merge_shares(keys, merges)),
         )
-        return SimulatedWork(stages[1:] if self.dedicated else stages, max(shares) * n - 1)
+        return SimulatedWork(stages[1:] if dedicated else stages, max(shares) * n - 1)
 
 
 def _stage(name: str, cost: StageCost, blocks: int, rows: tuple[float, ...], partials: tuple[float, ...]) -> StageWork:

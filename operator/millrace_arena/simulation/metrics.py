@@ -27,7 +27,7 @@ class SimulatedCounters:
     def __init__(self, interval: float, dedicated: bool) -> None:
         """Count for a batch interval in seconds; ``dedicated`` says whether partitioners run in pods of their own."""
         self._interval = interval
-        self._dedicated = dedicated
+        self.dedicated = dedicated
         self._batches = 0
         self._rows = 0
         self._processing = 0.0
@@ -78,7 +78,7 @@ class SimulatedCounters:
         ``dedicated_busy`` is the CPU time of dedicated partitioners so far, seconds, and ``dedicated_lag`` the records
         that wait in front of them.
         """
-        routed, last = not self._dedicated, self._last
+        routed, last = not self.dedicated, self._last
         return Answer(
             time=now,
             batches_total=self._batches,
@@ -92,8 +92,8 @@ class SimulatedCounters:
             partials_total=self._partials,
             updates_total=self._updates,
             busy_core_seconds_total=self._busy,
-            dedicated_busy_seconds_total=dedicated_busy if self._dedicated else None,
-            dedicated_lag_rows=dedicated_lag if self._dedicated else None,
+            dedicated_busy_seconds_total=dedicated_busy if self.dedicated else None,
+            dedicated_lag_rows=dedicated_lag if self.dedicated else None,
             interval_seconds=self._interval,
             lag_rows=self._lag,
             keys=last.distinct if last else None,

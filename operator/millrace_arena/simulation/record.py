@@ -43,11 +43,15 @@ class SimulatedBatch(NamedTuple):
 
 
 class Rescale(NamedTuple):
-    """A change of plan that the policy requested at ``time``, seconds."""
+    """A change of plan that the policy requested at ``time``, seconds.
+
+    ``dedicated`` is whether replicas run in pods of their own from then on, which some policies decide.
+    """
 
     time: float
     before: Shape
     after: Shape
+    dedicated: bool = False
 
 
 class Latencies:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,14 +22,23 @@ from millrace_operator.scaling.shape import Bounds, Shape
 from millrace_support.batch_cost import makespan
 
 
+class PlacedShape(NamedTuple):
+    """A plan that also says whether replicas run in pods of their own."""
+
+    shape: Shape
+    dedicated: bool
+
+
 class ScalingPolicy(Protocol):
     """A policy that chooses the plan of a job, called every ``period`` seconds, first after one period."""
 
     name: str
     period: float
 
-    def step(self, answer: Answer | None, situation: Situation) -> Shape | None:
+    def step(self, answer: Answer | None, situation: Situation) -> Shape | PlacedShape | None:
         """Return the plan to use from now on; None or the current plan changes nothing.
+
+        A plan that is a shape alone leaves replicas where they are.
 
         Args:
             answer: newest answer that has arrived, however old; None if none has.
@@ -51,6 +60,7 @@ class Scenario:
         job: costs of its batches.
         cluster: start, drain and failure behavior of pods.
         metrics: scrapes, delays and faults of metrics.
+        elsewhere: limits of plans while replicas run elsewhere than at first; None if they cannot.
     """
 
     name: str
@@ -61,6 +71,11 @@ class Scenario:
     job: JobProfile = field(default=JobProfile())
     cluster: ClusterProfile = field(default=ClusterProfile())
     metrics: MetricsProfile = field(default=MetricsProfile())
+    elsewhere: Bounds | None = None
+
+    def bounds_of(self, dedicated: bool) -> Bounds | None:
+        """Return the limits of plans whose replicas run in pods of their own, or in tasks; None if there are none."""
+        return self.bounds if self.bounds.dedicated is dedicated else self.elsewhere
 
 
 def simulate(scenario: Scenario, policy: ScalingPolicy, seed: int) -> SimulatedRun:
@@ -86,13 +101,14 @@ class _Simulation:
         self._job = SimulatedJob(profile, bounds)
         triggers = math.ceil(self._duration / profile.interval) + 1
         self._noise = BatchNoise(profile.noise, triggers, noise)
-        self._source = SimulatedSource(scenario.trace, profile.route.row if bounds.dedicated else None)
+        self._pod_row = profile.route.row if profile.pod_row is None else profile.pod_row
+        self._source = SimulatedSource(scenario.trace, self._pod_row if bounds.dedicated else None)
         self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)
         self._replicas = Fleet(scenario.cluster, scenario.initial.replicas if bounds.dedicated else 0, replicas)
         self._metrics = MetricsPath(scenario.metrics, metrics)
         self._admission = profile.admission(profile.interval)
         self._counters = SimulatedCounters(profile.interval, bounds.dedicated)
-        self._plan, self._epoch = self._checked(scenario.initial), 0
+        self._plan, self._epoch = self._checked(PlacedShape(scenario.initial, bounds.dedicated)).shape, 0
         self._next_scrape = scenario.metrics.first_scrape
         self._next_step = policy.period
         self._warm = self._waiting = 0
@@ -224,25 +240,42 @@ class _Simulation:
     def _step(self, now: float) -> None:
         """Call the policy and apply the plan that it returns."""
         fleet, answer = self._executors, self._metrics.read(now)
-        quota = self._scenario.cluster.quota
-        situation = Situation(now, self._plan, self._epoch, fleet.ready, fleet.pending_since, quota)
-        plan = self._policy.step(answer, situation)
-        if plan is None or plan == self._plan:
+        quota, dedicated = self._scenario.cluster.quota, self._job.dedicated
+        situation = Situation(
+            now,
+            self._plan,
+            self._epoch,
+            fleet.ready,
+            fleet.pending_since,
+            quota,
+            dedicated=dedicated,
+            replicas_ready=self._replicas.ready if dedicated else None,
+            applied_epoch=self._epoch,
+        )
+        wanted = self._policy.step(answer, situation)
+        if wanted is None:
             return
-        self._rescales.append(Rescale(now, self._plan, self._checked(plan)))
-        self._plan, self._epoch = plan, self._epoch + 1
-        fleet.resize(plan.executors, now)
-        if self._scenario.bounds.dedicated:
-            self._replicas.resize(plan.replicas, now)
+        placed = wanted if isinstance(wanted, PlacedShape) else PlacedShape(wanted, dedicated)
+        if placed == (self._plan, dedicated):
+            return
+        self._rescales.append(Rescale(now, self._plan, *self._checked(placed)))
+        self._plan, self._epoch = placed.shape, self._epoch + 1
+        fleet.resize(placed.shape.executors, now)
+        if placed.dedicated is not dedicated:
+            self._job.dedicated = self._counters.dedicated = placed.dedicated
+            self._source.place(now, self._pod_row if placed.dedicated else None)
+        self._replicas.resize(placed.shape.replicas if placed.dedicated else 0, now)
 
-    def _checked(self, plan: Shape) -> Shape:
-        if plan not in self._scenario.bounds:
-            raise ValueError(f"plan {plan} is out of bounds: {self._scenario.bounds}")
-        return plan
+    def _checked(self, placed: PlacedShape) -> PlacedShape:
+        bounds = self._scenario.bounds_of(placed.dedicated)
+        if bounds is None or placed.shape not in bounds:
+            raise ValueError(f"plan {placed.shape} is out of bounds: {bounds}")
+        return placed
 
     def _record(self) -> SimulatedRun:
-        bounds = self._scenario.bounds
+        bounds, dedicated = self._scenario.bounds, self._scenario.bounds_of(True)
         executors, replicas = self._executors.seconds(self._duration), self._replicas.seconds(self._duration)
+        pods = 0.0 if dedicated is None else replicas * dedicated.replica_cores
         arrived = int(self._scenario.trace.arrived(self._duration))
         return SimulatedRun(
             policy=self._policy.name,
@@ -250,7 +283,7 @@ class _Simulation:
             interval=self._scenario.job.interval,
             batches=tuple(self._batches),
             rescales=tuple(self._rescales),
-            core_seconds=executors * bounds.executor_cores + replicas * bounds.replica_cores,
+            core_seconds=executors * bounds.executor_cores + pods,
             arrived=arrived,
             unfinished=arrived - sum(batch.rows for batch in self._batches),
             unfinished_since=self._done,

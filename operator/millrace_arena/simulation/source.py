@@ -22,11 +22,15 @@ class SimulatedSource:
         self._routed = 0.0
         self._until = 0.0
         self.taken = 0
-
-    @property
-    def routed_seconds(self) -> float:
+        self.routed_seconds = 0.0
         """CPU time of the dedicated partitioners so far, seconds."""
-        return self._routed * (self._route_seconds or 0.0)
+
+    def place(self, now: float, route_seconds: float | None) -> None:
+        """Put dedicated partitioners before the batches from ``now`` on, or remove them with None.
+
+        Both begin at the records that no batch has taken.
+        """
+        self._route_seconds, self._routed, self._until = route_seconds, float(self.taken), now
 
     @property
     def unrouted(self) -> float:
@@ -36,8 +40,9 @@ class SimulatedSource:
     def advance(self, now: float, replicas: int) -> None:
         """Let ``replicas`` dedicated partitioners route records until ``now``, limited by arrivals and by capacity."""
         if self._route_seconds:
-            capacity = replicas / self._route_seconds
-            self._routed = min(self._trace.arrived(now), self._routed + capacity * (now - self._until))
+            capacity, before = replicas / self._route_seconds, self._routed
+            self._routed = min(self._trace.arrived(now), before + capacity * (now - self._until))
+            self.routed_seconds += (self._routed - before) * self._route_seconds
             self._until = now
 
     def waiting(self, now: float) -> int:

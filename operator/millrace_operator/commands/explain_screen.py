@@ -49,6 +49,8 @@ def screen(name: str, decision: Decision, now: datetime) -> RenderableType:
     """Return a decision with everything that it is based on."""
     time = datetime.fromtimestamp(decision.time, UTC)
     change = f"{decision.before} -> {decision.plan}" if decision.changed else f"{decision.plan} stays"
+    if decision.dedicated is not None:
+        change += f", replicas in {'pods' if decision.dedicated else 'tasks'}"
     head = Text.assemble((name, "bold"), " ", (change, "yellow" if decision.changed else "green"))
     decided = "decided", f"{time:%Y-%m-%d %H:%M:%S}Z, {ago(time.isoformat(), now)}"
     legend = Text("plans are executors/parallelism/replicas; W is batch time over batch interval", "dim")
@@ -67,6 +69,8 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "current", _forecast(decision.present)
     if decision.chosen is not None and decision.chosen != decision.present:
         yield "best plan", _forecast(decision.chosen)
+    if decision.placement:
+        yield "placement", decision.placement
     for number, (plan, why) in enumerate(decision.ruled_out):
         yield "" if number else "ruled out", f"{plan}: {why}"
     yield "last change", _outcome(decision.outcome)

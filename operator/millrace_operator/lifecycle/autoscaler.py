@@ -15,19 +15,27 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 
 from ..metrics_source.client import PrometheusError
 from ..scaling.decision.decision import Decision, Reason
-from ..scaling.decision.scaler import Scaler
 from ..scaling.observation import Answer
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .observe import ObservedQuery, QueryKey
 from .reconcile import Objects, Reconciler
-from .scaling_inputs import bounds_of, restore, saved_state, settings_of, situation_of, state_partitions
+from .scaling_inputs import (
+    AnyScaler,
+    new_scaler,
+    restore,
+    saved_state,
+    scaling_inputs,
+    situation_of,
+    state_partitions,
+)
 from .scaling_status import (
     MetricsReason,
     ScalingResult,
     is_missing,
     last_scaling_of,
     load_of,
+    placement_of,
     scaling_conditions,
     with_outcome,
 )
@@ -68,7 +76,7 @@ class _ScalerState:
     """
 
     fingerprint: object
-    scaler: Scaler
+    scaler: AnyScaler
     answered: float
     last: Decision | None = None
     load: ObservedLoad | None = None
@@ -129,7 +137,7 @@ class Autoscaler:
             return
         now, spec = self._clock(), spec_to_run(observed, query.spec)
         seconds = now.timestamp()
-        state = self._state_of(key, observed, spec, seconds)
+        state = self._state_of(key, observed, spec, plan, seconds)
         result = self._decide(key, observed, spec, plan, state, now)
         before = self._reconciler.scaling.get(key)
         if before is None or result.deserves_write(before, seconds - state.notified):
@@ -162,6 +170,7 @@ class Autoscaler:
             uid=observed.owner.uid,
             last_scaling=self._last_scaling(observed.status.last_scaling, decision, spec),
             change=decision.plan if decision.changed else None,
+            placement=placement_of(decision),
             epoch=plan.epoch,
             load=None if missing else state.load,
             conditions=scaling_conditions(spec, state.last, metrics, observed.generation, now, paused=situation.paused),
@@ -186,17 +195,17 @@ class Autoscaler:
         except PrometheusError as error:
             return None, (MetricsReason.UNREACHABLE, str(error))
 
-    def _state_of(self, key: QueryKey, observed: ObservedQuery, spec: Spec, now: float) -> _ScalerState:
+    def _state_of(self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, now: float) -> _ScalerState:
         """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
-        inputs = settings_of(spec), bounds_of(spec), state_partitions(observed, spec)
-        fingerprint = (observed.owner.uid, *inputs, observed.status.revision, spec.replan_nonce)
+        partitions = state_partitions(observed, spec)
+        inputs = scaling_inputs(spec, plan), partitions, observed.status.revision, spec.replan_nonce
+        fingerprint = (observed.owner.uid, *inputs)
         state = self._states.get(key)
         if state is None or state.fingerprint != fingerprint:
-            scaler = Scaler(*inputs)
+            scaler = new_scaler(spec, plan, partitions)
             if state is None and not restore(scaler, observed):
-                scaler = Scaler(*inputs)
-            epoch = observed.plan.epoch if observed.plan is not None else 0
-            state = self._states[key] = _ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=epoch)
+                scaler = new_scaler(spec, plan, partitions)
+            state = self._states[key] = _ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=plan.epoch)
         return state
 
     def _tick(self) -> None:

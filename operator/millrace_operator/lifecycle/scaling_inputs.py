@@ -10,13 +10,16 @@ import logging
 from dataclasses import asdict
 from datetime import datetime
 
-from millrace_api.model.deployment import Placement, ScalingMode
+from millrace_api.model.dedicated import dedicated_obstacle
+from millrace_api.model.deployment import Placement, PlacementSetting, ScalingMode
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL, Annotation, Spec
 
 from ..resources.bandwidth import executor_network
 from ..resources.names import Manifest, Owner
+from ..resources.spec_fields import placement_subject
 from ..scaling.decision.decision import Decision, Situation
+from ..scaling.decision.placement import PlacedScaler
 from ..scaling.decision.scaler import Scaler
 from ..scaling.decision.settings import Mode, Settings
 from ..scaling.shape import Bounds, Range, Shape
@@ -27,6 +30,9 @@ DECISION, LEARNED = "decision.json", "learned.json"
 """Keys of the ConfigMap with the saved state; ``millrace explain`` shows the first entry."""
 
 log = logging.getLogger(__name__)
+
+AnyScaler = Scaler | PlacedScaler
+"""The scaler of a query: the second kind also decides where replicas run."""
 
 
 def settings_of(spec: Spec) -> Settings:
@@ -41,17 +47,39 @@ def settings_of(spec: Spec) -> Settings:
     )
 
 
-def bounds_of(spec: Spec) -> Bounds:
-    """Return the spec's bounds for shapes, and what replicas in pods of their own cost."""
+def bounds_of(spec: Spec, placement: Placement | None = None) -> Bounds:
+    """Return the spec's bounds for shapes, and what replicas cost under a placement, by default the first plan's."""
     partitioner = spec.partitioner
+    dedicated = (placement or partitioner.placement.at_start) is Placement.DEDICATED
     return Bounds(
         executors=Range(spec.executors.min, spec.executors.max),
         parallelism=Range(spec.parallelism.min, spec.parallelism.max),
         replicas=Range(partitioner.replicas.min, partitioner.replicas.max),
         executor_cores=spec.executors.cores,
         network=executor_network(spec.executors),
-        replica_cores=float(partitioner.pod.cores) if partitioner.placement is Placement.DEDICATED else 0.0,
+        replica_cores=float(partitioner.pod.cores) if dedicated else 0.0,
     )
+
+
+def weighs_placements(spec: Spec) -> bool:
+    """Return whether the placement follows measurement: not in modes that change nothing, and not if only one works."""
+    auto, active = spec.partitioner.placement is PlacementSetting.AUTO, spec.scaling.mode is ScalingMode.ACTIVE
+    return auto and active and dedicated_obstacle(spec) is None
+
+
+def new_scaler(spec: Spec, plan: Plan, partitions: int) -> AnyScaler:
+    """Return the scaler of a query under ``plan``; ``partitions`` is the number of state partitions."""
+    settings = settings_of(spec)
+    if not weighs_placements(spec):
+        return Scaler(settings, bounds_of(spec, plan.placement), partitions)
+    inline, dedicated = (bounds_of(spec, each) for each in (Placement.INLINE, Placement.DEDICATED))
+    return PlacedScaler(settings, inline, dedicated, partitions, placement_subject(spec) or "")
+
+
+def scaling_inputs(spec: Spec, plan: Plan) -> tuple[object, ...]:
+    """Return what a scaler is made for, besides the query's state: another scaler is needed when it changes."""
+    placement = None if weighs_placements(spec) else plan.placement
+    return settings_of(spec), bounds_of(spec, placement), placement, placement_subject(spec)
 
 
 def state_partitions(observed: ObservedQuery, spec: Spec) -> int:
@@ -77,6 +105,9 @@ def situation_of(observed: ObservedQuery, plan: Plan, now: datetime) -> Situatio
         paused=observed.is_set(Annotation.PAUSED),
         scale_in_paused=observed.is_set(Annotation.PAUSED_SCALE_IN),
         scale_out_paused=observed.is_set(Annotation.PAUSED_SCALE_OUT),
+        dedicated=plan.placement is Placement.DEDICATED,
+        replicas_ready=sum(ready_since(each) is not None for each in observed.partitioner_pods),
+        applied_epoch=None if observed.applied is None else observed.applied.epoch,
     )
 
 
@@ -85,14 +116,14 @@ def shape_of(plan: Plan) -> Shape:
     return Shape(plan.executors, plan.parallelism, plan.replicas)
 
 
-def saved_state(owner: Owner, decision: Decision, scaler: Scaler) -> Manifest:
+def saved_state(owner: Owner, decision: Decision, scaler: AnyScaler) -> Manifest:
     """Return the ConfigMap that a restarted operator resumes from: the full last decision and the learned model."""
     documents = {DECISION: asdict(decision), LEARNED: scaler.save()}
     data = {key: json.dumps(each, default=sorted, separators=(",", ":")) for key, each in documents.items()}
     return owner.manifest("v1", "ConfigMap", owner.scaling, {"data": data})
 
 
-def restore(scaler: Scaler, observed: ObservedQuery) -> bool:
+def restore(scaler: AnyScaler, observed: ObservedQuery) -> bool:
     """Restore a new scaler from saved state, if there is any.
 
     Returns whether the scaler can be used; unreadable state, such as another version's, may leave it half restored.

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from millrace_api.model.deployment import ScalingMode
+from millrace_api.model.deployment import Placement, ScalingMode
+from millrace_api.model.plan import Plan
 from millrace_api.model.status import Condition, ConditionType, LastScaling, ObservedLoad, PlanShape
 from millrace_api.model.streamquery import Annotation, Spec
 
@@ -66,6 +67,7 @@ class ScalingResult:
         uid: uid of the query.
         last_scaling: status entry of the last decision for another shape; None before the first.
         change: shape to change to from the plan of ``epoch``; None for no change.
+        placement: placement to change to together with ``change``; None for no change.
         epoch: epoch of the plan that was checked.
         load: observed load of the job; None without an observation.
         conditions: MetricsAvailable, ScalingActive and AtCapacity.
@@ -74,9 +76,15 @@ class ScalingResult:
     uid: str = ""
     last_scaling: LastScaling | None = None
     change: Shape | None = None
+    placement: Placement | None = None
     epoch: int = 0
     load: ObservedLoad | None = None
     conditions: tuple[Condition, ...] = ()
+
+    def is_in(self, plan: Plan) -> bool:
+        """Return whether a plan has the change."""
+        shape = Shape(plan.executors, plan.parallelism, plan.replicas)
+        return self.change == shape and self.placement in (None, plan.placement)
 
     def deserves_write(self, before: ScalingResult, seconds: float) -> bool:
         """Return whether to report this, ``seconds`` after ``before`` was; small changes of the load wait."""
@@ -135,6 +143,13 @@ def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | No
         executors_ready=ready,
         observed_time=format_time(datetime.fromtimestamp(answer.time, UTC)),
     )
+
+
+def placement_of(decision: Decision) -> Placement | None:
+    """Return the placement that a decision changes to; None if replicas stay where they are."""
+    if decision.dedicated is None:
+        return None
+    return Placement.DEDICATED if decision.dedicated else Placement.INLINE
 
 
 def last_scaling_of(decision: Decision, last: LastScaling | None) -> LastScaling | None:

@@ -18,7 +18,6 @@ from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
 from .observe import ObservedQuery
 from .partitioners import partitioners_for, trouble_at
-from .scaling_inputs import shape_of
 from .scaling_status import ScalingResult
 from .status import deleting_status, healthy_lost_status, invalid_status, status_of
 from .target import DriverTarget, healthy_from, plan_for, pod_missing_at, target_of
@@ -172,7 +171,7 @@ def _apply(
             times.append(healthy)
         elif not saved:
             actions.append(Apply(healthy_spec(target.query, observed.owner)))
-    if scaling is not None and scaling.change is not None and scaling.change != shape_of(plan):
+    if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in missing)
     applying = (ProgressingReason.APPLYING, names) if missing else None

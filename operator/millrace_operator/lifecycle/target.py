@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
+from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, FailureClass, RejectedSpec
 from millrace_api.model.streamquery import QueryState, Spec, StreamQuery
 
 from ..resources.names import Manifest
-from ..resources.objects import plan_settings
+from ..resources.objects import AUTO_FOR, plan_settings
 from ..resources.spec_fields import revision, with_in_place
 from ..scaling.shape import Shape
 from .conditions import condition_of, format_time, parse_time, shortened
@@ -37,6 +38,9 @@ RUNS_TO_ROLL_BACK = 3
 
 _POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
+
+_NOT_OF_PLAN = ("replanNonce", AUTO_FOR)
+"""Settings beside those of a plan."""
 
 POD_MISSING = "the driver's pod is missing: see the events of its StatefulSet"
 
@@ -160,6 +164,7 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
     """Return the current plan with the changes of the spec or, if there are none, of scaling; within the spec's bounds.
 
     A plan is written to the status before it is written for the driver. After a crash, the status has the newer plan.
+    With placement Auto, a driver that fails runs Inline next: it may be unable to follow any other plan.
     """
     plan = _current_plan(observed, query.spec)
     if plan is None:
@@ -170,8 +175,13 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
         changes = wanted
     elif before is not None and before != wanted:
         changes = {name: value for name, value in wanted.items() if before.get(name) != value}
+        if before.get(AUTO_FOR) != wanted.get(AUTO_FOR):
+            changes = {**changes, "placement": wanted["placement"]}
+    elif wanted.get(AUTO_FOR) and plan.placement is Placement.DEDICATED and observed.status.failures:
+        changes = {"placement": wanted["placement"]}
     elif scaling is not None and scaling.change is not None and scaling.epoch == plan.epoch:
         changes = asdict(scaling.change)
+        changes |= {} if scaling.placement is None else {"placement": scaling.placement.value}
     return _next_plan(plan, changes, query.spec)
 
 
@@ -254,7 +264,7 @@ def _current_plan(observed: ObservedQuery, spec: Spec) -> Plan | None:
 
 def _next_plan(plan: Plan, changes: Mapping[str, Any], spec: Spec) -> Plan:
     """Return the plan with the changes, within bounds; a changed plan gets a new epoch."""
-    document = plan.to_document() | {name: value for name, value in changes.items() if name != "replanNonce"}
+    document = plan.to_document() | {name: value for name, value in changes.items() if name not in _NOT_OF_PLAN}
     shape = Shape(document["executors"], document["parallelism"], document["replicas"])
     document |= asdict(bounds_of(spec).nearest(shape))
     changed = Plan.model_validate(document, by_name=False)

@@ -14,10 +14,14 @@ from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .partitioner import Partitioners, partitioner_objects
 from .pods import driver_pod, executor_pod
-from .spec_fields import REVISION, revision
+from .spec_fields import REVISION, placement_subject, revision
 
 PLAN_SETTINGS = "millrace.io/asked"
 """Annotation of the plan's ConfigMap: the result of ``plan_settings`` for the spec that the plan follows."""
+
+
+AUTO_FOR = "autoFor"
+"""Setting beside those of a plan, with placement Auto: what the placement is decided for."""
 
 
 class _ManifestDumper(yaml.CSafeDumper):
@@ -83,6 +87,8 @@ def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
 def plan_settings(query: StreamQuery) -> str:
     """Return the plan settings that the spec asks for, as JSON; a later change of them changes the plan."""
     wanted = Plan.initial(query.spec).to_document() | {"replanNonce": query.spec.replan_nonce}
+    if (subject := placement_subject(query.spec)) is not None:
+        wanted[AUTO_FOR] = subject
     return to_json({name: value for name, value in wanted.items() if name != "epoch"})
 
 

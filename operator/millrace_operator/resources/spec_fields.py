@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Spec
 
 
@@ -76,6 +77,18 @@ def revision(spec: Spec) -> str:
     """
     text = json.dumps(_replaced(spec), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def placement_subject(spec: Spec) -> str | None:
+    """Return what placement ``Auto`` is decided for: the query as it runs, and its algorithm; None without Auto.
+
+    A plan goes back to Inline when this changes, because a driver whose first plan it cannot follow fails.
+    """
+    partitioner = spec.partitioner
+    if partitioner.placement is not PlacementSetting.AUTO:
+        return None
+    parameters = json.dumps(dict(partitioner.parameters), sort_keys=True, separators=(",", ":"))
+    return f"{revision(spec)} {partitioner.algorithm} {parameters}"
 
 
 def replaced_fields(before: Spec, after: Spec) -> list[str]:

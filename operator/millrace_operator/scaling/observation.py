@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Any
 
 from .shape import Shape
 
@@ -68,10 +70,19 @@ class Answer:
     state_partitions: float | None = None
     executors: float | None = None
 
+    def without(self, series: Iterable[str]) -> Answer:
+        """Return the answer without values of some series."""
+        absent: dict[str, Any] = dict.fromkeys(series)
+        return replace(self, **absent)
+
 
 SERIES = tuple(field.name for field in fields(Answer) if field.name != "time")
 COUNTERS = tuple(name for name in SERIES if name.endswith("_total"))
 """Names of the series of an answer, and of those that are counters."""
+
+
+OF_PODS = tuple(name for name in SERIES if name.startswith("dedicated_"))
+"""Names of the series that partitioner pods report."""
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,15 @@ def test_every_part_of_a_decision_has_its_place():
     """A new field is to be shown too."""
     names = {field.name for field in fields(Decision)}
     shown = {"time", "before", "plan", "reason", "guard", "detail", "zone", "drivers", "inputs"}
-    assert names == shown | {"present", "chosen", "ruled_out", "outcome", "sentence"}
+    assert names == shown | {"present", "chosen", "ruled_out", "outcome", "dedicated", "placement", "sentence"}
+
+
+@pytest.mark.parametrize(("dedicated", "where"), [(True, "pods"), (False, "tasks")])
+def test_explain_shows_where_replicas_move_and_what_was_weighed(dedicated, where):
+    moved = replace(decision(), dedicated=dedicated, placement="Inline needs 4 cores")
+    shown = drawn(explain_screen.screen("trips-by-cell", moved, NOW))
+    assert f", replicas in {where}\n" in shown
+    assert re.search(r"^placement +Inline needs 4 cores$", shown, re.MULTILINE)
 
 
 def test_top_has_the_busiest_first():

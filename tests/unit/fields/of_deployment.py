@@ -28,7 +28,13 @@ from millrace_jobs.plan.plan_source import FixedPlan, partitioner_problem, pin_o
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.steering import Steering
-from millrace_operator.lifecycle.scaling_inputs import bounds_of, settings_of, shape_of, state_partitions
+from millrace_operator.lifecycle.scaling_inputs import (
+    bounds_of,
+    settings_of,
+    shape_of,
+    state_partitions,
+    weighs_placements,
+)
 from millrace_operator.lifecycle.scaling_status import MetricsReason, ScalingResult, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
 from millrace_operator.resources.objects import objects
@@ -58,6 +64,11 @@ def shape(asked: StreamQuery) -> object:
 def bounds(asked: StreamQuery) -> object:
     """Return the bounds of scaling."""
     return bounds_of(asked.spec)
+
+
+def placements(asked: StreamQuery) -> object:
+    """Return the placement of the first plan, and whether the operator weighs it against the other one."""
+    return Plan.initial(asked.spec).placement, weighs_placements(asked.spec)
 
 
 def partitions(asked: StreamQuery) -> object:
@@ -249,8 +260,9 @@ def of_plan() -> Iterator[Probe]:
     prompt = written(base, "spec.partitioner.algorithm", "prompt")
     values = (ABSENT, {"budget": 5}, {"budgets": 5})
     yield Probe("spec.partitioner.parameters", prompt, values, parameters)
-    placements = ("Inline", "Dedicated")
-    yield Probe("spec.partitioner.placement", written(base, "spec.partitioner.algorithm", "hash"), placements, plan)
+    hashed, values = written(base, "spec.partitioner.algorithm", "hash"), ("Inline", "Dedicated", "Auto")
+    yield Probe("spec.partitioner.placement", hashed, values[:2], plan)
+    yield Probe("spec.partitioner.placement", hashed, values, placements)
     larger = written(base, "spec.executors.initial", 4)
     yield from probes(base, bounds, "spec.partitioner.replicas", min=(1, 2), max=(8, 7))
     yield from probes(base, shape, "spec.partitioner.replicas", initial=(ABSENT, 3), min=(1, 3), max=(8, 1))

@@ -15,6 +15,7 @@ from millrace_jobs.pipeline.build import _closing_watermark
 from millrace_jobs.run.query_file import warnings_about
 
 from .documents import BROKERS, COLUMNS, FILES, KAFKA, ON_CLUSTER, query, to_text
+from .of_deployment import placements
 from .of_kafka import messages, offsets
 from .of_query import HERE, compiled_python
 from .of_sources import NEXMARK, RATE, generated, records
@@ -29,6 +30,8 @@ JSON = query(
 OWN = {"topic": "trips", "partition": 0, "startingOffset": 20, "endingOffset": 60}
 CHOSEN = query(KAFKA | {"kafka": BROKERS | {"partitions": [OWN]}}, **COUNT)
 PYTHON = query(FILES, query={"python": {"aggregator": f"{HERE}:Largest", "window": {"column": "seen", "size": "1h"}}})
+PLACEMENT = "spec.partitioner.placement"
+ADVISED = query(KAFKA, checkpoint={"claim": "checkpoints"}, scaling={"mode": "Advise"})
 DROP = {"policy": "drop"}
 PLACE = "spec.sources.*"
 
@@ -51,6 +54,10 @@ UNUSED = [
     Probe(f"{PLACE}.kafka.startingTimestamp", CHOSEN, (ABSENT, "1970-01-01T00:00:50Z"), offsets),
     Probe(f"{PLACE}.kafka.endingOffsets", CHOSEN, (ABSENT, "latest"), offsets),
     Probe(f"{PLACE}.watermark", PYTHON, (ABSENT, FILES["watermark"]), closing),
+    Probe(PLACEMENT, query(FILES), ("Inline", "Auto"), placements),
+    Probe(PLACEMENT, ADVISED, ("Inline", "Auto"), placements),
+    Probe(PLACEMENT, query(KAFKA, partitioner={"algorithm": "native"}), ("Inline", "Auto"), placements),
+    Probe(PLACEMENT, CHOSEN, ("Inline", "Auto"), placements),
 ]
 
 
@@ -74,6 +81,7 @@ USED = [
           ("earliest", "latest"), offsets),
     Probe(f"{PLACE}.watermark", written(PYTHON, "spec.query.python.window.column", "at"),
           (ABSENT, FILES["watermark"]), closing),
+    Probe(PLACEMENT, ON_CLUSTER, ("Inline", "Auto"), placements),
 ]  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_every_pane_has_results_of_its_own():
 def test_a_plan_takes_effect_with_the_next_batch_and_executors_when_they_come():
     policy = Planned({3.0: Shape(2, 4, 1)})
     result = run(scene(rates((0, 100), (30, 100))), policy)
-    assert result.rescales == ((3.0, Shape(1, 2, 1), Shape(2, 4, 1)),)
+    assert result.rescales == ((3.0, Shape(1, 2, 1), Shape(2, 4, 1), False),)
     assert [(batch.planned, batch.epoch, batch.plan.parallelism) for batch in result.batches[1:3]] == [
         (2, 0, 2),
         (4, 1, 4),

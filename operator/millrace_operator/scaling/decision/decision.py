@@ -37,6 +37,10 @@ class Reason(StrEnum):
     """A step did not help and is taken back."""
     OUT_OF_BOUNDS = "OutOfBounds"
     """The plan was outside the bounds, which have changed."""
+    TO_DEDICATED = "ToDedicated"
+    """With placement Auto: replicas in pods of their own are expected to take fewer cores than the batch does."""
+    TO_INLINE = "ToInline"
+    """With placement Auto: replicas in pods of their own do not pay, or do not run."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class Situation:
         executors_quota: executors that the namespace's quota allows; None if unknown, as in the operator, which reads
             no quotas.
         paused, scale_in_paused, scale_out_paused: what the user has paused.
+        dedicated: whether the plan has replicas in pods of their own.
+        replicas_ready: such pods that are ready; None if unknown.
+        applied_epoch: epoch of the last plan that the driver has acknowledged; None before the first.
     """
 
     now: float
@@ -63,6 +70,9 @@ class Situation:
     paused: bool = False
     scale_in_paused: bool = False
     scale_out_paused: bool = False
+    dedicated: bool = False
+    replicas_ready: int | None = None
+    applied_epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,8 @@ class Decision:
         present, chosen: forecasts for the plan before and for the best plan, whether or not it is adopted.
         ruled_out: other plans, and why each was ruled out.
         outcome: the outcome of the last change whose effect is known; None before the first.
+        dedicated: where replicas move with ``plan``: to pods of their own, or to tasks; None if they stay.
+        placement: with placement Auto, what was last found of both placements; otherwise empty.
         sentence: the decision in one plain sentence.
     """
 
@@ -125,12 +137,14 @@ class Decision:
     chosen: Forecast | None = None
     ruled_out: tuple[tuple[Shape, str], ...] = ()
     outcome: ChangeOutcome | None = None
+    dedicated: bool | None = None
+    placement: str = ""
     sentence: str = ""
 
     @property
     def changed(self) -> bool:
         """Whether the plan differs from the one before."""
-        return self.plan != self.before
+        return self.plan != self.before or self.dedicated is not None
 
     @property
     def prediction_error(self) -> float | None:
@@ -161,7 +175,7 @@ def sentence(decision: Decision, settings: Settings) -> str:
         return f"{_arrow(decision)}, since the bounds have changed."
     if decision.reason is Reason.UNDONE and decision.outcome is not None:
         return f"{_arrow(decision)}: {_no_help(decision.outcome)}."
-    return f"{_load(decision)}: {_conclusion(decision, settings)}."
+    return f"{observed_load(decision)}: {_conclusion(decision, settings)}."
 
 
 def _conclusion(decision: Decision, settings: Settings) -> str:
@@ -194,7 +208,7 @@ def _conclusion(decision: Decision, settings: Settings) -> str:
     return f"{text}; {_bottleneck(decision.chosen)}"
 
 
-def _load(decision: Decision) -> str:
+def observed_load(decision: Decision) -> str:
     """Return W and what arrives, as the beginning of a sentence."""
     inputs = decision.inputs
     if inputs is None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..answers import AnswerReader
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
-from ..observation import Answer, NoAnswer, Observation
+from ..observation import OF_PODS, Answer, NoAnswer, Observation
 from ..shape import Bounds, Shape
 from ..zones import Zone, Zones
 from .changes import Change, ChangeMemory, ChangeOutcome, Line
@@ -38,13 +38,18 @@ class _Saved(Protocol):
 class Scaler:
     """The autoscaler of one job, bounded in memory; ``save`` and ``restore`` carry its state over a restart."""
 
-    def __init__(self, settings: Settings, bounds: Bounds, state_partitions: int) -> None:
-        """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions."""
+    def __init__(
+        self, settings: Settings, bounds: Bounds, state_partitions: int, calibration: Calibration | None = None
+    ) -> None:
+        """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions.
+
+        ``calibration`` is what was learned of the job before, with replicas where they are now.
+        """
         self.settings, self.bounds = settings, bounds
         self._judged = max(settings.window // 2, 1)
         self._reading = AnswerReader()
         self._zones = Zones(settings.target, settings.step, settings.window, settings.grace)
-        self._calibration = Calibration(bounds, state_partitions)
+        self._calibration = calibration or Calibration(bounds, state_partitions)
         self._demand = Demand(settings.scale_in_delay)
         self._memory = ChangeMemory()
         self._no_scale_in: Decision | None = None
@@ -57,6 +62,11 @@ class Scaler:
             "memory": self._memory,
             "keeping_up": self._keeping_up,
         }
+
+    @property
+    def calibration(self) -> Calibration:
+        """What has been learned of the job."""
+        return self._calibration
 
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Return the next decision, from the metrics' answer and what else is known; the caller carries it out."""
@@ -77,6 +87,8 @@ class Scaler:
         carried_out = self.settings.mode is Mode.ACTIVE and not situation.paused
         if nearest != shape and carried_out and Guard.BOUNDS in self.settings.guards:
             return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
+        if answer is not None and not self.bounds.dedicated:  # series of pods outlive the pods for a while
+            answer = answer.without(OF_PODS)
         seen = self._reading.step(answer, now, situation.epoch, shape)
         if isinstance(seen, NoAnswer):
             return Decision(now, shape, shape, Reason.NO_ANSWER, detail=f"{seen.reason}: {seen.message}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -79,13 +80,14 @@ def _thinned(values: Range, most: int) -> list[int]:
     return sorted({round(value) for value in np.geomspace(values.low, values.high, most)})
 
 
-def candidates(bounds: Bounds, present: Shape, executors: Range) -> list[Shape]:
+def candidates(bounds: Bounds, present: Shape, executors: Range, enough: int = 1) -> list[Shape]:
     """Return the shapes to compare, at most about a thousand: the present one first, then those within ``executors``.
 
     Parallelism and replicas are those that fill the cores evenly, and those of the present plan if they fill them.
+    Replicas in pods of their own are also the number that is ``enough`` for their load.
     """
     counts = {*_thinned(executors, _EXECUTORS), present.executors, bounds.executors.low, bounds.executors.high}
-    pods = {*_thinned(bounds.replicas, _REPLICAS), bounds.replicas.nearest(present.replicas)}
+    pods = {*_thinned(bounds.replicas, _REPLICAS), *map(bounds.replicas.nearest, (present.replicas, enough))}
     shapes = {present: None}
     for count in sorted(counts & set(range(executors.low, executors.high + 1))):
         cores = count * bounds.executor_cores
@@ -123,7 +125,8 @@ class Search:
         self, model: BatchModel, bounds: Bounds, present: Shape, executors: Range, need: Need, bias: float = 1.0
     ) -> None:
         """Predict the candidates within ``executors``; batches take ``bias`` times what the model says."""
-        self.shapes, self.need, self._bias = candidates(bounds, present, executors), need, bias
+        enough = math.ceil(float(model.partitioner_load(np.ones(1), need.rate)[0]) / need.mean)
+        self.shapes, self.need, self._bias = candidates(bounds, present, executors, enough), need, bias
         self._model = model
         self._prediction = model.predict(self.shapes, need.load)
         factor = bias / need.load.interval
