@@ -83,6 +83,8 @@ def run_turn(broker: Broker, turn: Turn, *, is_dedicated: bool) -> dict[str, flo
             )
             collecting.start()
         time.sleep(max(half - time.time(), 0))
+        if process.poll() is not None:
+            raise RuntimeError(f"the run has ended: {log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
         first = _used(broker, process.pid, log)
         time.sleep(max(until - time.time(), 0))
         last = _used(broker, process.pid, log)

@@ -30,6 +30,16 @@ _NAN = float("nan")
 """The NaN that replaces every NaN key: Python treats two different NaN objects as different keys."""
 
 
+def key_column(name: str) -> str:
+    """Return the name that a key has in blocks, which no input column, state field, or column of Millrace's has."""
+    return f"key {name}"
+
+
+def input_column(name: str) -> str:
+    """Return the name that a column of the aggregator has in blocks; the query's own may be that of the event time."""
+    return f"input {name}"
+
+
 @dataclass(frozen=True)
 class StateCodec:
     """The encoding of blobs: the key columns, then the state's fields; no state field has the name of a key column."""
@@ -106,7 +116,7 @@ class PythonReduction:
 
     A partial result holds the states of all keys of one pane and one bucket. ``buckets``, the number of buckets, is
     fixed for the life of the checkpoint. ``names`` are the names of the key columns in the results. In blocks and
-    blobs, the key columns have the names in ``keys``, which no input column and no state field can have.
+    blobs, the key columns have the names in ``keys``, each a ``key_column``.
     """
 
     names: tuple[str, ...]
@@ -200,7 +210,8 @@ class PythonReducer:
         records = pa.Table.from_batches(self._pending).combine_chunks()
         self._pending, self._pending_records = [], 0
         groups, rows = self._group(records)
-        inputs = records.select(list(self._reduction.aggregator.columns)).take(rows.values).combine_chunks()
+        names = list(self._reduction.aggregator.columns)
+        inputs = records.select(list(map(input_column, names))).rename_columns(names).take(rows.values).combine_chunks()
         (batch,) = inputs.to_batches() or [pa.RecordBatch.from_pylist([], schema=inputs.schema)]
         key_columns = groups.columns[: len(self._reduction.keys)]
         keys = key_tuples(key_columns, groups.num_rows)

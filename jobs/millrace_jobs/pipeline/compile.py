@@ -17,7 +17,7 @@ from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
-from millrace_jobs.aggregates.python_reducing import PythonReduction
+from millrace_jobs.aggregates.python_reducing import PythonReduction, input_column, key_column
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import is_routed
@@ -236,9 +236,9 @@ def _compile_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> Com
         window = Window(query.window.column, query.window.size.microseconds, slide.microseconds)
     _require_columns(query, aggregator, source, schema.names)
     inputs = tuple(schema.field(name) for name in dict.fromkeys(aggregator.columns))
-    keys = tuple(pa.field(f"key {name}", schema.field(name).type) for name in query.group_by)
+    keys = tuple(pa.field(key_column(name), schema.field(name).type) for name in query.group_by)
     at = [pa.field(AT, schema.field(window.column).type)] if window else []
-    block = pa.schema([*keys, *at, *inputs])
+    block = pa.schema([*keys, *at, *(each.with_name(input_column(each.name)) for each in inputs)])
     sources = [*query.group_by, *([window.column] if window else []), *(field.name for field in inputs)]
     projection = Projection(
         where=f"`{window.column}` IS NOT NULL" if window else "",

@@ -28,14 +28,20 @@ from millrace_jobs.windows import AT, Window, pane_starts
 BUCKETS = 4
 MOMENT = pa.timestamp("us", tz="UTC")
 BLOCK = pa.schema(
-    [("key k", pa.string()), ("key d", pa.float64()), (AT, MOMENT), ("row", pa.int64()), ("s", pa.string())]
+    [
+        ("key k", pa.string()),
+        ("key d", pa.float64()),
+        (AT, MOMENT),
+        ("input row", pa.int64()),
+        ("input at", pa.string()),
+    ]
 )
 
 
 class Gather:
     """Every record: the strictest witness of what was updated with what."""
 
-    columns = ("row", "s")
+    columns = ("row", AT)  # a column of the source may have the name of the event time in blocks
     state_schema = pa.schema([("rows", pa.list_(pa.int64())), ("texts", pa.list_(pa.string()))])
     result_schema = pa.schema([("n", pa.int64())])
 
@@ -43,7 +49,7 @@ class Gather:
         return {"rows": [], "texts": []}
 
     def update(self, state, batch):
-        assert batch.schema.names == ["row", "s"]
+        assert batch.schema.names == ["row", AT]
         assert batch.num_rows
         rows, texts = batch.to_pydict().values()
         return {"rows": state["rows"] + rows, "texts": state["texts"] + texts}
@@ -79,7 +85,10 @@ RECORD = st.tuples(
 
 
 def block_of(records, first):
-    rows = [{"key k": k, "key d": d, AT: at, "row": first + i, "s": s} for i, (k, d, at, s) in enumerate(records)]
+    rows = [
+        {"key k": k, "key d": d, AT: at, "input row": first + i, "input at": s}
+        for i, (k, d, at, s) in enumerate(records)
+    ]
     return pa.RecordBatch.from_pylist(rows, schema=BLOCK)
 
 
