@@ -122,14 +122,16 @@ def partitioner(
         int, typer.Option(help="Port of /metrics, /healthz and /readyz; 0 is any free one.")
     ] = 8080,
     host: Annotated[str, typer.Option(help="Address to serve them on.")] = "127.0.0.1",
-    with_parent: Annotated[bool, typer.Option("--with-parent", help="End when the standard input closes.")] = False,
+    driver: Annotated[
+        str, typer.Option(help="Work for this run alone, and end when the standard input closes.", hidden=True)
+    ] = "",
 ) -> None:
     """Run one replica of a query's partitioner; runs and the operator start them for placement: Dedicated."""
     from millrace_jobs.dedicated.command import run_replica
     from millrace_jobs.run.failures import write_report
 
     try:
-        run_replica(file, index, host, metrics_port, with_parent=with_parent)
+        run_replica(file, index, host, metrics_port, driver)
     except Exception as error:
         write_report(error)
         raise

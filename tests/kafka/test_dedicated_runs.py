@@ -176,6 +176,27 @@ def run(made_topics: Broker, tmp_path: Path) -> Iterable[Callable[..., Job]]:
     job.close()
 
 
+def test_a_run_from_which_another_one_takes_over(made_topics: Broker, tmp_path: Path, run: Callable[..., Job]) -> None:
+    """The older one says why it ends, also where no record comes, and the newer one's replicas work on."""
+    older = run(query=sums("value > 0"))
+    topics.fill(made_topics, SOURCE, [record(i) for i in range(100)], 0)
+    assert older.wait_for_batches(), older.report()
+    newer = Job.like(older, "newer")
+    second = document(made_topics, tmp_path, query=sums("value > 0"))
+    second["spec"]["checkpoint"] = {"uri": (tmp_path / "another").as_uri()}
+    newer.query.write_text(yaml.safe_dump(second), encoding="utf-8")
+    newer.start()
+    try:
+        older.assert_failed(f"another run of query {NAME} has taken its topics")
+        assert newer.wait_for_batches(), newer.report()
+        topics.fill(made_topics, SOURCE, [record(i) for i in range(100, 200)], 1)
+        assert newer.wait_for_batches(), newer.report()
+        assert "replica" not in newer.complained, newer.report()
+        newer.drain()
+    finally:
+        newer.close()
+
+
 def sums(where: str, query: str = "") -> dict[str, str]:
     return {"sql": f"SELECT key, count(*) AS records, sum(value) AS total FROM events WHERE {where} GROUP BY key"}
 

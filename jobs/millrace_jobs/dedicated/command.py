@@ -20,19 +20,21 @@ from millrace_jobs.sources.source_factory import open_source
 from millrace_support.http_server import HttpServer
 
 
-def run_replica(file: Path, index: int, host: str, metrics_port: int, *, with_parent: bool) -> None:
-    """Run replica ``index`` of the query in a file until SIGTERM or Ctrl-C; with ``with_parent``, until stdin closes.
+def run_replica(file: Path, index: int, host: str, metrics_port: int, driver: str = "") -> None:
+    """Run replica ``index`` of the query in a file until SIGTERM or Ctrl-C.
+
+    With ``driver``, the replica works for that driver alone, and also ends when stdin closes.
 
     Raises:
         MillraceError: the query has no source that replicas can read, or Kafka fails for good.
     """
     query = _only_query(file)
-    spec = _replica_spec(query, index)
+    spec = _replica_spec(query, index, driver)
     status = ReplicaStatus(allowed_silence=5 * PATIENCE)
     metrics = ReplicaMetrics(query.name, index, query.spec.batch_interval.seconds)
     stop = threading.Event()
     on_shutdown_request(lambda _: stop.set())
-    if with_parent:
+    if driver:
         threading.Thread(target=_stop_at_end_of_input, args=(stop,), daemon=True).start()
     server = HttpServer(metrics.registry, status.liveness, status.readiness, host, metrics_port)
     server.start()
@@ -51,7 +53,7 @@ def _only_query(file: Path) -> StreamQuery:
     return queries[0]
 
 
-def _replica_spec(query: StreamQuery, index: int) -> ReplicaSpec:
+def _replica_spec(query: StreamQuery, index: int, driver: str) -> ReplicaSpec:
     """Return what the replica works on. A query that replicas can serve reads one source."""
     streams = {name: source for name, source in query.spec.sources.items() if not source.is_static}
     python = query.spec.query.python
@@ -60,7 +62,7 @@ def _replica_spec(query: StreamQuery, index: int) -> ReplicaSpec:
     if not isinstance(opened, KafkaSource):
         message = f"source {name} is not a topic, which a partitioner reads"
         raise MillraceError(Problem(message, "write partitioner.placement: Inline", field=f"spec.sources.{name}"))
-    return ReplicaSpec(topics_of(query), opened, query.spec.sources[name], index)
+    return ReplicaSpec(topics_of(query), opened, query.spec.sources[name], index, driver)
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:

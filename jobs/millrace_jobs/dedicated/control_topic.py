@@ -10,6 +10,7 @@ from typing import NamedTuple
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.dedicated.instructions import DRIVER
 from millrace_jobs.dedicated.topics import Topics
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, is_transient, kafka_problem, patiently
@@ -55,9 +56,7 @@ class ControlWriter:
         except MillraceError as error:
             cause = error.__cause__
             if isinstance(cause, KafkaException) and error_of(cause).code() in FENCED:
-                message = f"another run of query {self._topics.query} has taken its topics {self._topics.control}, ..."
-                hint = "end one of the two, or give it another name: they use the same Kafka cluster"
-                raise MillraceError(Problem(message, hint)) from None
+                raise taken_over(self._topics) from None
             raise
 
     def _attempt(self, records: Mapping[str, bytes]) -> None:
@@ -133,3 +132,40 @@ class ControlReader:
         overdue = time.monotonic() > self._failing_since + PATIENCE
         if not missing and (overdue or not is_transient(error)):
             raise kafka_problem(self._errors.cause_of(error), f"reading topic {self._topic}", self._connection)
+
+
+class DriverWatch:
+    """The driver's own eye on the control topic, where a driver that takes over leaves its id.
+
+    Args:
+        topics: names of the query's topics.
+        connection: their cluster.
+        driver: id of this driver, which has written it to the topic.
+    """
+
+    def __init__(self, topics: Topics, connection: Connection, driver: str) -> None:
+        self._reader = ControlReader(topics, connection)
+        self._driver = driver.encode()
+        self._is_found = False
+        self._has_another = False
+
+    def has_another(self) -> bool:
+        """Return whether another driver has written its id after this one, as far as the topic has been read."""
+        with suppress(MillraceError):  # as of brokers that do not answer, which other clients of the run report
+            for record in self._reader.poll():
+                if record.key == DRIVER:
+                    self._has_another |= self._is_found and record.value != self._driver
+                    self._is_found |= record.value == self._driver
+        return self._has_another
+
+    def close(self) -> None:
+        """Leave the topic."""
+        self._reader.close()
+
+
+def taken_over(topics: Topics) -> MillraceError:
+    """Return the error of a driver whose query another one runs now."""
+    message = f"another run of query {topics.query} has taken its topics {topics.control}, ..."
+    return MillraceError(
+        Problem(message, "end one of the two, or give it another name: they use the same Kafka cluster")
+    )

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.dedicated.control_topic import ControlReader, ControlWriter
+from millrace_jobs.dedicated.control_topic import ControlReader, ControlWriter, DriverWatch, taken_over
 from millrace_jobs.dedicated.directions import Directions
-from millrace_jobs.dedicated.instructions import PLAN, WORK, Instructions, Work, version_of
+from millrace_jobs.dedicated.instructions import DRIVER, PLAN, WORK, Instructions, Work, version_of
 from millrace_jobs.dedicated.routed_source import Generation, RoutedSource
 from millrace_jobs.dedicated.topics import TopicAdmin, Topics
 from millrace_jobs.kafka.errors import PATIENCE
@@ -36,19 +36,22 @@ class Coordinator:
         query: the query.
         compiled: the compiled query, which ``dedicated_problem`` has no objection to.
         source: the source that it reads.
+        driver: id of the driver.
 
     Raises:
         MillraceError: every method raises it if Kafka fails, or another driver has taken over the query's topics.
     """
 
-    def __init__(self, query: StreamQuery, compiled: Routed, source: KafkaSource) -> None:
+    def __init__(self, query: StreamQuery, compiled: Routed, source: KafkaSource, driver: str) -> None:
         self.topics = topics_of(query)
         self._definition = query.spec.sources[source.name]
         self._interval = query.spec.batch_interval.seconds
         self._compiled = compiled
         self._source = source
         self._admin = TopicAdmin(self.topics, source.connection)
+        self._driver = driver
         self._writer: ControlWriter | None = None
+        self._drivers: DriverWatch | None = None
         self._workers = 0
         self._generation: str | None = None
         self._written: Instructions | None = None
@@ -63,6 +66,8 @@ class Coordinator:
         self._workers = pin.workers
         if self._writer is None:
             self._writer = ControlWriter(self.topics, self._source.connection)
+            self._writer.write({DRIVER: self._driver.encode()})
+            self._drivers = DriverWatch(self.topics, self._source.connection, self._driver)
         position = position or self._source.initial()
         work = self._known_work()
         if work is None or not is_kept or not self._goes_on(work, position):
@@ -103,6 +108,16 @@ class Coordinator:
             self._workers = pin.workers
         self._writer.write({PLAN: instructions.to_bytes()})
         self._written = instructions
+
+    def require_driver(self) -> None:
+        """Raise MillraceError if another driver has taken over: this one may have nothing to write for long."""
+        if self._drivers is not None and self._drivers.has_another():
+            raise taken_over(self.topics)
+
+    def close(self) -> None:
+        """Leave the control topic."""
+        if self._drivers is not None:
+            self._drivers.close()
 
     def release(self) -> None:
         """Let the replicas rest: the query no longer reads what they place."""

@@ -15,8 +15,8 @@ from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.kafka.offsets import Offsets, of_position, to_position
 
-WORK, PLAN = "work", "plan"
-"""Keys of the records in the control topic that the driver writes."""
+DRIVER, WORK, PLAN = "driver", "work", "plan"
+"""Keys of the records in the control topic that the driver writes: its id, what replicas do, and the plan."""
 
 
 @dataclass(frozen=True)

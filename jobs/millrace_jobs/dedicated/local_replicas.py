@@ -14,6 +14,7 @@ import yaml
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.dedicated.processes import new_driver
 from millrace_jobs.signals import start_child
 from millrace_support.backoff import Backoff
 
@@ -50,6 +51,7 @@ class LocalReplicas:
     """
 
     def __init__(self, query: StreamQuery, workspace: Path) -> None:
+        self.driver = new_driver()
         self._file = workspace / "partitioned-query.yaml"
         self._document = query.model_copy(update={"status": None}).to_document()
         self._workspace = workspace
@@ -89,7 +91,7 @@ class LocalReplicas:
         if not self._file.exists():
             self._file.write_text(yaml.safe_dump(self._document, sort_keys=False), encoding="utf-8")
         log = self._workspace / f"replica-{index}.log"
-        command = [*_COMMAND, str(self._file), "--index", str(index), "--metrics-port", "0", "--with-parent"]
+        command = [*_COMMAND, str(self._file), "--index", str(index), "--metrics-port", "0", "--driver", self.driver]
         environment = {"OMP_NUM_THREADS": "1"} | os.environ
         with log.open("ab") as output:
             process = start_child(command, environment, quiet=False, output=output.fileno())

@@ -40,12 +40,14 @@ class ReplicaSpec:
         source: the source that the query reads.
         definition: the source in the query's spec, which the driver's must equal.
         index: number of the replica; its transactions are this one's, so a second process with it fences the first.
+        driver: id of the only driver that it works for; empty for any.
     """
 
     topics: Topics
     source: KafkaSource
     definition: SourceSpec
     index: int
+    driver: str = ""
 
 
 class PartitionerReplica:
@@ -64,11 +66,10 @@ class PartitionerReplica:
         """
         connection = self._spec.source.connection
         reader = ControlReader(self._spec.topics, connection)
-        directions = Directions(reader)
+        directions = Directions(reader, self._spec.driver)
         own = {"transactional.id": self._spec.topics.replica(self._spec.index), "error_cb": self._errors}
         writer = IntervalWriter(connection.settings() | own, self._spec.topics)
         try:
-            patiently(writer.require_producer, "beginning to write", connection)
             exchange = Exchange(self._spec.topics, connection, self._spec.index)
             stopped: Work | None = None
             while not stop.is_set():
@@ -76,6 +77,8 @@ class PartitionerReplica:
                     exchange.received(record, time.time())
                 work = self._next_work(directions)
                 if work is not None and work != stopped:  # one that was released can go on
+                    # Not before: this fences the replica of another run, whose driver is to learn first why.
+                    patiently(writer.require_producer, "beginning to write", connection)
                     exchange.interval = work.interval
                     if self._run_generation(work, directions, writer, exchange, stop):
                         stopped = work

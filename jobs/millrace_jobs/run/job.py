@@ -198,6 +198,8 @@ class Job:
         facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(root), "results": self._sink.place}
         if self._lookups is not None:
             facts["lookups"] = self._lookups.listen(root)
+        replicas = ReplicaControl(self.query, self._compiled, self._sources, self._processes)
+        self._stack.callback(replicas.close)
         self._run = QueryRun(
             spark=self._spark,
             name=self.query.name,
@@ -207,7 +209,7 @@ class Job:
             sink=self._sink,
             checkpoint=self._checkpoint,
             plans=plans,
-            replicas=ReplicaControl(self.query, self._compiled, self._sources, self._processes),
+            replicas=replicas,
             watcher=self._observer,
             workspace=self._workspace,
             once=self.once,

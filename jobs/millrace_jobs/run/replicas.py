@@ -73,7 +73,12 @@ class ReplicaControl:
             self._coordinator.instruct(pin, committed.get(name), most(name))
 
     def require_running(self) -> None:
-        """Raise MillraceError if the processes of this run end again and again."""
+        """Raise MillraceError if another driver has taken over, or the processes of this run end again and again.
+
+        Replicas that ended because of another driver must not be started again: they would fence those of that one.
+        """
+        if self._coordinator is not None:
+            self._coordinator.require_driver()
         self._processes.require_running()
 
     def release(self) -> None:
@@ -81,6 +86,11 @@ class ReplicaControl:
         self._processes.scale(0)
         if self._coordinator is not None:
             self._coordinator.release()
+
+    def close(self) -> None:
+        """Stop following the control topic; the processes have their own end."""
+        if self._coordinator is not None:
+            self._coordinator.close()
 
     @property
     def _source(self) -> KafkaSource:
@@ -92,5 +102,5 @@ class ReplicaControl:
     def _opened(self) -> Coordinator:
         if self._coordinator is None:
             assert isinstance(self._compiled.execution, Routed)
-            self._coordinator = Coordinator(self._query, self._compiled.execution, self._source)
+            self._coordinator = Coordinator(self._query, self._compiled.execution, self._source, self._processes.driver)
         return self._coordinator
