@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.aggregates.python_reducing import input_column
 from millrace_jobs.pipeline.aggregation import compile_sql
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
 from millrace_jobs.sources.source_factory import schema_of
@@ -63,7 +64,10 @@ def aggregated(asked: StreamQuery) -> object:
     rows = [{"k": "Oslo", "n": 3}, {"k": "Oslo", "n": 5}, {"k": "Rome", "n": 4}, {"k": "Oslo", "n": 3}]
     schema = routed.projection.schema
     block = pa.RecordBatch.from_pylist(
-        [{field.name: row["n"] if field.name == "n" else _some(field.type, row) for field in schema} for row in rows],
+        [
+            {field.name: row["n"] if field.name == input_column("n") else _some(field.type, row) for field in schema}
+            for row in rows
+        ],
         schema,
     )
     reducer = routed.reduction()
