@@ -135,7 +135,8 @@ def _is_settled(kubectl: Callable[..., str], generation: int) -> bool:
 
 def test_it_is_refused_nothing(plane: ControlPlane, used: dict[Right, dict[str, Any]]) -> None:
     refused = [event for event in plane.requests() if event["responseStatus"]["code"] == 403]
-    assert refused == []
+    # the namespaces of earlier tests are being deleted, and no right lets anything be created there
+    assert [each for each in refused if "is being terminated" not in each["responseStatus"].get("message", "")] == []
     assert used
 
 
