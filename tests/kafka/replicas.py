@@ -39,6 +39,7 @@ from . import topics
 SCHEMA = "id BIGINT, moment TIMESTAMP, key STRING, value BIGINT"
 PACK = pa.schema([("k0", pa.string()), ("id", pa.int64())])
 WHERE = "`value` > -50"
+PROJECTION = Projection(WHERE, (("k0", "`key`"), ("id", "`id`")), PACK, 1)
 EVERYTHING = 1 << 30
 """A limit of records that is none."""
 
@@ -59,14 +60,26 @@ class Placement:
         bootstrap: its address for the replicas, perhaps through a proxy.
         topic: the raw topic, of JSON records with ``SCHEMA``.
         folder: folder for the query's file and the logs.
+        interval: the batch interval in seconds.
         source: further fields of the query's source.
     """
 
-    def __init__(self, broker: Broker, topic: str, folder: Path, *, bootstrap: str = "", **source: Any) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        folder: Path,
+        *,
+        bootstrap: str = "",
+        interval: float = _INTERVAL,
+        **source: Any,
+    ) -> None:
         self.broker, self.topic = broker, topic
+        self._interval = interval
         self._folder = folder
         self._file = folder / "query.yaml"
-        self._file.write_text(yaml.safe_dump(_document(bootstrap or broker.bootstrap, topic, source)), encoding="utf-8")
+        document = _document(bootstrap or broker.bootstrap, topic, interval, source)
+        self._file.write_text(yaml.safe_dump(document), encoding="utf-8")
         (query,) = load_queries(self._file)
         self.topics = topics_of(query)
         opened = open_source("events", query.spec.sources["events"], folder, folder)
@@ -87,17 +100,24 @@ class Placement:
         for process in [*self.processes.values(), *self.ended]:
             process.kill()
 
-    def begin(self, pin: Pin, *, ends: Offsets | None = None, name: str = "0123456789ab") -> None:
+    def begin(
+        self,
+        pin: Pin,
+        *,
+        ends: Offsets | None = None,
+        name: str = "0123456789ab",
+        projection: Projection = PROJECTION,
+        time_column: str = "moment",
+    ) -> None:
         """Begin a generation at the beginning of the raw topic, under a plan."""
         self.admin.prepare(pin.workers)
         self._writer = ControlWriter(self.topics, self.source.connection)
-        projection = Projection(WHERE, (("k0", "`key`"), ("id", "`id`")), PACK, 1)
         self.work = Work(
             generation=name,
             source="events",
             projection=projection,
-            time_column="moment",
-            interval=_INTERVAL,
+            time_column=time_column,
+            interval=self._interval,
             version=version_of(self._definition, projection),
             starts={},
             ends=ends,
@@ -247,7 +267,7 @@ def epochs(manifests: Sequence[Manifest]) -> list[int]:
     return [each.pin.epoch for each in manifests]
 
 
-def _document(bootstrap: str, topic: str, source: Mapping[str, Any]) -> dict[str, Any]:
+def _document(bootstrap: str, topic: str, interval: float, source: Mapping[str, Any]) -> dict[str, Any]:
     events = {"kafka": {"bootstrapServers": bootstrap, "topic": topic}, "schema": SCHEMA, **source}
     return {
         "apiVersion": "millrace.io/v1alpha1",
@@ -257,7 +277,7 @@ def _document(bootstrap: str, topic: str, source: Mapping[str, Any]) -> dict[str
             "sources": {"events": events},
             "query": {"sql": "SELECT key, count(*) AS records FROM events GROUP BY key"},
             "sink": {"console": {}},
-            "batchInterval": f"{round(_INTERVAL * 1000)}ms",
+            "batchInterval": f"{round(interval * 1000)}ms",
             "partitioner": {"placement": "Dedicated"},
         },
     }
