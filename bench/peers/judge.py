@@ -112,7 +112,7 @@ def visible(
 def _updates(servers: str, sink: str, until: float, is_running: Callable[[], bool]) -> Iterator[Update]:
     for seen, values in visible(servers, sink, until, is_running):
         for row in map(json.loads, values):
-            yield Update(str(row["since"]), row["key"], row["n"], seconds_of(row["latest"]), seen)
+            yield Update(str(row.get("since") or row["window_start"]), row["key"], row["n"], seconds_of(row["latest"]), seen)
 
 
 def seconds_of(moment: float | str) -> float:
