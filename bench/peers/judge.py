@@ -112,7 +112,8 @@ def visible(
 def _updates(servers: str, sink: str, until: float, is_running: Callable[[], bool]) -> Iterator[Update]:
     for seen, values in visible(servers, sink, until, is_running):
         for row in map(json.loads, values):
-            yield Update(str(row.get("since") or row["window_start"]), row["key"], row["n"], seconds_of(row["latest"]), seen)
+            since = row.get("since") or row["window_start"]  # a Python aggregator's window has a name of its own
+            yield Update(str(since), row["key"], row["n"], seconds_of(row["latest"]), seen)
 
 
 def seconds_of(moment: float | str) -> float:
