@@ -157,12 +157,21 @@ class Placement:
 
     def is_ready(self, index: int) -> bool:
         """Whether a replica says that it works."""
-        (place,) = re.findall(r"metrics=(\S+)/metrics", self.processes[index].said)
         try:
-            with urllib.request.urlopen(f"{place}/readyz", timeout=10):
-                return True
+            self._get(index, "readyz")
         except urllib.error.HTTPError:
             return False
+        return True
+
+    def metric(self, index: int, name: str) -> float:
+        """Return a metric of a replica, of which ``name`` is what follows ``millrace_partitioner_``."""
+        (value,) = re.findall(rf"^millrace_partitioner_{name}{{.*}} (\S+)$", self._get(index, "metrics"), re.MULTILINE)
+        return float(value)
+
+    def _get(self, index: int, path: str) -> str:
+        (place,) = re.findall(r"metrics=(\S+)/metrics", self.processes[index].said)
+        with urllib.request.urlopen(f"{place}/{path}", timeout=10) as answer:
+            return str(answer.read().decode())
 
     def manifests(self) -> list[Manifest]:
         """Return the committed manifests, in order."""

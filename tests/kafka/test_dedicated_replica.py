@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from lab.kafka import Broker
 from lab.waiting import wait_until
+from millrace_api.model.deployment import CPU_LIMIT_VARIABLE
 from millrace_jobs.dedicated.generation import MOST_AHEAD
 from millrace_jobs.dedicated.raw_reader import RawReader, ReassignedError
 from millrace_jobs.kafka.cluster import Partition
@@ -335,6 +336,16 @@ def test_limits_of_a_manifest(placement: Placement) -> None:
     topics.fill(placement.broker, placement.topic, [record(i) for i in range(1500, 20_000)], 0)
     placement.wait_for(20_000)
     assert max(each.read for each in placement.check()) > 200
+
+
+def test_a_replica_with_little_cpu_is_busy_while_it_waits(placement: Placement) -> None:
+    """Its processor time over a limit of a thousandth of a core is more than the time that has passed."""
+    topics.fill(placement.broker, placement.topic, [record(i) for i in range(20_000)], 0)
+    placement.begin(pin(replicas=1))
+    began = time.monotonic()
+    placement.start(0, environment={CPU_LIMIT_VARIABLE: "1"})
+    placement.wait_for(20_000)
+    assert placement.metric(0, "busy_seconds_total") > time.monotonic() - began
 
 
 def test_keys_of_an_interval_are_on_one_worker(placement: Placement, feed: Feed) -> None:

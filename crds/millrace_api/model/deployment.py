@@ -86,6 +86,10 @@ class PartitionerPod(Pod):
     memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the pod, all of it: it runs no JVM.")
 
 
+CPU_LIMIT_VARIABLE = "MILLRACE_CPU_LIMIT"
+"""Environment variable with the CPU that the container of a partitioner replica may use, in thousandths of a core."""
+
+
 class PartitionerSpec(Model):
     """How records are placed on workers."""
 

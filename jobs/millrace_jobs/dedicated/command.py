@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import threading
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import CPU_LIMIT_VARIABLE
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.dedicated.coordinator import topics_of
@@ -62,7 +65,13 @@ def _replica_spec(query: StreamQuery, index: int, driver: str) -> ReplicaSpec:
     if not isinstance(opened, KafkaSource):
         message = f"source {name} is not a topic, which a partitioner reads"
         raise MillraceError(Problem(message, "write partitioner.placement: Inline", field=f"spec.sources.{name}"))
-    return ReplicaSpec(topics_of(query), opened, query.spec.sources[name], index, driver)
+    return ReplicaSpec(topics_of(query), opened, query.spec.sources[name], index, driver, _cores())
+
+
+def _cores() -> float:
+    """Return the cores that this process may use; infinite if it is in no container of the operator's."""
+    milli = os.environ.get(CPU_LIMIT_VARIABLE)
+    return int(milli) / 1000 if milli else math.inf
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:

@@ -105,6 +105,7 @@ class _Interval:
     packs: list[OutputBatch] = field(default_factory=list)
     waited: float = 0.0
     began: float = field(default_factory=time.monotonic)
+    used_before: float = field(default_factory=time.process_time)
     counts: IntakeCounts = field(default_factory=IntakeCounts)
     messages: int = 0
     size: int = 0
@@ -126,6 +127,7 @@ class GenerationRun:
         status: what probes read.
         metrics: what Prometheus reads.
         errors: the broker errors of its clients.
+        cores: cores that the process may use.
     """
 
     source: KafkaSource
@@ -139,6 +141,7 @@ class GenerationRun:
     status: ReplicaStatus
     metrics: ReplicaMetrics
     errors: BrokerErrors
+    cores: float
     _batch: int = 0
     _ended: int = 0  # heartbeats up to this number have had their cut-off
     _astray: bool = False
@@ -265,6 +268,7 @@ class GenerationRun:
         self._batch, self._positions = interval.batch, positions
         self._ahead.append((offset, interval.counts.read))
         busy = time.monotonic() - interval.began - interval.waited
+        used = time.process_time() - interval.used_before
         self._pack_size.observe(interval.counts.routed, self.writer.packs, busy)
         keys, ids = self.placing.end()
         self.exchange.after_interval(self.placing.partitioner, time.time())
@@ -273,7 +277,7 @@ class GenerationRun:
             size=interval.counts.size,
             epoch=self.placing.pin.epoch,
             place_seconds=took,
-            busy_seconds=busy,
+            busy_seconds=max(busy, used / self.cores),  # Kafka's client works in its own threads, also in a wait
             margin=self._release.slack,
             lag=self.raw.lag(),
             pack_records=self._pack_size.records,

@@ -24,7 +24,8 @@ class IntervalReport:
         size: bytes of the decoded records.
         epoch: epoch of the plan.
         place_seconds: time from the end of the intake to the commit.
-        busy_seconds: time that was not spent waiting for records.
+        busy_seconds: time not spent waiting for records, or processor time over the cores that the process may use;
+            whichever is more.
         margin: early release: the time before the end of the interval at which the intake ended, in seconds.
         lag: raw records that wait in the replica's partitions.
         pack_records: most records of a pack (b_out of paper 002).
@@ -56,7 +57,7 @@ class ReplicaMetrics:
         self._records = counter("records_total", "Raw records that the replica has placed.")
         self._bytes = counter("bytes_total", "Bytes of these records in memory, decoded.")
         self._batches = counter("batches_total", "Intervals that the replica has written.")
-        self._busy = counter("busy_seconds_total", "Time that the replica did not wait for records.")
+        self._busy = counter("busy_seconds_total", "Time without a wait, or processor time over the CPU limit.")
         self._paused = counter("paused_seconds_total", "Time that the replica waited for the job (back pressure).")
         self._aborted = counter("aborted_batches_total", "Intervals that were given up, and came again.")
         self._place = Histogram(

@@ -8,6 +8,7 @@ refused (KIP-447).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class ReplicaSpec:
         definition: the source in the query's spec, which the driver's must equal.
         index: number of the replica; its transactions are this one's, so a second process with it fences the first.
         driver: id of the only driver that it works for; empty for any.
+        cores: cores that its process may use.
     """
 
     topics: Topics
@@ -48,6 +50,7 @@ class ReplicaSpec:
     definition: SourceSpec
     index: int
     driver: str = ""
+    cores: float = math.inf
 
 
 class PartitionerReplica:
@@ -120,6 +123,7 @@ class PartitionerReplica:
                 status=self._status,
                 metrics=self._metrics,
                 errors=self._errors,
+                cores=self._spec.cores,
             ).run(stop)
         finally:
             raw.close()

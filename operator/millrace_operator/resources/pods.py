@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from millrace_api.model.deployment import CPU_LIMIT_VARIABLE
 from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
@@ -30,6 +31,12 @@ _REPORT = "/dev/termination-log"
 
 _INDEX = "MILLRACE_INDEX"
 """Environment variable with the number of a partitioner replica, which its StatefulSet puts on its pod as a label."""
+
+_CPU_LIMIT = {
+    "name": CPU_LIMIT_VARIABLE,
+    "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}},
+}
+"""Environment variable with the CPU limit of the container, as the user's template has it; without one, the node's CPU."""
 
 _HUNG_GRACE = 30
 """Grace period in seconds of a container that fails its liveness probe."""
@@ -149,6 +156,7 @@ def partitioner_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secre
             _HOME,
             {"name": REPORT_VARIABLE, "value": _REPORT},
             _from_pod(_INDEX, "metadata.labels['apps.kubernetes.io/pod-index']"),
+            _CPU_LIMIT,
         ],
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": _resources(settings.cores, f"{settings.memory.upper()}i"),
