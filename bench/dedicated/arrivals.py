@@ -43,10 +43,13 @@ class Punctuality(NamedTuple):
 
 def punctuality(arrivals: Sequence[Arrival], interval: float) -> Punctuality:
     """Return how manifests with records came; ``interval`` is in seconds. Raises ValueError if there are none."""
-    counted = [each for each in arrivals if each.manifest.read]
+    ended: dict[tuple[int, int], Arrival] = {}
+    for each in arrivals:  # the first of a heartbeat is the one that ends the interval
+        ended.setdefault((each.manifest.replica, each.manifest.heartbeat), each)
+    counted = [each for each in ended.values() if each.manifest.read]
     if not counted:
         raise ValueError("no manifest with records has come: see what the replicas print")
-    after = np.array([each.at - each.manifest.batch * interval for each in counted]) * 1000
+    after = np.array([each.at - each.manifest.heartbeat * interval for each in counted]) * 1000
     place = np.array([each.manifest.seconds for each in counted]) / interval
     return Punctuality(
         intervals=len(counted),

@@ -75,7 +75,7 @@ class Placement:
         **source: Any,
     ) -> None:
         self.broker, self.topic = broker, topic
-        self._interval = interval
+        self.interval = interval
         self._folder = folder
         self._file = folder / "query.yaml"
         document = _document(bootstrap or broker.bootstrap, topic, interval, source)
@@ -117,7 +117,7 @@ class Placement:
             source="events",
             projection=projection,
             time_column=time_column,
-            interval=self._interval,
+            interval=self.interval,
             version=version_of(self._definition, projection),
             starts={},
             ends=ends,

@@ -331,7 +331,9 @@ def test_limits_of_a_manifest(placement: Placement) -> None:
     placement.begin(pin(replicas=1))
     placement.instruct(most=200)
     placement.start(0)
-    assert {each.read for each in placement.wait_for(1500) if each.read} <= set(range(201))
+    placed = placement.wait_for(1500)
+    assert {each.read for each in placed if each.read} <= set(range(201))
+    assert placed[-1].heartbeat * placement.interval < time.time(), "no interval has ended before its end"
     placement.instruct(most=EVERYTHING)
     topics.fill(placement.broker, placement.topic, [record(i) for i in range(1500, 20_000)], 0)
     placement.wait_for(20_000)

@@ -54,7 +54,8 @@ def test_ratios_are_taken_within_rounds() -> None:
 
 
 def manifest(batch: int, seconds: float, read: int = 10) -> Manifest:
-    return Manifest("g", 0, batch, Pin(1, "prompt", 2, 4), {Partition("t", 0): 5}, read=read, seconds=seconds)
+    raw = {Partition("t", 0): 5}
+    return Manifest("g", 0, batch, Pin(1, "prompt", 2, 4), raw, read=read, heartbeat=batch, seconds=seconds)
 
 
 def test_manifests_are_late_from_the_end_of_their_interval_on() -> None:

@@ -109,6 +109,7 @@ class _Interval:
     counts: IntakeCounts = field(default_factory=IntakeCounts)
     messages: int = 0
     size: int = 0
+    heartbeat: int = 0
 
 
 @dataclass
@@ -217,12 +218,19 @@ class GenerationRun:
             self._take_in(interval, rejects, stop)
             if stop.is_set():
                 return
-        if time.time() > interval.cut_off - _ABOUT_TO_END:
+        is_whole = time.time() > interval.cut_off - _ABOUT_TO_END
+        if is_whole:
             self._ended = number
+        interval.heartbeat = self._interval_of(number if is_whole else number - 1)
         positions = self.raw.positions()
         if interval.messages or positions != self._positions:
             self._write(interval, positions, rejects.records)
         self.status.works()
+
+    def _interval_of(self, heartbeat: int) -> int:
+        """Return the batch interval, counted from 1970, that has ended by a heartbeat."""
+        whole = self.work.interval <= LONGEST_INTERVAL
+        return heartbeat if whole else int(heartbeat * LONGEST_INTERVAL // self.work.interval)
 
     def _take_in(self, interval: _Interval, rejects: BadMessageHandler, stop: threading.Event) -> None:
         """Take in what comes until the cut-off, or as much as a replica holds."""
@@ -305,6 +313,7 @@ class GenerationRun:
             routed=counts.routed,
             size=counts.size,
             latest=counts.latest,
+            heartbeat=interval.heartbeat,
             seconds=round(time.monotonic() - began, 6),
         )
 

@@ -20,12 +20,13 @@ class PackRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """The packs of one replica and interval.
+    """The packs of one replica and interval, or of a part of it, if that had more records than a replica holds.
 
     Attributes:
         generation: the generation of the replica; a job takes only manifests of its own generation.
         replica: index of the replica.
-        batch: number of the interval: the time at which it ends, in intervals since 1970.
+        batch: number among the replica's manifests, ascending: at least the time at which its interval ends, in
+            intervals since 1970.
         pin: the plan that the records were placed under.
         raw: where the replica goes on in each raw partition that it has; all before was placed.
         packs: the ranges of packs, by worker.
@@ -35,6 +36,7 @@ class Manifest:
         size: bytes of the decoded records in memory.
         latest: the latest event time, in microseconds; None without records or event time. Records that the filter
             drops count.
+        heartbeat: number of the last interval that the replica is done with, counted as above.
         seconds: time from the end of the interval's intake to the commit, in seconds.
         failure: why the replica cannot go on, and what to do, for a manifest that has nothing else.
     """
@@ -50,6 +52,7 @@ class Manifest:
     routed: int = 0
     size: int = 0
     latest: int | None = None
+    heartbeat: int = 0
     seconds: float = 0.0
     failure: tuple[str, str] | None = None
 

@@ -53,7 +53,7 @@ class ManifestReader:
         self._consumer = Consumer(settings | {"error_cb": self._errors})
         self._consumer.assign([TopicPartition(topic, 0, begin)])
         self._failing_since: float | None = None
-        self._newest: dict[int, int] = {}  # number of the last interval, by replica
+        self._newest: dict[int, int] = {}  # the last heartbeat, by replica
         self.waiting: deque[PlacedManifest] = deque()
         """Manifests that are in no batch before the next one, in order."""
 
@@ -68,7 +68,7 @@ class ManifestReader:
             came, self._failing_since = True, None
             manifest = Manifest.of(message.value() or b"")
             if manifest.generation == self._generation:
-                self._newest[manifest.replica] = manifest.batch
+                self._newest[manifest.replica] = manifest.heartbeat
                 self.waiting.append(PlacedManifest(message.offset() or 0, manifest))
         return came
 

@@ -231,7 +231,7 @@ class RoutedSource(Source):
     def _are_old(self, manifests: Sequence[Manifest]) -> bool:
         """Whether packs of these manifests may have been deleted from their topic."""
         assert self._generation is not None
-        written = min(manifest.batch for manifest in manifests) * self._generation.interval
+        written = min(manifest.heartbeat for manifest in manifests) * self._generation.interval
         return time.time() - written > KEPT_MS / 2000
 
     def _are_there(self, ranges: Sequence[OffsetRange]) -> bool:

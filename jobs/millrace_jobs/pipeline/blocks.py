@@ -8,7 +8,7 @@ each worker has a task of its own. ``note`` carries, as JSON, what a replica rep
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 ARROW_SCHEMA = pa.schema(
     [("worker", pa.int32()), ("shuffle_key", pa.int32()), ("block", pa.binary()), ("note", pa.string())]
 )
+
+_JOINED_RECORDS, _JOINED_BYTES = 1 << 16, 32 << 20
+"""Records, and bytes, from which on ``joined`` yields a batch."""
 
 
 def by_worker(
@@ -60,10 +63,24 @@ def split(batch: pa.RecordBatch, workers: NDArray[np.int32], n: int) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
-def encoded(block: bytes) -> pa.RecordBatch:
-    """Return a row with a block that is encoded already, for the worker of the running task."""
-    zero = pa.array([0], pa.int32())
-    return pa.RecordBatch.from_arrays([zero, zero, pa.array([block]), pa.nulls(1, pa.string())], schema=ARROW_SCHEMA)
+def joined(encoded: Iterable[bytes], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the records of encoded blocks in few batches: what takes them in has a cost for each batch."""
+    held: list[pa.RecordBatch] = []
+    records = size = 0
+    for block in encoded:
+        held.append(pa.ipc.read_record_batch(pa.py_buffer(block), schema))
+        records, size = records + held[-1].num_rows, size + len(block)
+        if records >= _JOINED_RECORDS or size >= _JOINED_BYTES:
+            yield pa.concat_batches(held)
+            held, records, size = [], 0, 0
+    if held:
+        yield pa.concat_batches(held)
+
+
+def row(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a row with one batch, for the worker of the running task."""
+    zero, block = pa.array([0], pa.int32()), pa.array([batch.serialize().to_pybytes()], pa.binary())
+    return pa.RecordBatch.from_arrays([zero, zero, block, pa.nulls(1, pa.string())], schema=ARROW_SCHEMA)
 
 
 def note(content: Mapping[str, Any]) -> pa.RecordBatch:

@@ -216,10 +216,10 @@ def _placed(source: Source, replica: Replica, piece: PlacedSlice, task: SourceTa
     """Yield the block stream of one worker whose records were placed before the batch."""
     assert task.router is not None
     assert task.combiner is not None
-    schema, late = task.combiner.block, 0
-    for block in source.placed_blocks(piece):
-        late += task.router.late(pa.ipc.read_record_batch(pa.py_buffer(block), schema), replica.watermark)
-        yield blocks.encoded(block)
+    late = 0
+    for batch in blocks.joined(source.placed_blocks(piece), task.combiner.block):
+        late += task.router.late(batch, replica.watermark)
+        yield blocks.row(batch)
     for note in piece.notes:
         yield blocks.note({"late": 0, **note})
     yield blocks.note({"late": late})

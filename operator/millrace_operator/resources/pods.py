@@ -36,7 +36,7 @@ _CPU_LIMIT = {
     "name": CPU_LIMIT_VARIABLE,
     "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}},
 }
-"""Environment variable with the CPU limit of the container, as the user's template has it; without one, the node's CPU."""
+"""Environment variable with the CPU limit of the container, which a user's template may set; else the node's CPU."""
 
 _HUNG_GRACE = 30
 """Grace period in seconds of a container that fails its liveness probe."""
