@@ -258,3 +258,22 @@ def test_a_damaged_lease_counts_from_when_it_was_written(tmp_path, take, text):
     lease = Lease(tmp_path, seconds=0.1)
     lease.take()
     lease.release()
+
+
+def test_a_slow_renewal_counts_from_its_beginning(take, monkeypatch):
+    """Others count from the time in the file, which is that of the beginning."""
+    clock = Clock(monkeypatch)
+    lease = take()
+    write = type(lease._path).write_text
+
+    def slowly(path, text, **options):
+        clock.now += 20
+        return write(path, text, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.write_text", slowly)
+        lease.check()
+    clock.now += 10
+    assert lease.lost is None
+    clock.now += 1
+    assert lease.lost is not None

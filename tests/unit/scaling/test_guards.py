@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from millrace_operator.scaling.decision.decision import Reason
+from millrace_operator.scaling.decision.guards import Limit, Limits
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
 from millrace_operator.scaling.shape import Shape
@@ -233,3 +234,32 @@ def test_executors_that_were_too_few_do_not_come_back_until_the_load_is_lower():
     assert (kept.guard, kept.plan.executors) == (Guard.FLAPPING, 3)
     job.rate *= 0.85
     assert job.until(mind, 100).plan.executors < 3
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_of_several_limits_the_tightest_is_told(order):
+    most = (Limit(Guard.BOUNDS, 8, ""), Limit(Guard.QUOTA, 5, ""), Limit(Guard.CLUSTER, 6, ""))[order]
+    least = (Limit(Guard.BOUNDS, 1, ""), Limit(Guard.FLAPPING, 3, ""), Limit(Guard.SCALE_IN_LIMITED, 2, ""))[order]
+    limits = Limits(4, most, least, failures=())
+    assert limits.broken(Shape(9, 4, 4)).guard is Guard.QUOTA
+    assert limits.broken(Shape(6, 4, 4)).guard is Guard.QUOTA
+    assert limits.broken(Shape(1, 4, 4)).guard is Guard.FLAPPING
+    assert limits.broken(Shape(4, 4, 4)) is None
+
+
+def test_a_release_has_to_pay_for_its_downtime():
+    def released_after(downtime):
+        mind = scaler()
+        state = mind.save()
+        state["memory"]["downtimes"] = [downtime]
+        mind.restore(state)
+        job = HandMade(**IDLE)
+        decisions = [job.step(mind)]
+        while not decisions[-1].changed:
+            decisions.append(job.step(mind))
+        return decisions[-1].time, [decision.guard for decision in decisions]
+
+    at_once, _ = released_after(0.0)
+    later, guards = released_after(600.0)
+    assert Guard.SCALE_IN_LIMITED in guards
+    assert later >= 600.0 / 0.75 > at_once  # three of four executors are released
