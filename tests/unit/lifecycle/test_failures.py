@@ -153,6 +153,17 @@ def test_what_another_run_does_not_mend_is_given_up(deployed, failure, runs):
     assert deployed.pod is not None
 
 
+def test_failures_before_it_was_healthy_do_not_count_towards_giving_up(deployed):
+    for _ in range(3):
+        deployed.pod_fails(SAID.format("UserCodeFailed"))
+        deployed.pass_time(minutes=5)
+    deployed.pod_is_ready()
+    deployed.pass_time(seconds=61)
+    status = deployed.pod_fails(SAID.format("UserCodeFailed"), restarts=2)
+    assert (status.phase, status.failures, len(status.attempts)) == ("Deploying", 1, 4)
+    assert deployed.pod is not None
+
+
 def test_no_more_than_ten_attempts_are_kept(deployed):
     for _ in range(15):
         deployed.pod_fails(SAID.format("SourceFailed"))

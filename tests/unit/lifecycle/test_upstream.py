@@ -85,6 +85,17 @@ def test_failures_after_that_are_its_own_and_pauses_begin_again(deployed):
     assert conditions(deployed, "Ready", "Degraded") == [("False", "BackingOff"), ("True", "SourceMissing")]
 
 
+def test_failures_before_it_was_healthy_make_no_pause_longer(deployed):
+    deployed.put_other("cleaned", "Running", "trips")
+    deployed.pass_time(seconds=10)
+    fail_twice(deployed)
+    deployed.pass_time(minutes=1)
+    deployed.pod_is_ready()
+    deployed.pass_time(minutes=2)
+    status = deployed.pod_fails(NO_TOPIC)
+    assert (status.failures, len(status.attempts), status.retry_time) == (1, 3, None)
+
+
 def test_a_query_that_was_waiting_for_long_is_not_rolled_back_when_it_starts(deployed):
     deployed.pod_is_ready()
     deployed.pass_time(minutes=2)
