@@ -32,6 +32,9 @@ WORKERS = 8
 REQUEUE_SECONDS = 0.25
 """Seconds between actions and the next reconciliation of a query, so that their effects are observed together."""
 
+REQUEUE_MARGIN = 0.5
+"""Seconds added to the time at which a query is due again, since times in a status are in whole seconds."""
+
 log = logging.getLogger(__name__)
 
 
@@ -172,7 +175,7 @@ class Reconciler:
             self._forget(key)
             return
         if step.requeue_at is not None:
-            self.queue.add_later(key, max((step.requeue_at - now).total_seconds(), 0.0) + 0.5)
+            self.queue.add_later(key, max((step.requeue_at - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
 
     def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
         """Return the validated query, or its validation error; cached per generation of the spec."""

@@ -163,8 +163,8 @@ def _apply(
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     actions += [Apply(each) for each in missing]
     healthy = healthy_from(observed.driver) if target.may_run else None
-    times = [target.requeue_at, target.failed.retry_time, _unscheduled_at(observed), pod_missing_at(observed, target)]
-    times += trouble_at(observed, now)
+    times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
+    times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
     if healthy is not None and observed.revision == target.revision:
         saved = observed.healthy is not None and observed.healthy[0] == target.revision
         if healthy > now:

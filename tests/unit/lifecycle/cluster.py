@@ -9,7 +9,8 @@ import yaml
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_operator.lifecycle.observe import QueryKey
-from millrace_operator.lifecycle.reconcile import GoneError, ObjectRefusedError, Reconciler
+from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, GoneError, ObjectRefusedError, Reconciler
+from millrace_operator.lifecycle.workqueue import WorkQueue
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 KEY = QueryKey("default", "trips-by-cell")
@@ -29,6 +30,18 @@ def copied(value):
 
 class ConflictError(Exception):
     """An object differs from what the request assumes."""
+
+
+class PunctualQueue(WorkQueue):
+    """A queue without the operator's margin for times that are in whole seconds."""
+
+    def add_later(self, key, seconds):
+        super().add_later(key, max(seconds - REQUEUE_MARGIN, 0.0))
+
+    def due(self, key):
+        """When a key is handed out next; None if it is not."""
+        due = self._due.get(key)
+        return None if due is None else datetime.fromtimestamp(due, UTC)
 
 
 class Cluster:
@@ -88,9 +101,18 @@ class Cluster:
         self._collect_query()
 
     def pass_time(self, **span):
-        """Advance the time, and let the operator work."""
-        self.time += timedelta(**span)
-        return self.settle()
+        """Advance the time; meanwhile, the operator works only when it has said that it will."""
+        until, queue = self.time + timedelta(**span), self.reconciler.queue
+        for _ in range(1000):
+            due = queue.due(KEY)
+            if due is None or due > until:
+                self.time = until
+                return self.status
+            self.time = max(due, self.time)
+            assert queue.get() == KEY
+            self.settle()
+            queue.done(KEY)
+        raise AssertionError(f"it is busy all the time: {self.actions[-20:]}")
 
     # Requests of the operator to the API server.
 
@@ -218,6 +240,7 @@ class Cluster:
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
         self.reconciler = Reconciler(self, self, "example.org/jobs", lambda: self.time)
+        self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():

@@ -91,6 +91,18 @@ def deployed(cluster):
     return cluster
 
 
+def test_a_driver_without_a_node_is_told_of_after_two_minutes(deployed):
+    """Nothing happens meanwhile, so that the operator has to look by itself."""
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    deployed.pod_shows(conditions=[unschedulable])
+    deployed.pass_time(seconds=119)
+    assert deployed.condition("Degraded").status == "False"
+    deployed.pass_time(seconds=1)
+    degraded = deployed.condition("Degraded")
+    assert (degraded.status, degraded.reason) == ("True", "Unschedulable")
+    assert degraded.message == "the driver cannot be scheduled: 0/1 nodes"
+
+
 def test_the_first_failure_is_left_to_kubernetes(deployed):
     pod = deployed.pod["metadata"]["uid"]
     status = deployed.pod_fails(SAID.format("SinkFailed"))

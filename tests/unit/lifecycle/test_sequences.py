@@ -218,3 +218,33 @@ def test_what_the_api_server_writes_in_another_way_is_the_same(found, wanted):
 )
 def test_what_is_another_is_another(found, wanted):
     assert not covers(found, wanted)
+
+
+def test_a_driver_that_does_not_end_when_it_has_to_is_told_of(healthy):
+    """A suspended query, whose driver's node is lost: no event comes, so that the operator has to look by itself."""
+    healthy.control = lambda: None
+    healthy.put(changed(MINIMAL, 12, "  state: Suspended"))
+    healthy.pod["metadata"]["deletionTimestamp"] = stamp(healthy.time)
+    healthy.settle()
+    assert healthy.condition("Degraded").status == "False"
+    healthy.pass_time(minutes=2)
+    degraded = healthy.condition("Degraded")
+    assert (degraded.status, degraded.reason) == ("True", "NodeLost")
+
+
+def test_a_pause_ends_although_the_failed_driver_is_still_there(healthy):
+    healthy.pod_fails('{"failure": "SourceFailed", "message": "no"}')
+    healthy.control = lambda: None
+    assert healthy.pod_fails('{"failure": "SourceFailed", "message": "no"}', restarts=2).phase == "Failed"
+    status = healthy.pass_time(seconds=15)
+    assert (status.phase, status.retry_time) == ("Deploying", None)
+    assert healthy.objects["StatefulSet", "trips-by-cell-driver"]["spec"]["replicas"] == 1
+
+
+def test_a_paused_query_has_no_time_for_a_retry_that_has_passed(healthy):
+    for _ in range(2):
+        status = healthy.pod_fails('{"failure": "SourceFailed", "message": "no"}')
+    assert status.retry_time is not None
+    healthy.put(MINIMAL, annotations={"millrace.io/paused": "true"})
+    assert healthy.settle().retry_time is not None
+    assert healthy.pass_time(seconds=15).retry_time is None
