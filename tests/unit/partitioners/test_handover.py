@@ -34,6 +34,17 @@ def test_replicas_that_stay_keep_their_own_or_learn_together(name):
 
 
 @by_name
+def test_each_state_is_copied_to_as_many_new_replicas(name):
+    """Not always the first one, by which all new replicas would place alike."""
+    states = ended(name, 8, 2)
+    begun = begin(name, states, 8, 5)
+    if registry.is_cooperative(name):
+        assert len(set(begun)) == 1
+    else:
+        assert begun == [*states, *states, states[0]]
+
+
+@by_name
 @pytest.mark.parametrize("workers", [1, 5, 8, 30])
 @pytest.mark.parametrize("replicas", [1, 2, 3, 7])
 def test_any_numbers_of_workers_and_replicas_can_follow(name, workers, replicas):
