@@ -59,13 +59,6 @@ would hold up the last interval of another replica that is a little late.
 _ABOUT_TO_END = 0.01
 """Seconds before the cut-off at which a replica no longer waits for records."""
 
-_UNTIL_VISIBLE = 0.015
-"""Seconds from a commit until readers see it, which early release adds to the time that writing takes.
-
-The median of what was measured is 12 to 14 ms (docs/dedicated-figures.md): brokers write the markers of a commit to each
-partition after they have answered.
-"""
-
 _WAIT_SECONDS = 0.1
 """Seconds for which one call waits, so that a replica soon notices that it is to end."""
 
@@ -279,7 +272,7 @@ class GenerationRun:
         offset = self.writer.commit(manifest, positions, self.raw.consumer)
         took = time.monotonic() - began
         if interval.messages:
-            self._release = self._release.after(took + _UNTIL_VISIBLE)
+            self._release = self._release.after(took)
         self._batch, self._positions = interval.batch, positions
         self._ahead.append((offset, interval.counts.read))
         busy = time.monotonic() - interval.began - interval.waited
