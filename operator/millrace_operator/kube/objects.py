@@ -6,8 +6,10 @@ from http import HTTPStatus
 
 from kubernetes.client import ApiException
 
-from ..lifecycle.reconcile import ObjectRefusedError
-from ..resources.names import Manifest
+from millrace_api.model.streamquery import QUERY_LABEL
+
+from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, QuotaExceededError
+from ..resources.names import Manifest, Owner
 from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
 
 OWNED = (
@@ -26,6 +28,9 @@ OWNED = (
 _KINDS = {kind.name: kind for kind in OWNED}
 
 _FAULTS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+_QUOTA = "exceeded quota"
+"""Part of the message about a quota, which has the status of a missing right."""
+
 _UNTYPED = "failed to create typed patch object"
 """Message of server-side apply about unknown fields, which it reports as an internal error."""
 
@@ -36,23 +41,36 @@ class ObjectApi:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    def create(self, manifest: Manifest, owner: Owner, *, dry_run: bool = False) -> Manifest:
+        """Create an object by server-side apply and return it, or the one there is, if it is the owner's.
+
+        That one has not been seen by the watches yet, or never will be, because it has lost the label that they select;
+        then it gets it again. An object of another that comes after this has looked is left alone by the API server:
+        the request does not force it to give up its fields, and so is a conflict.
+
+        Raises:
+            ObjectRefusedError: the API server rejects the object.
+            NameTakenError: another's object has its name.
+        """
+        metadata, kind = manifest["metadata"], _KINDS[manifest["kind"]]
+        name = {"fieldSelector": f"metadata.name={metadata['name']}"}
+        for found in self._client.request("GET", kind.path(metadata["namespace"]), name)["items"]:
+            if not owner.has(found):
+                raise NameTakenError(kind.name, metadata["name"])
+            if QUERY_LABEL in (found["metadata"].get("labels") or {}):
+                return {**kind.type_meta, **found}
+            return self.apply(manifest | {"metadata": metadata | {"uid": found["metadata"]["uid"]}}, dry_run=dry_run)
+        return self._patch(manifest, {}, dry_run=dry_run)
+
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create or update an object by server-side apply and return the result; a dry run stores nothing.
+        """Update the object that the manifest's uid names by server-side apply, and return the result.
 
         Fields that the manifest omits keep the values set by others. Applying the same manifest again changes nothing.
 
         Raises:
             ObjectRefusedError: the API server rejects the object.
         """
-        metadata = manifest["metadata"]
-        path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
-        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
-        try:
-            return self._client.request("PATCH", path, query, manifest, APPLY)
-        except ApiException as error:
-            if error.status in _FAULTS or _UNTYPED in str(error.body):
-                raise ObjectRefusedError(server_message(error)) from None
-            raise
+        return self._patch(manifest, {"force": "true"}, dry_run=dry_run)
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods, change nothing else, and return the result.
@@ -61,3 +79,16 @@ class ObjectApi:
         """
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
         return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
+
+    def _patch(self, manifest: Manifest, query: dict[str, str], *, dry_run: bool) -> Manifest:
+        metadata = manifest["metadata"]
+        path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
+        query |= {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        try:
+            return self._client.request("PATCH", path, query, manifest, APPLY)
+        except ApiException as error:
+            if error.status == HTTPStatus.FORBIDDEN and _QUOTA in str(error.body):
+                raise QuotaExceededError(server_message(error)) from None
+            if error.status in _FAULTS or _UNTYPED in str(error.body):
+                raise ObjectRefusedError(server_message(error)) from None
+            raise

@@ -18,8 +18,9 @@ from ..scaling.decision.decision import Decision, Reason
 from ..scaling.observation import Answer
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
+from .applying import Objects, apply
 from .observe import ObservedQuery, QueryKey
-from .reconcile import Objects, Reconciler
+from .reconcile import Reconciler
 from .scaling_inputs import (
     AnyScaler,
     new_scaler,
@@ -39,7 +40,7 @@ from .scaling_status import (
     scaling_conditions,
     with_outcome,
 )
-from .target import spec_to_run
+from .target import runs_healthy, spec_to_run
 from .workqueue import WorkQueue
 
 PERIOD = 10.0
@@ -128,14 +129,14 @@ class Autoscaler:
     def check(self, key: QueryKey) -> None:
         """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting."""
         observed = self._reconciler.observations.of(key)
-        query = None if observed is None else self._reconciler.query_of(key, observed)
-        if observed is None or not isinstance(query, StreamQuery):
+        spec = None if observed is None else self._spec_of(key, observed)
+        if observed is None or spec is None:
             self._states.pop(key, None)
             return
         plan = observed.plan
         if observed.status.phase is not Phase.RUNNING or plan is None:
             return
-        now, spec = self._clock(), spec_to_run(observed, query.spec)
+        now = self._clock()
         seconds = now.timestamp()
         state = self._state_of(key, observed, spec, plan, seconds)
         result = self._decide(key, observed, spec, plan, state, now)
@@ -145,8 +146,15 @@ class Autoscaler:
             self._reconciler.scaling[key] = result
             self._reconciler.queue.add(key)
         if state.last is not None and (plan.epoch != state.epoch or seconds - state.saved >= SAVE_SECONDS):
-            self._objects.apply(saved_state(observed.owner, state.last, state.scaler))
+            apply(self._objects, observed, saved_state(observed.owner, state.last, state.scaler))
             state.saved, state.epoch = seconds, plan.epoch
+
+    def _spec_of(self, key: QueryKey, observed: ObservedQuery) -> Spec | None:
+        """Return the spec that the driver runs; after an invalid change the last healthy one, or None."""
+        query = self._reconciler.query_of(key, observed)
+        if isinstance(query, StreamQuery):
+            return spec_to_run(observed, query.spec)
+        return observed.healthy[1] if observed.healthy is not None and runs_healthy(observed) else None
 
     def _decide(
         self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, state: _ScalerState, now: datetime

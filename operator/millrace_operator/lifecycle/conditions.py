@@ -14,6 +14,10 @@ class ReadyReason(StrEnum):
 
     INVALID_QUERY = "InvalidQuery"
     """The spec is invalid; a running driver keeps running as before."""
+    NAME_TAKEN = "NameTaken"
+    """An object that the query needs has the name of one that is not the query's, which is left alone."""
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    """A quota of the namespace leaves no room for an object of the query."""
     SUSPENDED = "Suspended"
     """``spec.state`` is Suspended, and the driver has ended."""
     DRAINING = "Draining"
@@ -48,7 +52,7 @@ class ProgressingReason(StrEnum):
     ROLLING_BACK = "RollingBack"
     """A spec did not become healthy, and the last healthy one replaces it."""
     BACKING_OFF = "BackingOff"
-    """The operator waits before it starts the driver again; the message says until when."""
+    """The operator waits before it tries again what has failed; the message says until when."""
     DELETING = "Deleting"
     """The query waits for its driver to end."""
     FAILED = "Failed"
@@ -72,11 +76,17 @@ class DegradedReason(StrEnum):
     """The driver is ready, and partitioner replicas in pods of their own have not been for five minutes."""
 
 
-def condition(type: ConditionType, holds: bool, reason: str, message: str, generation: int, now: datetime) -> Condition:
-    """Build a condition as of now; ``generation`` is the generation of the spec it was observed for."""
+def condition(
+    type: ConditionType, holds: bool | None, reason: str, message: str, generation: int, now: datetime
+) -> Condition:
+    """Build a condition as of now; ``generation`` is the generation of the spec it was observed for.
+
+    ``holds`` is None if that is unknown.
+    """
+    known = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     return Condition(
         type=type,
-        status=ConditionStatus.TRUE if holds else ConditionStatus.FALSE,
+        status=ConditionStatus.UNKNOWN if holds is None else known,
         reason=str(reason),
         message=shortened(message),
         last_transition_time=format_time(now),

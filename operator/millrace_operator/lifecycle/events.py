@@ -11,6 +11,9 @@ from millrace_api.model.status import Condition, ConditionStatus, ConditionType,
 from .chain_status import UpstreamReason
 from .conditions import ReadyReason, condition_of
 
+_WARNINGS = (ReadyReason.INVALID_QUERY, ReadyReason.NAME_TAKEN, ReadyReason.QUOTA_EXCEEDED, ReadyReason.FAILED)
+"""Reasons of Ready that are warnings."""
+
 
 class StatusEvent(NamedTuple):
     """Event as shown by ``kubectl describe``."""
@@ -24,7 +27,7 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     """Yield events for a new reason of Ready, a new Degraded condition, a cycle, and a new scaling decision."""
     ready = _changed(before, now, ConditionType.READY)
     if ready is not None:
-        warning = ready.reason in (ReadyReason.INVALID_QUERY, ReadyReason.FAILED)
+        warning = ready.reason in _WARNINGS
         yield StatusEvent(warning, ready.reason, ready.message)
     degraded = _changed(before, now, ConditionType.DEGRADED)
     if degraded is not None and degraded.status is ConditionStatus.TRUE:

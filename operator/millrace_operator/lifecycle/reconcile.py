@@ -19,9 +19,11 @@ from ..resources.names import Manifest
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
+from .applying import Objects, apply
 from .chain import Chains
 from .events import EventBudget, StatusEvent, events_of
 from .observe import Observations, ObservedQuery, QueryKey
+from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
 from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
 from .workqueue import WorkQueue
@@ -42,10 +44,6 @@ class GoneError(Exception):
     """The object to change no longer exists."""
 
 
-class ObjectRefusedError(Exception):
-    """The API server permanently rejects an object; the message says why."""
-
-
 class Queries(Protocol):
     """API for the status, the finalizer and the events of queries."""
 
@@ -60,19 +58,6 @@ class Queries(Protocol):
 
     def post_event(self, key: QueryKey, uid: str, event: StatusEvent) -> None:
         """Post an event about a query."""
-
-
-class Objects(Protocol):
-    """API for the objects of queries."""
-
-    def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        """Create or update an object and return the result; a dry run stores nothing.
-
-        Raises ObjectRefusedError if the object is rejected.
-        """
-
-    def drain(self, namespace: str, stateful_set: str) -> Manifest:
-        """Scale a StatefulSet to zero pods and return the result."""
 
 
 class ApplyBackoff:
@@ -135,6 +120,7 @@ class Reconciler:
         self._clock = clock
         self._backoff = ApplyBackoff()
         self._events = EventBudget()
+        self._refusals = Refusals()
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
 
     def start(self) -> None:
@@ -160,13 +146,18 @@ class Reconciler:
         scaling = self.scaling.get(key)
         if scaling is not None and scaling.uid != observed.owner.uid:
             scaling = None
-        step = next_step(observed, self.query_of(key, observed), self._image, now, scaling)
+        refusal = self._refusals.of(key, observed)
+        waits = refusal is not None and refusal.until > now
+        query = self.query_of(key, observed)
+        step = next_step(observed, query, self._image, now, scaling, refusal if waits else None)
         try:
-            self._dry_run(step)
+            self._dry_run(observed, step, everything=refusal is not None and not waits)
             self._write_status(key, observed, step.status)
             self._act(key, observed, step)
-        except ObjectRefusedError as error:
-            self._valid[key] = (observed.owner.uid, observed.generation, MillraceError(str(error)))
+        except RefusedError as error:
+            if waits:
+                raise  # even the last healthy spec is refused: only the queue's back-off applies
+            self._refusals.add(key, observed, error, now)
             self.queue.add(key)
             return
         except GoneError:
@@ -176,6 +167,8 @@ class Reconciler:
             return
         if step.requeue_at is not None:
             self.queue.add_later(key, max((step.requeue_at - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
+        if not waits:
+            self._refusals.forget(key)
 
     def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
         """Return the validated query, or its validation error; cached per generation of the spec."""
@@ -187,6 +180,7 @@ class Reconciler:
     def _forget(self, key: QueryKey) -> None:
         self._backoff.forget(key)
         self._events.forget(key)
+        self._refusals.forget(key)
         self._valid.pop(key, None)
         self.scaling.pop(key, None)
 
@@ -201,11 +195,21 @@ class Reconciler:
             if self._events.take(key):
                 self._queries.post_event(key, observed.owner.uid, each)
 
-    def _dry_run(self, step: Step) -> None:
-        """Dry-run the objects that follow a drain, so that a rejected one leaves the driver running."""
+    def _dry_run(self, observed: ObservedQuery, step: Step, *, everything: bool) -> None:
+        """Dry-run the objects that follow a drain, so that a rejected one leaves the driver running.
+
+        With ``everything``, dry-run all objects: after a refusal, the status should not change for another one.
+        """
         for action in step.actions:
-            for replacement in action.replacements if isinstance(action, Drain) else ():
-                self._objects.apply(replacement, dry_run=True)
+            match action:
+                case Drain(_, replacements):
+                    manifests = replacements
+                case Apply(manifest) if everything:
+                    manifests = (manifest,)
+                case _:
+                    manifests = ()
+            for each in manifests:
+                apply(self._objects, observed, each, dry_run=True)
 
     def _act(self, key: QueryKey, observed: ObservedQuery, step: Step) -> None:
         if not step.actions:
@@ -226,7 +230,7 @@ class Reconciler:
         """Carry out an action and store the result without waiting for the watch to report it."""
         match action:
             case Apply(manifest):
-                self.observations.object_seen(self._objects.apply(_at_observed_version(manifest, observed)))
+                self.observations.object_seen(apply(self._objects, observed, manifest))
             case Drain(stateful_set):
                 self.observations.object_seen(self._objects.drain(key.namespace, stateful_set))
             case Finalize(present=True):
@@ -242,18 +246,6 @@ class Reconciler:
                 self.queue.forget(key)
             except Exception as error:  # one failing query must not stop the others
                 log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
-
-
-def _at_observed_version(manifest: Manifest, observed: ObservedQuery) -> Manifest:
-    """Pin a plan to the observed version, so that a newer plan of another operator is not overwritten.
-
-    All other objects are the same whichever operator applies them.
-    """
-    found = observed.objects.get((manifest["kind"], manifest["metadata"]["name"]))
-    if found is None or manifest["metadata"]["name"] != observed.owner.plan:
-        return manifest
-    version = {"resourceVersion": found["metadata"].get("resourceVersion")}
-    return manifest | {"metadata": manifest["metadata"] | version}
 
 
 def _validated(observed: ObservedQuery) -> StreamQuery | MillraceError:

@@ -50,6 +50,12 @@ class ActiveReason(StrEnum):
     """An annotation pauses all scaling."""
     NO_METRICS = "NoMetrics"
     """Scaling needs metrics, and there are none."""
+    NOT_RUNNING = "NotRunning"
+    """The query does not run."""
+    STARTING = "Starting"
+    """The query runs, and nothing has been decided yet."""
+    NOT_FOLLOWED = "SpecNotFollowed"
+    """The spec is invalid, or the API server refuses what it takes; the message of Ready says which."""
 
 
 class CapacityReason(StrEnum):
@@ -126,6 +132,15 @@ def scaling_conditions(
         condition(ConditionType.METRICS_AVAILABLE, available, *metrics, generation, now),
         condition(ConditionType.AT_CAPACITY, *capacity, generation, now),
         condition(ConditionType.SCALING_ACTIVE, active is ActiveReason.ACTIVE, active, why, generation, now),
+    )
+
+
+def undecided(reason: ActiveReason, generation: int, now: datetime) -> tuple[Condition, ...]:
+    """Return the three scaling conditions of a query that is not scaled; all have this reason."""
+    return (
+        condition(ConditionType.METRICS_AVAILABLE, None, reason, "", generation, now),
+        condition(ConditionType.AT_CAPACITY, None, reason, "", generation, now),
+        condition(ConditionType.SCALING_ACTIVE, False, reason, "", generation, now),
     )
 
 

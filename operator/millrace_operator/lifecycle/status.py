@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,10 +24,11 @@ from millrace_api.model.streamquery import EXECUTOR, Spec
 from ..resources.names import Manifest
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
-from .driver_health import blocked, ready_since, waiting_for
+from .driver_health import blocked, failed_runs, ready_since, waiting_for
 from .observe import ObservedQuery
 from .partitioners import partitioner_status, trouble
-from .scaling_status import ScalingResult
+from .refusals import Refusal
+from .scaling_status import ActiveReason, ScalingResult, undecided
 from .target import POD_MISSING, DriverTarget, FailedRuns, pod_missing_at
 
 
@@ -85,9 +87,7 @@ def status_of(
     }
     if plan is not None:
         changes["plan"] = _plan_status(plan, observed.applied, target.query.spec)
-    if not running:
-        changes["load"] = None
-    elif scaling is not None:
+    if running and scaling is not None:
         changes["load"] = scaling.load
         changes["last_scaling"] = scaling.last_scaling or before.last_scaling
         changes["conditions"] = merged(changes["conditions"], scaling.conditions)
@@ -99,12 +99,21 @@ def invalid_status(
 ) -> Status:
     """Return the status of an invalid query: a running driver keeps running, and the conditions explain the error.
 
-    ``before`` is the status to update; the default is the observed one.
+    ``before`` is the status to update, of a query that is scaled; without it, the query is not.
     """
-    before = before or observed.status
-    phase = Phase.RUNNING if _is_ready(observed) else before.phase or Phase.PENDING
+    phase = Phase.RUNNING if _is_ready(observed) else (before or observed.status).phase or Phase.PENDING
     summary = _Summary(phase, ReadyReason.INVALID_QUERY, str(error), ProgressingReason.INVALID_QUERY)
-    return before.model_copy(update=_changes(observed, summary, now))
+    return _not_followed(observed, summary, now, before)
+
+
+def refused_status(observed: ObservedQuery, refusal: Refusal, now: datetime, before: Status | None = None) -> Status:
+    """Return the status of a query whose objects cannot be changed as things are; what runs keeps running."""
+    running = Phase.RUNNING if _is_ready(observed) else (before or observed.status).phase or Phase.PENDING
+    phase = Phase.PENDING if observed.driver is None else running
+    again = f"tried again at {format_time(refusal.until)}"
+    error = refusal.error
+    summary = _Summary(phase, error.reason, str(error), ProgressingReason.BACKING_OFF, again)
+    return _not_followed(observed, summary, now, before)
 
 
 def healthy_lost_status(observed: ObservedQuery, now: datetime) -> Status:
@@ -123,14 +132,36 @@ def deleting_status(observed: ObservedQuery, until: datetime, now: datetime) -> 
     return observed.status.model_copy(update=_changes(observed, summary, now))
 
 
+def _not_followed(observed: ObservedQuery, summary: _Summary, now: datetime, before: Status | None) -> Status:
+    """Return the status of a query whose spec is not followed; ``before`` is as in ``invalid_status``."""
+    if before is not None:
+        return before.model_copy(update=_changes(observed, summary, now, before=before.conditions))
+    degraded = _degraded_by_pod(observed, now)
+    status = observed.status.model_copy(update=_changes(observed, summary, now, degraded))
+    if summary.phase is not Phase.RUNNING:
+        return status
+    rest = undecided(ActiveReason.NOT_FOLLOWED, observed.generation, now)
+    return status.model_copy(update={"load": None, "conditions": merged(status.conditions, rest)})
+
+
 def _changes(
     observed: ObservedQuery,
     summary: _Summary,
     now: datetime,
     degraded: Condition | None = None,
     last: Attempt | None = None,
+    before: Sequence[Condition] | None = None,
 ) -> dict[str, Any]:
-    """Return the fields that every status has; None keeps the Degraded condition. ``last`` is the last failure."""
+    """Return the fields that every status has.
+
+    Args:
+        observed: the query and its objects.
+        summary: its phase, and the reasons of Ready and Progressing.
+        now: the time of the step.
+        degraded: the condition Degraded; None keeps the one before.
+        last: the last failure.
+        before: the conditions before; None for those of the observed status.
+    """
     ready, progressing = summary.reason is ReadyReason.RUNNING, summary.progress not in _AT_REST
     generation, pod = observed.generation, observed.driver
     current = [
@@ -138,14 +169,27 @@ def _changes(
         condition(ConditionType.PROGRESSING, progressing, summary.progress, summary.progress_message, generation, now),
         upstream_condition(observed.upstream, last, generation, now),
     ]
+    before = observed.status.conditions if before is None else before
+    current += [] if degraded is None else [degraded]
+    current += _unscaled(before, summary.phase, generation, now)
     return {
         "observed_generation": generation,
         "phase": summary.phase,
-        "conditions": merged(observed.status.conditions, [*current, *([] if degraded is None else [degraded])]),
+        "conditions": merged(before, current),
         "driver": None if pod is None else _driver_status(pod, observed.revision),
         "partitioner": partitioner_status(observed, now),
         "chain": chain_status(observed.upstream),
+        **({} if summary.phase is Phase.RUNNING else {"load": None}),
     }
+
+
+def _unscaled(before: Sequence[Condition], phase: Phase, generation: int, now: datetime) -> tuple[Condition, ...]:
+    """Return the scaling conditions of a query that does not run, or whose scaling has not begun; else none."""
+    if phase is not Phase.RUNNING:
+        return undecided(ActiveReason.NOT_RUNNING, generation, now)
+    active = next((each for each in before if each.type is ConditionType.SCALING_ACTIVE), None)
+    waiting = (ActiveReason.NOT_RUNNING, ActiveReason.NOT_FOLLOWED, ActiveReason.STARTING)
+    return undecided(ActiveReason.STARTING, generation, now) if active is None or active.reason in waiting else ()
 
 
 def _summary(observed: ObservedQuery, target: DriverTarget, *, draining: bool) -> _Summary:
@@ -210,6 +254,20 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
     elif target.may_run and (found := trouble(observed, now)) is not None:
         reason, message = found
     degraded = reason is not DegradedReason.HEALTHY
+    return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
+
+
+def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
+    """Return Degraded as far as the driver's pod shows it, whatever it runs."""
+    reason, message = str(DegradedReason.HEALTHY), ""
+    if observed.driver is not None:
+        runs = failed_runs(observed.driver)
+        found = blocked(observed.driver, now)
+        if found is not None:
+            reason, message = found
+        elif runs and ready_since(observed.driver) is None:
+            reason, message = runs[-1].reason, runs[-1].message
+    degraded = reason != DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 
 

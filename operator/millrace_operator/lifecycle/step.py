@@ -18,9 +18,10 @@ from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
 from .observe import ObservedQuery
 from .partitioners import partitioners_for, trouble_at
+from .refusals import Refusal
 from .scaling_status import ScalingResult
-from .status import deleting_status, healthy_lost_status, invalid_status, status_of
-from .target import DriverTarget, healthy_from, plan_for, pod_missing_at, target_of
+from .status import deleting_status, healthy_lost_status, invalid_status, refused_status, status_of
+from .target import DriverTarget, healthy_from, plan_for, pod_missing_at, runs_healthy, target_of
 
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""
@@ -79,15 +80,19 @@ def next_step(
     image: str,
     now: datetime,
     scaling: ScalingResult | None = None,
+    refusal: Refusal | None = None,
 ) -> Step:
     """Return the next step that brings a query closer to its spec.
 
-    ``image`` is the default for queries without one. ``scaling`` is the last scaling result.
+    ``image`` is the default for queries without one. ``scaling`` is the last scaling result, and ``refusal`` what the
+    API server has refused of this version of the query and is not to be tried again yet.
     """
     if observed.deleted_at is not None:
         return _delete(observed, observed.deleted_at, now)
     if isinstance(query, MillraceError):
-        return _keep_running(observed, query, image, now)
+        return _keep_running(observed, query, image, now, scaling)
+    if refusal is not None:
+        return replace(_keep_running(observed, refusal, image, now, None), requeue_at=refusal.until)
     if _healthy_is_lost(observed, query):
         return Step(healthy_lost_status(observed, now))
     target = target_of(observed, query, now)
@@ -110,17 +115,29 @@ def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
     return observed.revision not in (None, rejected.revision)
 
 
-def _keep_running(observed: ObservedQuery, error: MillraceError, image: str, now: datetime) -> Step:
-    """Keep the driver running after an invalid change; restart a drained one with the last healthy spec."""
+def _keep_running(
+    observed: ObservedQuery, why: MillraceError | Refusal, image: str, now: datetime, scaling: ScalingResult | None
+) -> Step:
+    """Keep the driver running after an invalid change; restart a drained one with the last healthy spec.
+
+    If what runs is that spec, it is scaled as before.
+    """
+
+    def status(before: Status | None = None) -> Status:
+        if isinstance(why, Refusal):
+            return refused_status(observed, why, now, before)
+        return invalid_status(observed, why, now, before)
+
     suspended = (observed.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
     restarts = observed.stateful_set is not None and observed.is_drained and not suspended
-    if observed.healthy is None or not restarts or observed.is_set(Annotation.PAUSED):
-        return Step(invalid_status(observed, error, now))
+    follows = isinstance(why, MillraceError) and runs_healthy(observed) and not suspended
+    if observed.healthy is None or not (restarts or follows) or observed.is_set(Annotation.PAUSED):
+        return Step(status())
     metadata = ObjectMeta(name=observed.owner.name, namespace=observed.owner.namespace)
     spec = observed.healthy[1]
     query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
-    step = _apply(observed, target_of(observed, query, now), image, now, None)
-    return replace(step, status=invalid_status(observed, error, now, step.status))
+    step = _apply(observed, target_of(observed, query, now), image, now, scaling)
+    return replace(step, status=status(step.status))
 
 
 def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
@@ -166,11 +183,10 @@ def _apply(
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
     if healthy is not None and observed.revision == target.revision:
-        saved = observed.healthy is not None and observed.healthy[0] == target.revision
         if healthy > now:
             times.append(healthy)
-        elif not saved:
-            actions.append(Apply(healthy_spec(target.query, observed.owner)))
+        else:
+            actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in missing)

@@ -143,6 +143,11 @@ def healthy_from(pod: Manifest | None) -> datetime | None:
     return None if since is None else since + HEALTHY_AFTER
 
 
+def runs_healthy(observed: ObservedQuery) -> bool:
+    """Return whether the driver was made from the last healthy spec."""
+    return observed.healthy is not None and observed.revision == observed.healthy[0]
+
+
 def spec_to_run(observed: ObservedQuery, spec: Spec) -> Spec:
     """Return the spec that the driver should run: ``spec``, or after a rollback the last healthy one.
 

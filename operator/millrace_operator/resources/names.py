@@ -42,7 +42,7 @@ class Owner:
 
     @property
     def driver(self) -> str:
-        """Name of the driver's StatefulSet, Service, ServiceAccount and Role."""
+        """Name of the driver's StatefulSet, Service, ServiceAccount and Role, and of the job's NetworkPolicy."""
         return f"{self.name}-driver"
 
     @property
@@ -100,6 +100,19 @@ class Owner:
         }
         component = {"app.kubernetes.io/component": role} if role else {}
         return recommended | component | self.selector(role)
+
+    def has(self, found: Mapping[str, Any]) -> bool:
+        """Return whether an object on the cluster is the query's.
+
+        Either the query, or an earlier one of its name, owns it, or it has all of the operator's labels; so it is still
+        known if another client removes the one or the other.
+        """
+        metadata = found["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        owned = any(
+            (each["apiVersion"], each["kind"], each["name"]) == (API_VERSION, KIND, self.name) for each in owners
+        )
+        return owned or self.labels().items() <= (metadata.get("labels") or {}).items()
 
     def manifest(self, api: str, kind: str, name: str, parts: Mapping[str, Any], role: str | None = None) -> Manifest:
         """Build an object with an owner reference, so that it is deleted with the query."""

@@ -149,7 +149,7 @@ def _network_policy(owner: Owner) -> Manifest:
             {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
         ],
     }
-    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.name, {"spec": spec})
+    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.driver, {"spec": spec})
 
 
 def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:

@@ -35,6 +35,8 @@ _OURS = (
     "spark.kubernetes.",
     "spark.local.dir",
     "spark.master",
+    "spark.memory.offHeap.",
+    "spark.plugins",
     "spark.storage.decommission.",
     "spark.submit.",
 )
@@ -46,11 +48,18 @@ _SIZES = {
     "spark.executor.cores": "spec.executors.cores",
     "spark.executor.instances": "spec.executors.initial",
     "spark.executor.memory": "spec.executors.memory",
+    "spark.memory.offHeap.": "spec.executors.memory",
 }
 """Fields to write instead of some of these settings, by setting or prefix."""
 
 _SETTING = re.compile(r"[A-Za-z0-9._-]+")
 """Valid setting names; blanks or escapes could smuggle other settings into a properties file."""
+
+_SECRET = re.compile(r"secret|password|token|access[.]?key|account[.]key", re.IGNORECASE)
+"""Names of settings that are secrets; but for the last one, Spark hides the same (``spark.redaction.regex``)."""
+
+_PREFIX = "millrace.io/"
+"""Prefix of the labels by which the operator knows a query's pods, and of its annotations."""
 
 _VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
@@ -75,6 +84,15 @@ def problems(query: StreamQuery) -> list[Problem]:
         )
         for name in query.spec.spark_conf
         if not _SETTING.fullmatch(name)
+    ]
+    found += [
+        Problem(
+            f'"{name}" is a secret, which everyone who may read ConfigMaps would see',
+            "mount a Secret by driver.podTemplate and executors.podTemplate, or let the service account log in",
+            field=f"spec.sparkConf[{name}]",
+        )
+        for name in query.spec.spark_conf
+        if _SECRET.search(name) and not name.startswith(_OURS)
     ]
     spec = query.spec
     pods = {"driver": spec.driver, "executors": spec.executors, "partitioner.pod": spec.partitioner.pod}
@@ -108,6 +126,13 @@ def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Prob
         yield Problem(f'a pod template has metadata and spec, not "{unknown[0]}"', hint, field=field)
     for place, message, hint in _malformed(template):
         yield Problem(message, hint, field=f"{field}.{place}")
+    metadata = template.get("metadata")
+    for part in ("labels", "annotations"):
+        names = metadata.get(part) if isinstance(metadata, Mapping) else None
+        for name in names if isinstance(names, Mapping) else ():
+            if str(name).startswith(_PREFIX):
+                hint = "leave it out, or write it without that prefix"
+                yield Problem(f'"{name}" is the operator\'s own', hint, field=f"{field}.metadata.{part}")
     spec = template.get("spec")
     for place, value in _forbidden(spec if isinstance(spec, Mapping) else {}):
         yield Problem(f"may not be {_shown(value)}", _HINT, field=f"{field}.spec.{place}")

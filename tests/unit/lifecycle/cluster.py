@@ -9,7 +9,8 @@ import yaml
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_operator.lifecycle.observe import QueryKey
-from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, GoneError, ObjectRefusedError, Reconciler
+from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, GoneError, Reconciler
+from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedError
 from millrace_operator.lifecycle.workqueue import WorkQueue
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -53,6 +54,10 @@ class Cluster:
         self.others = {}
         """Other queries of the namespace by name, as their own operators would leave them."""
         self.objects = {}
+        self.foreign = set()
+        """Kinds and names of objects that are not the query's, and that the operator does not watch."""
+        self.policy = None
+        """Kind of objects that the API server refuses, whatever is in them."""
         self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
@@ -109,9 +114,8 @@ class Cluster:
                 self.time = until
                 return self.status
             self.time = max(due, self.time)
-            assert queue.get() == KEY
+            queue.done(queue.get())
             self.settle()
-            queue.done(KEY)
         raise AssertionError(f"it is busy all the time: {self.actions[-20:]}")
 
     # Requests of the operator to the API server.
@@ -138,10 +142,20 @@ class Cluster:
         self._act(("event", event.reason))
         self.events.append((event.warning, event.reason))
 
+    def create(self, manifest, owner, *, dry_run=False):
+        key = (manifest["kind"], manifest["metadata"]["name"])
+        if key in self.foreign:
+            raise NameTakenError(*key)
+        if key in self.objects and owner.has(self.objects[key]):
+            return copied(self.objects[key])
+        return self.apply(manifest, dry_run=dry_run)
+
     def apply(self, manifest, *, dry_run=False):
         key = (manifest["kind"], manifest["metadata"]["name"])
         if "nodeselector" in str(manifest):
             raise ObjectRefusedError(".spec.template.spec.nodeselector: field not declared in schema")
+        if self.policy is not None and key[0] == self.policy:
+            raise ObjectRefusedError(f"{key[0]}: a policy of the cluster says no")
         if dry_run:
             return {}
         self._act(("apply", *key))
@@ -255,7 +269,10 @@ class Cluster:
             self.reconciler.reconcile(KEY)
             self.control()
             self.show()
-            if (self.query, self.objects) == before:
+            again = len(self.reconciler.queue)
+            if again:
+                self.reconciler.queue.done(self.reconciler.queue.get())
+            if (self.query, self.objects) == before and not again:
                 return self.status
         raise AssertionError(f"it does not settle: {self.actions[-20:]}")
 

@@ -107,6 +107,24 @@ def _shifted(answer):
     return replace(answer, time=answer.time + NOW.timestamp(), epoch=epoch)
 
 
+def test_what_runs_is_scaled_after_an_invalid_change_too():
+    """The change is not followed, and the last healthy spec goes on with its own bounds."""
+
+    class Edited(Operated):
+        def step(self, answer, situation):
+            shape = super().step(answer, situation)
+            if situation.now >= 300 and self.cluster.condition("Ready").reason == "Running":
+                self.cluster.put(document().replace("SELECT", "SELECTED"))
+            return shape
+
+    policy = Edited()
+    result = simulate(SCENARIO, policy, 1)
+    assert policy.cluster.condition("Ready").reason == "InvalidQuery"
+    assert max(each.after.executors for each in result.rescales) > SCENARIO.initial.executors
+    assert policy.cluster.status.last_scaling is not None
+    assert not policy.cluster.status.rejected
+
+
 class Pure(MillracePolicy):
     """The scaler alone, with what Kubernetes makes of times."""
 

@@ -166,7 +166,6 @@ def test_what_the_api_server_would_refuse_of_replicas_drains_nothing(dedicated):
     driver = dedicated.pod["metadata"]["uid"]
     bad = OTHER_SQL.replace("Dedicated}", "Dedicated, pod: {podTemplate: {spec: {nodeselector: {disk: ssd}}}}}")
     dedicated.put(bad)
-    dedicated.settle()  # which finds it out
     dedicated.settle()
     assert dedicated.condition("Ready").reason == "InvalidQuery"
     assert dedicated.pod["metadata"]["uid"] == driver

@@ -36,6 +36,9 @@ def test_a_valid_query_is_deployed(cluster):
         ("Ready", "False", "Deploying"),
         ("Progressing", "True", "Deploying"),
         ("UpstreamReady", "True", "NoUpstream"),
+        ("MetricsAvailable", "Unknown", "NotRunning"),
+        ("AtCapacity", "Unknown", "NotRunning"),
+        ("ScalingActive", "False", "NotRunning"),
         ("Degraded", "False", "AsExpected"),
     ]
     assert (status.plan.shape, status.selector) == (

@@ -73,7 +73,6 @@ def test_a_driver_whose_pod_is_never_made_is_rolled_back(healthy):
 def test_what_the_api_server_would_refuse_drains_nothing(healthy):
     pod = healthy.pod["metadata"]["uid"]
     healthy.put(changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeselector: {disk: ssd}}}}"))
-    healthy.settle()  # which finds it out
     assert healthy.settle().phase == "Running"
     ready = healthy.condition("Ready")
     assert (ready.reason, ready.message) == (

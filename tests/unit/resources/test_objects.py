@@ -107,7 +107,7 @@ def test_policies_of_a_query_do_not_overlap():
     """A pod that two policies select is open to what either one admits."""
     found = by_kind(CASES["dedicated"])
     labels = found["StatefulSet", "trips-by-cell-partitioner"]["spec"]["template"]["metadata"]["labels"]
-    own, of_job = (found["NetworkPolicy", f"trips-by-cell{suffix}"]["spec"] for suffix in ("-partitioner", ""))
+    own, of_job = (found["NetworkPolicy", f"trips-by-cell{suffix}"]["spec"] for suffix in ("-partitioner", "-driver"))
     assert own["podSelector"]["matchLabels"].items() <= labels.items()
     assert own["ingress"] == [{"ports": [{"port": 8080, "protocol": "TCP"}]}]
     (others,) = of_job["podSelector"]["matchExpressions"]

@@ -70,6 +70,9 @@ def test_the_checkpoint_is_where_all_pods_of_a_query_are(checkpoint, said):
         ("spark.dynamicAllocation.enabled", "leave it out"),
         ("spark.decommission.enabled", "leave it out"),
         ("spark.submit.deployMode", "leave it out"),
+        ("spark.plugins", "leave it out"),
+        ("spark.memory.offHeap.enabled", "write spec.executors.memory"),
+        ("spark.memory.offHeap.size", "write spec.executors.memory"),
     ],
 )
 def test_settings_of_the_operator_are_refused(setting, hint):
@@ -77,6 +80,35 @@ def test_settings_of_the_operator_are_refused(setting, hint):
     document["spec"]["sparkConf"] = {setting: "x", "spark.sql.adaptive.enabled": "false"}
     (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
     assert str(problem) == f'spec.sparkConf[{setting}]: "{setting}" is set by Millrace itself; {hint}'
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.fs.s3a.session.token",
+        "spark.hadoop.fs.azure.account.key.store.dfs.core.windows.net",
+        "spark.ssl.keyPassword",
+    ],
+)
+def test_secrets_in_plain_text_are_refused_and_not_repeated(setting):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["sparkConf"] = {setting: "hunter2", "spark.sql.session.timeZone": "UTC"}
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert str(problem).startswith(f'spec.sparkConf[{setting}]: "{setting}" is a secret, which everyone')
+    assert "hunter2" not in str(problem)
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+@pytest.mark.parametrize("role", ROLES)
+def test_the_operators_own_labels_are_refused(role, part):
+    """With the label of another query, a pod would be among those that its policy lets in."""
+    (problem,) = problems(templated({"metadata": {part: {"millrace.io/query": "another", "team": "a"}}}, role))
+    assert str(problem) == (
+        f'spec.{role}.podTemplate.metadata.{part}: "millrace.io/query" is the operator\'s own; '
+        "leave it out, or write it without that prefix"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""Conditions in every state: each is about the spec as it is, and none tells of what is no longer so."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from millrace_api.model.status import ConditionType
+from unit.api.documents import MINIMAL, changed
+
+from .cluster import POD, Cluster
+
+SPECS = {
+    "first": MINIMAL,
+    "another": changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell"),
+    "in place": MINIMAL + "  executors: {initial: 3, max: 8}\n",
+    "off": MINIMAL + "  scaling: {mode: 'Off'}\n",
+    "suspended": changed(MINIMAL, 12, "  state: Suspended"),
+    "invalid": changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"),
+    "refused": changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeselector: {disk: ssd}}}}"),
+}
+ANNOTATIONS = {
+    "none": {},
+    "paused": {"millrace.io/paused": "true"},
+    "scale-in": {"millrace.io/paused-scale-in": "true"},
+}
+FAILURES = ("UserCodeFailed", "SourceFailed", "InvalidConfiguration", "SourceMissing")
+
+
+class Lives(RuleBasedStateMachine):
+    """A query, what its users do to it, and what befalls it."""
+
+    def __init__(self):
+        super().__init__()
+        self.cluster = Cluster()
+        self.cluster.put(MINIMAL)
+        self.cluster.settle()
+
+    @rule(spec=st.sampled_from(sorted(SPECS)), annotations=st.sampled_from(sorted(ANNOTATIONS)))
+    def edit(self, spec, annotations):
+        self.cluster.put(SPECS[spec], ANNOTATIONS[annotations])
+        self.cluster.settle()
+
+    @precondition(lambda self: POD in self.cluster.objects)
+    @rule()
+    def become_ready(self):
+        self.cluster.pod_is_ready()
+
+    @precondition(lambda self: POD in self.cluster.objects)
+    @rule(failure=st.sampled_from(FAILURES))
+    def fail(self, failure):
+        self.cluster.pod_fails(f'{{"failure": "{failure}", "message": "no"}}', restarts=2)
+
+    @rule(seconds=st.sampled_from([1, 30, 70, 700]))
+    def wait(self, seconds):
+        self.cluster.pass_time(seconds=seconds)
+
+    @rule()
+    def start_operator(self):
+        self.cluster.start_operator()
+        self.cluster.settle()
+
+    @rule(phase=st.sampled_from(["Running", "Failed"]))
+    def see_upstream(self, phase):
+        self.cluster.put_other("cleaned", phase, "trips")
+
+    @invariant()
+    def every_condition_is_about_the_spec_as_it_is(self):
+        status, generation = self.cluster.status, self.cluster.query["metadata"]["generation"]
+        found = {each.type: each for each in status.conditions}
+        assert set(found) == set(ConditionType)
+        stale = {type.value: each.reason for type, each in found.items() if each.observed_generation != generation}
+        assert not stale, stale
+
+    @invariant()
+    def conditions_agree_with_the_phase(self):
+        status = self.cluster.status
+        found = {each.type: each for each in status.conditions}
+        ready, active = found[ConditionType.READY], found[ConditionType.SCALING_ACTIVE]
+        metrics = found[ConditionType.METRICS_AVAILABLE]
+        if status.phase != "Running":
+            assert (active.status, active.reason) == ("False", "NotRunning")
+            assert metrics.status == "Unknown"
+            assert ready.status == "False"
+            assert status.load is None
+        if ready.status == "True":
+            assert status.phase == "Running"
+            assert ready.reason == "Running"
+
+    @invariant()
+    def the_operator_is_at_rest(self):
+        writes = self.cluster.writes
+        self.cluster.settle()
+        assert self.cluster.writes == writes
+
+
+TestLives = Lives.TestCase
+TestLives.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
