@@ -105,7 +105,7 @@ def test_what_another_client_takes_off_an_object_comes_back(kubectl: Kubectl) ->
     path = "jsonpath={.metadata.ownerReferences[*].name}"
     wait_until(lambda: kubectl("get", "netpol", policy, "-o", path) == NAME)
     kubectl("label", "netpol", policy, "millrace.io/query-")
-    wait_until(lambda: kubectl("get", "netpol", policy, "-l", f"millrace.io/query={NAME}", "-o", "name") != "")
+    wait_until(lambda: policy in kubectl("get", "netpol", "-l", f"millrace.io/query={NAME}", "-o", "name"))
 
 
 @pytest.mark.usefixtures("operator")
