@@ -55,7 +55,7 @@ class ObjectApi:
         metadata, kind = manifest["metadata"], _KINDS[manifest["kind"]]
         name = {"fieldSelector": f"metadata.name={metadata['name']}"}
         for found in self._client.request("GET", kind.path(metadata["namespace"]), name)["items"]:
-            if not owner.has(found):
+            if not owner.owns(found):
                 raise NameTakenError(kind.name, metadata["name"])
             if QUERY_LABEL in (found["metadata"].get("labels") or {}):
                 return {**kind.type_meta, **found}

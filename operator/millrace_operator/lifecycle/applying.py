@@ -42,7 +42,7 @@ def apply(objects: Objects, observed: ObservedQuery, manifest: Manifest, *, dry_
     found = observed.objects.get((kind, metadata["name"]))
     if found is None:
         return objects.create(manifest, observed.owner, dry_run=dry_run)
-    if not observed.owner.has(found):
+    if not observed.owner.owns(found):
         raise NameTakenError(kind, metadata["name"])
     pinned = {"uid": found["metadata"]["uid"]}
     if metadata["name"] == observed.owner.plan:

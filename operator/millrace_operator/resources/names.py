@@ -101,7 +101,7 @@ class Owner:
         component = {"app.kubernetes.io/component": role} if role else {}
         return recommended | component | self.selector(role)
 
-    def has(self, found: Mapping[str, Any]) -> bool:
+    def owns(self, found: Mapping[str, Any]) -> bool:
         """Return whether an object on the cluster is the query's.
 
         Either the query, or an earlier one of its name, owns it, or it has all of the operator's labels; so it is still

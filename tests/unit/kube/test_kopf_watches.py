@@ -98,6 +98,6 @@ READ = {
 
 @pytest.mark.parametrize("function", READ)
 def test_what_is_replaced_in_kopf_is_what_was_read(function):
-    """With another kopf, read both functions anew, see whether the patch still fits, and then write their sums here."""
+    """With another kopf, read both functions again, check that the patch still fits, and write their checksums here."""
     original = kopf_watches._kopf_watch if function == "continuous_watch" else getattr(watching, function)
     assert hashlib.sha256(inspect.getsource(original).encode()).hexdigest()[:16] == READ[function]

@@ -146,7 +146,7 @@ class Cluster:
         key = (manifest["kind"], manifest["metadata"]["name"])
         if key in self.foreign:
             raise NameTakenError(*key)
-        if key in self.objects and owner.has(self.objects[key]):
+        if key in self.objects and owner.owns(self.objects[key]):
             return copied(self.objects[key])
         return self.apply(manifest, dry_run=dry_run)
 

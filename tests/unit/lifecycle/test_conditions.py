@@ -1,4 +1,4 @@
-"""Conditions in every state: each is about the spec as it is, and none tells of what is no longer so."""
+"""Conditions in every state: each is about the current spec, and none reports what no longer holds."""
 
 from hypothesis import settings
 from hypothesis import strategies as st

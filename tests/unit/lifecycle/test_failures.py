@@ -91,7 +91,7 @@ def deployed(cluster):
     return cluster
 
 
-def test_a_driver_without_a_node_is_told_of_after_two_minutes(deployed):
+def test_a_driver_without_a_node_is_reported_after_two_minutes(deployed):
     """Nothing happens meanwhile, so that the operator has to look by itself."""
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
     deployed.pod_shows(conditions=[unschedulable])

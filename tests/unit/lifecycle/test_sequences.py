@@ -219,7 +219,7 @@ def test_what_is_another_is_another(found, wanted):
     assert not covers(found, wanted)
 
 
-def test_a_driver_that_does_not_end_when_it_has_to_is_told_of(healthy):
+def test_a_driver_that_does_not_end_when_it_has_to_is_reported(healthy):
     """A suspended query, whose driver's node is lost: no event comes, so that the operator has to look by itself."""
     healthy.control = lambda: None
     healthy.put(changed(MINIMAL, 12, "  state: Suspended"))

@@ -24,24 +24,15 @@ def begin(name, states, workers, replicas):
 
 
 @by_name
-def test_replicas_that_stay_keep_their_own_or_learn_together(name):
-    states = ended(name, 8, 3)
-    begun = begin(name, states, 8, 3)
+@pytest.mark.parametrize(("before", "after"), [(3, 3), (2, 5)])
+def test_replicas_learn_together_or_keep_their_own_of_which_new_ones_get_copies_in_turn(name, before, after):
+    """With copies of the first one alone, all new replicas would place alike."""
+    states = ended(name, 8, before)
+    begun = begin(name, states, 8, after)
     if registry.is_cooperative(name):
         assert len(set(begun)) == 1
     else:
-        assert begun == states
-
-
-@by_name
-def test_each_state_is_copied_to_as_many_new_replicas(name):
-    """Not always the first one, by which all new replicas would place alike."""
-    states = ended(name, 8, 2)
-    begun = begin(name, states, 8, 5)
-    if registry.is_cooperative(name):
-        assert len(set(begun)) == 1
-    else:
-        assert begun == [*states, *states, states[0]]
+        assert begun == [states[replica % before] for replica in range(after)]
 
 
 @by_name

@@ -237,7 +237,7 @@ def test_executors_that_were_too_few_do_not_come_back_until_the_load_is_lower():
 
 
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
-def test_of_several_limits_the_tightest_is_told(order):
+def test_of_several_limits_the_tightest_is_reported(order):
     most = (Limit(Guard.BOUNDS, 8, ""), Limit(Guard.QUOTA, 5, ""), Limit(Guard.CLUSTER, 6, ""))[order]
     least = (Limit(Guard.BOUNDS, 1, ""), Limit(Guard.FLAPPING, 3, ""), Limit(Guard.SCALE_IN_LIMITED, 2, ""))[order]
     limits = Limits(4, most, least, failures=())
