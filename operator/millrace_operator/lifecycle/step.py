@@ -101,7 +101,7 @@ def next_step(
         if scaling is not None and scaling.change is not None:
             scaling = replace(scaling, last_scaling=None)  # decided before the pause, so it may not have been applied
         status = status_of(observed, target, now, progress=paused, scaling=scaling)
-        return Step(status, requeue_at=target.failed.retry_time)
+        return Step(status, requeue_at=_due(observed, target, now))
     if _must_drain(observed, target):
         return _drain(observed, target, image, now)
     return _apply(observed, target, image, now, scaling)
@@ -180,19 +180,14 @@ def _apply(
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     actions += [Apply(each) for each in missing]
     healthy = healthy_from(observed.driver) if target.may_run else None
-    times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
-    times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
-    if healthy is not None and observed.revision == target.revision:
-        if healthy > now:
-            times.append(healthy)
-        else:
-            actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
+    if healthy is not None and healthy <= now and observed.revision == target.revision:
+        actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in missing)
     applying = (ProgressingReason.APPLYING, names) if missing else None
     status = status_of(observed, target, now, progress=applying, plan=plan, scaling=scaling)
-    return Step(status, tuple(actions), _soonest(times, now))
+    return Step(status, tuple(actions), _due(observed, target, now))
 
 
 def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Step:
@@ -220,6 +215,14 @@ def _drains(observed: ObservedQuery, replacements: tuple[Manifest, ...] = ()) ->
     if replicas is not None and replicas["spec"].get("replicas", 1) != 0:
         drains.append(Drain(owner.partitioner))
     return tuple(drains)
+
+
+def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> datetime | None:
+    """Return when the status, or what is to be done, changes next without an event; None if it does not."""
+    times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
+    times += [healthy_from(observed.driver) if target.may_run else None]
+    times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
+    return _soonest(times, now)
 
 
 def _unscheduled_at(observed: ObservedQuery) -> datetime | None:

@@ -247,3 +247,12 @@ def test_a_paused_query_has_no_time_for_a_retry_that_has_passed(healthy):
     healthy.put(MINIMAL, annotations={"millrace.io/paused": "true"})
     assert healthy.settle().retry_time is not None
     assert healthy.pass_time(seconds=15).retry_time is None
+
+
+def test_a_paused_query_is_healthy_again_without_an_event(healthy):
+    healthy.pod_fails('{"failure": "SourceFailed", "message": "no"}')
+    healthy.pod_is_ready()
+    healthy.put(MINIMAL, annotations={"millrace.io/paused": "true"})
+    assert healthy.settle().failures == 1
+    assert healthy.pass_time(seconds=60).failures == 0
+    assert healthy.condition("Degraded").status == "False"
