@@ -27,6 +27,9 @@ OWNED = (
 
 _KINDS = {kind.name: kind for kind in OWNED}
 
+_OF_NONE = "1"
+"""Version that no object has: an apply with it creates an object, and is a conflict where there is one already."""
+
 _FAULTS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 _QUOTA = "exceeded quota"
 """Part of the message about a quota, which has the status of a missing right."""
@@ -45,22 +48,24 @@ class ObjectApi:
         """Create an object by server-side apply and return it, or the one there is, if it is the owner's.
 
         That one has not been seen by the watches yet, or never will be, because it has lost the label that they select;
-        then it gets it again. An object of another that comes after this has looked is left alone by the API server:
-        the request does not force it to give up its fields, and so is a conflict.
+        then it gets it again. Another's object is left alone, also if it was created a moment ago.
 
         Raises:
             ObjectRefusedError: the API server rejects the object.
             NameTakenError: another's object has its name.
         """
         metadata, kind = manifest["metadata"], _KINDS[manifest["kind"]]
-        name = {"fieldSelector": f"metadata.name={metadata['name']}"}
-        for found in self._client.request("GET", kind.path(metadata["namespace"]), name)["items"]:
-            if not owner.owns(found):
-                raise NameTakenError(kind.name, metadata["name"])
-            if QUERY_LABEL in (found["metadata"].get("labels") or {}):
-                return {**kind.type_meta, **found}
-            return self.apply(manifest | {"metadata": metadata | {"uid": found["metadata"]["uid"]}}, dry_run=dry_run)
-        return self._patch(manifest, {}, dry_run=dry_run)
+        try:
+            return self._patch(manifest | {"metadata": metadata | {"resourceVersion": _OF_NONE}}, dry_run=dry_run)
+        except ApiException as error:
+            found = self._find(kind, metadata) if error.status == HTTPStatus.CONFLICT else None
+            if found is None:
+                raise
+        if not owner.owns(found):
+            raise NameTakenError(kind.name, metadata["name"])
+        if QUERY_LABEL in (found["metadata"].get("labels") or {}):
+            return {**kind.type_meta, **found}
+        return self.apply(manifest | {"metadata": metadata | {"uid": found["metadata"]["uid"]}}, dry_run=dry_run)
 
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Update the object that the manifest's uid names by server-side apply, and return the result.
@@ -70,7 +75,7 @@ class ObjectApi:
         Raises:
             ObjectRefusedError: the API server rejects the object.
         """
-        return self._patch(manifest, {"force": "true"}, dry_run=dry_run)
+        return self._patch(manifest, dry_run=dry_run)
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods, change nothing else, and return the result.
@@ -80,10 +85,16 @@ class ObjectApi:
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
         return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
 
-    def _patch(self, manifest: Manifest, query: dict[str, str], *, dry_run: bool) -> Manifest:
+    def _find(self, kind: ResourceKind, metadata: Manifest) -> Manifest | None:
+        """Return the object of a name by a list, which needs no right beyond those for the watch."""
+        name = {"fieldSelector": f"metadata.name={metadata['name']}"}
+        found: list[Manifest] = self._client.request("GET", kind.path(metadata["namespace"]), name)["items"]
+        return found[0] if found else None
+
+    def _patch(self, manifest: Manifest, *, dry_run: bool) -> Manifest:
         metadata = manifest["metadata"]
         path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
-        query |= {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
         try:
             return self._client.request("PATCH", path, query, manifest, APPLY)
         except ApiException as error:
