@@ -22,9 +22,9 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.process.ultimate_exiting_timeout = 60
-    patch_watches()
     if "operator" not in memo:
         memo.operator = Operator(OperatorOptions())
+    patch_watches(memo.operator.watches)
     memo.operator.start()
 
 

@@ -13,6 +13,7 @@ from ..kube.objects import OWNED
 from ..lifecycle.observe import Observations, QueryKey
 from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
+from ..telemetry.watches import Watches
 
 DEBOUNCE_SECONDS = 0.25
 """Seconds within which changes of a query's objects are handled together, because they come in bursts."""
@@ -29,6 +30,7 @@ class OwnedObjects:
         observations: where observed objects are stored.
         queue: receives the queries whose objects have changed.
         owns: returns whether a query, given by namespace and name, belongs to this operator.
+        watches: where the watches report their health.
     """
 
     def __init__(
@@ -38,10 +40,13 @@ class OwnedObjects:
         observations: Observations,
         queue: WorkQueue[QueryKey],
         owns: Callable[[str, str], bool],
+        watches: Watches,
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
         self._informers = [
-            Informer(client, kind, namespace, self._on_event) for kind in OWNED for namespace in namespaces or (None,)
+            Informer(client, kind, namespace, self._on_event, watches.of(kind.plural, namespace))
+            for kind in OWNED
+            for namespace in namespaces or (None,)
         ]
         self._ended = threading.Event()
 

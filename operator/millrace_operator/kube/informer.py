@@ -15,6 +15,7 @@ from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
+from ..telemetry.watches import WatchHealth
 from .client import JsonClient, ResourceKind
 
 PAGE = 500
@@ -47,14 +48,23 @@ class Informer:
         kind: kind of the objects.
         namespace: namespace of the objects; None for all.
         on_event: handler of the events; the bodies include the kind.
+        health: where the informer reports what it hears.
     """
 
-    def __init__(self, client: JsonClient, kind: ResourceKind, namespace: str | None, on_event: EventHandler) -> None:
+    def __init__(
+        self,
+        client: JsonClient,
+        kind: ResourceKind,
+        namespace: str | None,
+        on_event: EventHandler,
+        health: WatchHealth,
+    ) -> None:
         self.listed = threading.Event()
         self._client = client
         self._kind = kind
         self._path = kind.path(namespace)
         self._on_event = on_event
+        self._health = health
         self._known: dict[str, Manifest] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
@@ -76,6 +86,7 @@ class Informer:
                 has_events = False
                 for event in watch_events(self._client, self._path, QUERY_LABEL, version, WATCH_SECONDS, TIMEOUT):
                     version, has_events = self._report(event), True
+                    self._health.heard(len(self._known))
                     backoff.reset()
                     if self._ended.is_set():
                         return
@@ -84,6 +95,7 @@ class Informer:
             except VersionTooOldError:
                 version = ""
             except Exception as error:  # without this watch, the operator would miss all changes
+                self._health.failed()
                 log.warning("the watch of %s is restarted: %s", self._kind.plural, in_short(error))
             self._ended.wait(backoff.next())
 
@@ -101,6 +113,7 @@ class Informer:
                 break
         for uid in self._known.keys() - found:
             self._on_event("DELETED", self._known.pop(uid))
+        self._health.heard(len(self._known))
         self.listed.set()
         return str(page["metadata"]["resourceVersion"])
 

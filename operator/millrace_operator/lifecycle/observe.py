@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
+from millrace_api.model.streamquery import CANARY_LABEL, PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
@@ -236,9 +236,13 @@ class Observations:
         return None if body is None else int(body["metadata"]["generation"])
 
     def phases(self) -> list[str]:
-        """Return the last reported phase of each query; Pending if none was reported."""
+        """Return the last reported phase of each query but the canaries; Pending if none was reported."""
         with self._lock:
-            return [(body.get("status") or {}).get("phase", "Pending") for body in self._queries.values()]
+            return [
+                (body.get("status") or {}).get("phase", "Pending")
+                for body in self._queries.values()
+                if CANARY_LABEL not in body["metadata"].get("labels", {})
+            ]
 
 
 def covers(found: Any, desired: Any, name: str = "") -> bool:

@@ -98,6 +98,7 @@ class Reconciler:
         image: default image of drivers and executors, for queries without one.
         clock: the time of day.
         metrics: the operator's own metrics.
+        on_error: called with each step that failed and its error.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Reconciler:
         image: str,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         metrics: OperatorMetrics | None = None,
+        on_error: Callable[[QueryKey, Exception], None] = lambda key, error: None,
     ) -> None:
         self.observations = Observations()
         self.chains = Chains()
@@ -118,6 +120,7 @@ class Reconciler:
         self._objects = objects
         self._image = image
         self._clock = clock
+        self._on_error = on_error
         self._backoff = ApplyBackoff()
         self._events = EventBudget()
         self._refusals = Refusals()
@@ -183,6 +186,7 @@ class Reconciler:
         self._refusals.forget(key)
         self._valid.pop(key, None)
         self.scaling.pop(key, None)
+        self._metrics.forget(key)
 
     def _write_status(self, key: QueryKey, observed: ObservedQuery, now: Status) -> None:
         """Write the status if it has changed, and post events for notable changes."""
@@ -190,6 +194,7 @@ class Reconciler:
         if now == before:
             return
         self.observations.query_seen(self._queries.write_status(key, observed.owner.uid, now))
+        self._metrics.status_written(key, before, now)
         for each in events_of(before, now):
             log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
             if self._events.take(key):
@@ -245,6 +250,7 @@ class Reconciler:
                     self.reconcile(key)
                 self.queue.forget(key)
             except Exception as error:  # one failing query must not stop the others
+                self._on_error(key, error)
                 log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
 
 

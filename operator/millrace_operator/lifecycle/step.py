@@ -14,6 +14,7 @@ from millrace_api.model.streamquery import Annotation, ObjectMeta, QueryState, S
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
 from ..resources.spec_fields import replaced_fields, revision
+from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
 from .observe import ObservedQuery
@@ -87,6 +88,8 @@ def next_step(
     ``image`` is the default for queries without one. ``scaling`` is the last scaling result, and ``refusal`` what the
     API server has refused of this version of the query and is not to be tried again yet.
     """
+    if is_canary(observed.body):
+        return Step(canary_status(observed, now))
     if observed.deleted_at is not None:
         return _delete(observed, observed.deleted_at, now)
     if isinstance(query, MillraceError):
