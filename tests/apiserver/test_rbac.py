@@ -238,6 +238,8 @@ def _applied_without(plane: ControlPlane, right: Right, manifest: dict[str, Any]
         ("get", "nodes"),
         ("delete", "persistentvolumeclaims"),
         ("create", "serviceaccounts/token"),
+        ("update", "resourcequotas"),
+        ("delete", "limitranges"),
     ],
 )
 @pytest.mark.usefixtures("used")

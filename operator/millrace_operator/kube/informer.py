@@ -1,4 +1,4 @@
-"""Informer for all objects of one kind with the query label: a list, then a watch, like client-go's informers."""
+"""Informer for the objects of one kind, by default with the query label: a list, then a watch, like client-go's."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Informer:
         namespace: namespace of the objects; None for all.
         on_event: handler of the events; the bodies include the kind.
         health: where the informer reports what it hears.
+        selector: labels of the objects; empty for all objects.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Informer:
         namespace: str | None,
         on_event: EventHandler,
         health: WatchHealth,
+        selector: str = QUERY_LABEL,
     ) -> None:
         self.listed = threading.Event()
         self._client = client
@@ -65,6 +67,7 @@ class Informer:
         self._path = kind.path(namespace)
         self._on_event = on_event
         self._health = health
+        self._selector = selector
         self._known: dict[str, Manifest] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
@@ -78,13 +81,13 @@ class Informer:
         self._ended.set()
 
     def _run(self) -> None:
-        version, backoff = "", Backoff()
+        version, backoff, last_error = "", Backoff(), ""
         while not self._ended.is_set():
             try:
                 if not version:
-                    version = self._list()
+                    version, last_error = self._list(), ""
                 has_events = False
-                for event in watch_events(self._client, self._path, QUERY_LABEL, version, WATCH_SECONDS, TIMEOUT):
+                for event in watch_events(self._client, self._path, self._selector, version, WATCH_SECONDS, TIMEOUT):
                     version, has_events = self._report(event), True
                     self._health.heard(len(self._known))
                     backoff.reset()
@@ -96,12 +99,14 @@ class Informer:
                 version = ""
             except Exception as error:  # without this watch, the operator would miss all changes
                 self._health.failed()
-                log.warning("the watch of %s is restarted: %s", self._kind.plural, in_short(error))
+                if (text := in_short(error)) != last_error:  # a missing right would be logged twice a minute
+                    log.warning("the watch of %s is restarted: %s", self._kind.plural, text)
+                last_error = text
             self._ended.wait(backoff.next())
 
     def _list(self) -> str:
         """Report all objects and the deletions since the last list; return the list's resource version."""
-        query = {"labelSelector": QUERY_LABEL, "limit": str(PAGE)}
+        query = {"labelSelector": self._selector, "limit": str(PAGE)}
         found: set[str] = set()
         while True:
             page = self._client.request("GET", self._path, query)

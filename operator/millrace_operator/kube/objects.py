@@ -8,7 +8,7 @@ from kubernetes.client import ApiException
 
 from millrace_api.model.streamquery import QUERY_LABEL
 
-from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, QuotaExceededError
+from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
 from ..resources.names import Manifest, Owner
 from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
 
@@ -25,6 +25,12 @@ OWNED = (
 )
 """Kinds of objects that queries own."""
 
+LIMITING = (
+    ResourceKind("ResourceQuota", "api/v1", "resourcequotas"),
+    ResourceKind("LimitRange", "api/v1", "limitranges"),
+)
+"""Kinds of objects that limit the pods of a namespace."""
+
 _KINDS = {kind.name: kind for kind in OWNED}
 
 _OF_NONE = "1"
@@ -33,6 +39,12 @@ _OF_NONE = "1"
 _FAULTS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 _QUOTA = "exceeded quota"
 """Part of the message about a quota, which has the status of a missing right."""
+
+_REFUSALS = (*_FAULTS, HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR)
+"""Answers to the creation of a pod that refuse it; the last one is that of a webhook that fails."""
+
+_SAYS_NOTHING = ('cannot create resource "pods"', "does not support dry run")
+"""Parts of messages about a dry run that say nothing about the pod."""
 
 _UNTYPED = "failed to create typed patch object"
 """Message of server-side apply about unknown fields, which it reports as an internal error."""
@@ -84,6 +96,21 @@ class ObjectApi:
         """
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
         return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
+
+    def refuses(self, pod: Manifest) -> ObjectRefusedError | None:
+        """Return why the API server would refuse to create a pod, by a dry run; None if it would not, or does not say.
+
+        It does not say if the operator may not create pods, or if a webhook does not support dry runs.
+        """
+        path = _KINDS["Pod"].path(pod["metadata"]["namespace"])
+        try:
+            self._client.request("POST", path, {"fieldManager": MANAGER, "dryRun": "All"}, pod)
+        except ApiException as error:
+            text = server_message(error)
+            if error.status not in _REFUSALS or any(each in text for each in _SAYS_NOTHING):
+                return None
+            return QuotaExceededError(text) if _QUOTA in text else PodRefusedError(text)
+        return None
 
     def _find(self, kind: ResourceKind, metadata: Manifest) -> Manifest | None:
         """Return the object of a name by a list, which needs no right beyond those for the watch."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ..resources.names import Manifest, Owner
 from .observe import ObservedQuery
-from .refusals import NameTakenError
+from .refusals import NameTakenError, RefusedError
 
 
 class Objects(Protocol):
@@ -26,6 +26,9 @@ class Objects(Protocol):
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods and return the result."""
+
+    def refuses(self, pod: Manifest) -> RefusedError | None:
+        """Return why the API server would refuse to create a pod; None if it would not, or does not say."""
 
 
 def apply(objects: Objects, observed: ObservedQuery, manifest: Manifest, *, dry_run: bool = False) -> Manifest:

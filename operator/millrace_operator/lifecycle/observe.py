@@ -16,13 +16,23 @@ from pydantic import ValidationError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import CANARY_LABEL, PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
+from millrace_api.model.streamquery import (
+    CANARY_LABEL,
+    EXECUTOR,
+    PARTITIONER,
+    QUERY_LABEL,
+    ROLE_LABEL,
+    Annotation,
+    ObjectMeta,
+    Spec,
+    StreamQuery,
+)
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
 from ..resources.spec_fields import REVISION
 from .chain import Upstream
-from .conditions import parse_time
+from .conditions import ReadyReason, parse_time
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
@@ -44,6 +54,14 @@ class QueryKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class RefusedPods(NamedTuple):
+    """Pods of one role that are missing because the API server refuses them, with the reason of a condition."""
+
+    role: str
+    reason: ReadyReason
+    message: str
+
+
 @dataclass(frozen=True)
 class ObservedQuery:
     """Query as last observed.
@@ -51,12 +69,16 @@ class ObservedQuery:
     Attributes:
         body: the whole object.
         objects: all objects with its label.
+        limits: ResourceQuotas and LimitRanges of its namespace; empty also if they cannot be read.
         upstream: the queries before it.
+        refused: its missing pods that the API server refuses.
     """
 
     body: Mapping[str, Any]
     objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
+    limits: tuple[Manifest, ...] = ()
     upstream: Upstream = field(default_factory=Upstream)
+    refused: tuple[RefusedPods, ...] = ()
 
     @property
     def owner(self) -> Owner:
@@ -127,8 +149,17 @@ class ObservedQuery:
     @property
     def partitioner_pods(self) -> list[Manifest]:
         """Pods of partitioner replicas, in the order of their names."""
-        pods = [each for (kind, _), each in sorted(self.objects.items()) if kind == "Pod"]
-        return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) == PARTITIONER]
+        return self._pods(PARTITIONER)
+
+    @property
+    def live_executors(self) -> list[Manifest]:
+        """Pods of executors that have not ended and are not being deleted, in the order of their names."""
+        return [
+            each
+            for each in self._pods(EXECUTOR)
+            if "deletionTimestamp" not in each["metadata"]
+            and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+        ]
 
     @property
     def revision(self) -> str | None:
@@ -166,6 +197,19 @@ class ObservedQuery:
             each for each in desired if not covers(self.objects.get((each["kind"], each["metadata"]["name"])), each)
         ]
 
+    def query_with(self, spec: Spec) -> StreamQuery:
+        """Return the query with another spec than that of its body, which may be invalid."""
+        metadata = ObjectMeta(name=self.owner.name, namespace=self.owner.namespace)
+        return StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
+
+    def refused_pods(self, role: str) -> RefusedPods | None:
+        """Return what the API server refuses of the missing pods of a role; None if it refuses none."""
+        return next((each for each in self.refused if each.role == role), None)
+
+    def _pods(self, role: str) -> list[Manifest]:
+        pods = [each for (kind, _), each in sorted(self.objects.items()) if kind == "Pod"]
+        return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) == role]
+
     def _config_map(self, name: str) -> Manifest:
         return self._own("ConfigMap", name)
 
@@ -177,7 +221,7 @@ class ObservedQuery:
 
 
 class Observations:
-    """Thread-safe cache of all queries and their objects; handlers write to it, workers read from it.
+    """Thread-safe cache of all queries, their objects and quotas; handlers write to it, workers read from it.
 
     Responses to requests and watch events about one object may arrive out of order, so an older version never replaces
     a newer one.
@@ -187,6 +231,7 @@ class Observations:
         self._lock = threading.Lock()
         self._queries: dict[QueryKey, Manifest] = {}
         self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
+        self._limits: defaultdict[str, dict[ObjectKey, Manifest]] = defaultdict(dict)
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
         """Store the observed version of a query; return its key."""
@@ -218,11 +263,27 @@ class Observations:
                 del self._objects[key]
         return key
 
+    def limit_seen(self, body: Manifest) -> None:
+        """Store a ResourceQuota or a LimitRange."""
+        with self._lock:
+            _store(self._limits[body["metadata"]["namespace"]], _key_of(body), body)
+
+    def limit_gone(self, body: Manifest) -> None:
+        """Remove a deleted ResourceQuota or LimitRange."""
+        namespace = body["metadata"]["namespace"]
+        with self._lock:
+            _remove(self._limits[namespace], _key_of(body), body)
+            if not self._limits[namespace]:
+                del self._limits[namespace]
+
     def of(self, key: QueryKey) -> ObservedQuery | None:
         """Return the observed state of a query, or None if it no longer exists."""
         with self._lock:
             body = self._queries.get(key)
-            return None if body is None else ObservedQuery(body, dict(self._objects.get(key, {})))
+            if body is None:
+                return None
+            limits = tuple(self._limits.get(key.namespace, {}).values())
+            return ObservedQuery(body, dict(self._objects.get(key, {})), limits)
 
     def queries(self) -> list[QueryKey]:
         """Return the keys of all queries."""

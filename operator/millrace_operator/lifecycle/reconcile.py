@@ -22,10 +22,12 @@ from ..telemetry.metrics import OperatorMetrics
 from .applying import Objects, apply
 from .chain import Chains
 from .events import EventBudget, StatusEvent, events_of
+from .missing_pods import PodChecks, missing_pods
 from .observe import Observations, ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
 from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
+from .target import running_spec
 from .workqueue import WorkQueue
 
 WORKERS = 8
@@ -124,6 +126,7 @@ class Reconciler:
         self._backoff = ApplyBackoff()
         self._events = EventBudget()
         self._refusals = Refusals()
+        self._pods = PodChecks(objects.refuses)
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
 
     def start(self) -> None:
@@ -144,14 +147,16 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return
-        observed = replace(observed, upstream=self.chains.upstream_of(*key))
         now = self._clock()
+        query = self.query_of(key, observed)
+        missing = missing_pods(observed, running_spec(observed, query), self._image)
+        refused = self._pods.refused(key, missing, now)
+        observed = replace(observed, upstream=self.chains.upstream_of(*key), refused=refused)
         scaling = self.scaling.get(key)
         if scaling is not None and scaling.uid != observed.owner.uid:
             scaling = None
         refusal = self._refusals.of(key, observed)
         waits = refusal is not None and refusal.until > now
-        query = self.query_of(key, observed)
         step = next_step(observed, query, self._image, now, scaling, refusal if waits else None)
         try:
             self._dry_run(observed, step, everything=refusal is not None and not waits)
@@ -168,8 +173,9 @@ class Reconciler:
             self.observations.query_gone(observed.body)  # its deletion may have been observed before this version
             self._forget(key)
             return
-        if step.requeue_at is not None:
-            self.queue.add_later(key, max((step.requeue_at - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
+        for due in (step.requeue_at, self._pods.due(key)):
+            if due is not None:
+                self.queue.add_later(key, max((due - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
         if not waits:
             self._refusals.forget(key)
 
@@ -184,6 +190,7 @@ class Reconciler:
         self._backoff.forget(key)
         self._events.forget(key)
         self._refusals.forget(key)
+        self._pods.forget(key)
         self._valid.pop(key, None)
         self.scaling.pop(key, None)
         self._metrics.forget(key)

@@ -19,7 +19,7 @@ from millrace_api.model.status import (
     PlanStatus,
     Status,
 )
-from millrace_api.model.streamquery import EXECUTOR, Spec
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
 
 from ..resources.names import Manifest
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
@@ -228,8 +228,10 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
     """Return the summary of a query whose driver runs or starts."""
     if _is_ready(observed):
         return _Summary(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
-    message = waiting_for(observed.driver)
-    return _Summary(Phase.DEPLOYING, ReadyReason.DEPLOYING, message, ProgressingReason.DEPLOYING)
+    reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
+    if (refused := observed.refused_pods(DRIVER)) is not None:
+        reason, message = refused.reason, refused.message
+    return _Summary(Phase.DEPLOYING, reason, message, ProgressingReason.DEPLOYING)
 
 
 def _is_ready(observed: ObservedQuery) -> bool:
@@ -245,6 +247,8 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason = DegradedReason.ROLLED_BACK
         message = f"generation {rejected.generation} did not become healthy, and the last healthy spec runs again: "
         message += rejected.message
+    elif observed.refused:
+        _, reason, message = observed.refused[0]
     elif last is not None and not was_too_early(observed.upstream, last):
         reason, message = last.reason, last.message
     elif blockage is not None:
@@ -258,9 +262,11 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
 
 
 def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
-    """Return Degraded as far as the driver's pod shows it, whatever it runs."""
+    """Return Degraded as far as pods and missing pods show it, whatever the driver runs."""
     reason, message = str(DegradedReason.HEALTHY), ""
-    if observed.driver is not None:
+    if observed.refused:
+        _, reason, message = observed.refused[0]
+    elif observed.driver is not None:
         runs = failed_runs(observed.driver)
         found = blocked(observed.driver, now)
         if found is not None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from millrace_api.errors import MillraceError
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import Annotation, ObjectMeta, QueryState, StreamQuery
+from millrace_api.model.streamquery import Annotation, QueryState, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
@@ -136,10 +136,8 @@ def _keep_running(
     follows = isinstance(why, MillraceError) and runs_healthy(observed) and not suspended
     if observed.healthy is None or not (restarts or follows) or observed.is_set(Annotation.PAUSED):
         return Step(status())
-    metadata = ObjectMeta(name=observed.owner.name, namespace=observed.owner.namespace)
-    spec = observed.healthy[1]
-    query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
-    step = _apply(observed, target_of(observed, query, now), image, now, scaling)
+    target = target_of(observed, observed.query_with(observed.healthy[1]), now)
+    step = _apply(observed, target, image, now, scaling)
     return replace(step, status=status(step.status))
 
 

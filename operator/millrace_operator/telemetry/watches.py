@@ -22,13 +22,20 @@ class WatchHealth:
         resource: plural of the kind.
         namespace: namespace that is watched; None for all.
         clock: monotonic clock, in seconds.
+        needed: whether the operator cannot work without it.
     """
 
     def __init__(
-        self, resource: str, namespace: str | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        resource: str,
+        namespace: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        needed: bool = True,
     ) -> None:
         self.resource = resource
         self.namespace = namespace
+        self.needed = needed
         self.errors = 0
         """Lists and watches that ended with an error."""
         self.objects = 0
@@ -61,10 +68,11 @@ class Watches:
         self._lock = threading.Lock()
         self._watches: dict[tuple[str, str | None], WatchHealth] = {}
 
-    def of(self, resource: str, namespace: str | None) -> WatchHealth:
+    def of(self, resource: str, namespace: str | None, *, needed: bool = True) -> WatchHealth:
         """Return the health of a watch, which begins with the first call."""
         with self._lock:
-            return self._watches.setdefault((resource, namespace), WatchHealth(resource, namespace))
+            watch = WatchHealth(resource, namespace, needed=needed)
+            return self._watches.setdefault((resource, namespace), watch)
 
     def by_resource(self) -> dict[str, list[WatchHealth]]:
         """Return all watches by the plural of their kind."""
@@ -76,6 +84,7 @@ class Watches:
 
     @property
     def stale(self) -> list[WatchHealth]:
-        """The watches that have heard nothing for longer than ``STALE_SECONDS``, oldest first."""
-        watches = [each for found in self.by_resource().values() for each in found if each.age > STALE_SECONDS]
-        return sorted(watches, key=lambda each: -each.age)
+        """The needed watches that have heard nothing for longer than ``STALE_SECONDS``, oldest first."""
+        watches = [each for found in self.by_resource().values() for each in found]
+        stale = [each for each in watches if each.needed and each.age > STALE_SECONDS]
+        return sorted(stale, key=lambda each: -each.age)

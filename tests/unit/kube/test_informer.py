@@ -84,6 +84,15 @@ def follow(monkeypatch):
     return run
 
 
+def test_an_error_that_lasts_is_logged_once(follow, caplog):
+    """For example a right that is missing."""
+    refused = ApiException(status=403, reason="Forbidden")
+    follow([refused, refused, refused, listed(), refused, listed()], [[event("ERROR", {"code": 410})]])
+    assert [record.getMessage() for record in caplog.records].count(
+        "the watch of pods is restarted: the API server says 403 Forbidden"
+    ) == 2
+
+
 def test_a_list_in_pages_and_then_a_watch_from_there(follow):
     reported, asked = follow(
         [listed(pod("a"), more="next"), listed(pod("b"))],

@@ -58,6 +58,12 @@ class Cluster:
         """Kinds and names of objects that are not the query's, and that the operator does not watch."""
         self.policy = None
         """Kind of objects that the API server refuses, whatever is in them."""
+        self.refused_pods = {}
+        """What the API server says of pods that it refuses, by their role."""
+        self.limits = []
+        """ResourceQuotas and LimitRanges, which nothing here counts."""
+        self.asked = []
+        """Names of the pods that the operator has asked about, with the times."""
         self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
@@ -175,6 +181,10 @@ class Cluster:
         held["spec"]["replicas"] = 0
         return self._changed(held)
 
+    def refuses(self, pod):
+        self.asked.append((pod["metadata"]["name"], self.time))
+        return self.refused_pods.get(pod["metadata"]["labels"]["millrace.io/role"])
+
     # Actions of controllers and the kubelet.
 
     @property
@@ -188,7 +198,8 @@ class Cluster:
             wanted = 0 if held is None or self.query is None else held["spec"]["replicas"]
             pods = [("Pod", f"{name}-{number}") for number in range(8)]
             for key in pods[:wanted]:
-                if key not in self.objects:
+                role = held["spec"]["template"]["metadata"]["labels"]["millrace.io/role"]
+                if key not in self.objects and role not in self.refused_pods:
                     self._create_pod(key, held["spec"]["template"])
             for key in pods[wanted:]:
                 if key in self.objects:
@@ -292,6 +303,8 @@ class Cluster:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():
             self.reconciler.observations.object_seen(copied(each))
+        for each in self.limits:
+            self.reconciler.observations.limit_seen(copied(each))
 
     def _act(self, action):
         if self.dies_at is not None:
