@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
+from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, QueryState, Spec
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
@@ -135,6 +135,11 @@ class ObservedQuery:
         """Revision that the driver's pod was created from; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the spec, valid or not, asks for no driver."""
+        return bool((self.body.get("spec") or {}).get("state") == QueryState.SUSPENDED)
 
     @property
     def wants_pods(self) -> bool:

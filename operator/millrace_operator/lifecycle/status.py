@@ -107,6 +107,8 @@ def invalid_status(
     reasons = ReadyReason.INVALID_QUERY, ProgressingReason.INVALID_QUERY
     if isinstance(error, NotAllowedError):
         reasons = ReadyReason.NOT_ALLOWED, ProgressingReason.NOT_ALLOWED
+        if observed.is_suspended and observed.stateful_set is not None and not observed.wants_pods:
+            phase = Phase.SUSPENDED if observed.is_drained else Phase.DRAINING
     summary = _Summary(phase, reasons[0], str(error), reasons[1])
     return _not_followed(observed, summary, now, before)
 
