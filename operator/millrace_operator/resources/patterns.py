@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from posixpath import normpath
 from typing import Annotated
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from millrace_api.model.values import text
 
@@ -28,8 +28,11 @@ _IMAGE = re.compile(
 """An image by the grammar of the container runtimes (github.com/distribution/reference)."""
 
 _BROKER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})?")
+_FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)")
+"""A URI without a host, a query and a fragment, which a driver would ignore."""
+
 _KAFKA_PORT = ":9092"
-"""Port of a broker without one."""
+"""Port of a broker that names none."""
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAMED = rf"{_LABEL}(?:\.{_LABEL})*"
@@ -40,7 +43,7 @@ _REGISTRY = rf"(?:(?:\*\.{_NAMED}|{_LABEL}(?:\.{_LABEL})+|localhost)(?:{_PORT})?
 
 def _below(first: str, others: str) -> str:
     """Return the expression of a pattern's parts, whose characters are of these classes. Helm reads it, too: by RE2."""
-    part = rf"(?:\*|\*?{first}(?:\*?{others})*\*?)"
+    part = rf"(?:\*|(?:\*{others}|{first})(?:\*?{others})*\*?)"
     return rf"(?:(?:/{part})+(?:/\*\*)?|/\*\*)"
 
 
@@ -163,10 +166,8 @@ def absolute_path(path: str) -> str | None:
 
 def checkpoint_folder(uri: str) -> str | None:
     """Return the folder that a ``file:`` URI names, as the driver reads it; None if it is no plain absolute path."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or parts.netloc or parts.query or parts.fragment:
-        return None
-    return absolute_path(unquote(parts.path))
+    found = _FILE.fullmatch(uri)
+    return None if found is None else absolute_path(unquote(found[1]))
 
 
 def url_address(url: str) -> str | None:

@@ -144,7 +144,7 @@ def _limit_problems(limits: Limits, query: StreamQuery, namespace: str) -> Itera
         size: PodSize, cores: int | None, memory: ByteSize | None, of: str, fields: list[str]
     ) -> Iterator[Problem]:
         if cores is not None and size.cores > cores:
-            yield more(fields[0], f"{size.cores:f} cores", cores, of)
+            yield more(fields[0], f"{size.cores.normalize():f} cores", cores, of)
         if memory is not None and size.memory == UNLIMITED:
             message = f"a container without a limit of memory may take more than {memory}"
             yield Problem(message, "write resources.limits.memory in the pod template", field=fields[1])

@@ -255,9 +255,7 @@ class Cluster:
 
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
-        self.reconciler = Reconciler(
-            self, self, "example.org/jobs", lambda: self.time, permissions=self.permissions
-        )
+        self.reconciler = Reconciler(self, self, "example.org/jobs", lambda: self.time, permissions=self.permissions)
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
