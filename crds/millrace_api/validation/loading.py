@@ -58,14 +58,23 @@ def load_plan(path: Path | str) -> Plan:
     Raises:
         MillraceError: with all problems of the file.
     """
+    return load_document(Plan, path, "a plan")
+
+
+def load_document(model: type[AnyModel], path: Path | str, what: str) -> AnyModel:
+    """Return the model in a file with one document; ``what`` names it in messages.
+
+    Raises:
+        MillraceError: with all problems of the file.
+    """
     documents, problems = read_documents(path)
     if len(documents) > 1:
         second = documents[1].node.start_mark.line + 1
-        problems.append(Problem("a plan file has one document", "remove the others", str(path), second))
-    plan, found = _validate(Plan, documents[0]) if documents else (None, [])
-    if plan is None or problems:
+        problems.append(Problem(f"{what} file has one document", "remove the others", str(path), second))
+    loaded, found = _validate(model, documents[0]) if documents else (None, [])
+    if loaded is None or problems:
         raise MillraceError(*_in_order(problems + found))
-    return plan
+    return loaded
 
 
 def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Problem]:

@@ -16,7 +16,7 @@ from typing import Any
 from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import HttpServer, ProbeResult
 
-from ..kube.client import Client, load_configuration, own_namespace
+from ..kube.client import Client, load_configuration, own_account, own_namespace
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
@@ -31,6 +31,8 @@ from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
 from ..metrics_source.settings import PrometheusSettings
+from ..resources.permissions import Permissions
+from ..resources.policy import Policy
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
 from .canary import Canary, CanaryApi
@@ -59,6 +61,7 @@ class OperatorOptions:
     bind: str = "0.0.0.0"  # noqa: S104 - Prometheus and the kubelet ask from elsewhere
     port: int = 8080
     prometheus: PrometheusSettings | None = None
+    policy: Policy = field(default_factory=Policy)
 
 
 class Operator:
@@ -92,6 +95,7 @@ class Operator:
             options.image,
             metrics=self._metrics,
             on_error=lambda key, error: self._canary.failed(*key, error),
+            permissions=Permissions(options.policy, own_account()),
         )
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         self._owned = OwnedObjects(

@@ -14,6 +14,8 @@ class ReadyReason(StrEnum):
 
     INVALID_QUERY = "InvalidQuery"
     """The spec is invalid; a running driver keeps running as before."""
+    NOT_ALLOWED = "NotAllowed"
+    """The spec is valid, and asks for what the administrator's policy does not allow; what runs keeps running."""
     NAME_TAKEN = "NameTaken"
     """An object that the query needs has the name of one that is not the query's, which is left alone."""
     QUOTA_EXCEEDED = "QuotaExceeded"
@@ -43,6 +45,8 @@ class ProgressingReason(StrEnum):
 
     INVALID_QUERY = "InvalidQuery"
     """Nothing is in progress: the spec is invalid and has to be corrected."""
+    NOT_ALLOWED = "NotAllowed"
+    """Nothing is in progress: the administrator's policy does not allow the spec."""
     APPLYING = "Applying"
     """The objects that the message names are being applied."""
     DEPLOYING = "Deploying"

@@ -13,6 +13,7 @@ from .conditions import ReadyReason, condition_of
 
 _WARNINGS = (
     ReadyReason.INVALID_QUERY,
+    ReadyReason.NOT_ALLOWED,
     ReadyReason.NAME_TAKEN,
     ReadyReason.QUOTA_EXCEEDED,
     ReadyReason.POD_REFUSED,

@@ -24,6 +24,7 @@ from millrace_api.model.streamquery import (
     ROLE_LABEL,
     Annotation,
     ObjectMeta,
+    QueryState,
     Spec,
     StreamQuery,
 )
@@ -166,6 +167,11 @@ class ObservedQuery:
         """Revision that the driver's pod was created from; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the spec, valid or not, asks for no driver."""
+        return bool((self.body.get("spec") or {}).get("state") == QueryState.SUSPENDED)
 
     @property
     def wants_pods(self) -> bool:

@@ -16,6 +16,7 @@ from millrace_api.validation.loading import read_query
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
+from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
@@ -101,6 +102,7 @@ class Reconciler:
         clock: the time of day.
         metrics: the operator's own metrics.
         on_error: called with each step that failed and its error.
+        permissions: what queries may ask for; by default, all that no query is refused.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Reconciler:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         metrics: OperatorMetrics | None = None,
         on_error: Callable[[QueryKey, Exception], None] = lambda key, error: None,
+        permissions: Permissions | None = None,
     ) -> None:
         self.observations = Observations()
         self.chains = Chains()
@@ -121,6 +124,7 @@ class Reconciler:
         self._queries = queries
         self._objects = objects
         self._image = image
+        self._permissions = permissions or Permissions()
         self._clock = clock
         self._on_error = on_error
         self._backoff = ApplyBackoff()
@@ -183,8 +187,18 @@ class Reconciler:
         """Return the validated query, or its validation error; cached per generation of the spec."""
         cached = self._valid.get(key)
         if cached is None or cached[:2] != (observed.owner.uid, observed.generation):
-            cached = self._valid[key] = (observed.owner.uid, observed.generation, _validated(observed))
+            cached = self._valid[key] = (observed.owner.uid, observed.generation, self._validated(observed))
         return cached[2]
+
+    def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
+        try:
+            query = read_query(observed.body)
+            if forbidden := problems(query):
+                raise MillraceError(*forbidden)
+            self._permissions.require(query, observed.owner.namespace)
+            return query
+        except MillraceError as error:
+            return error
 
     def _forget(self, key: QueryKey) -> None:
         self._backoff.forget(key)
@@ -259,13 +273,3 @@ class Reconciler:
             except Exception as error:  # one failing query must not stop the others
                 self._on_error(key, error)
                 log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
-
-
-def _validated(observed: ObservedQuery) -> StreamQuery | MillraceError:
-    try:
-        query = read_query(observed.body)
-        if forbidden := problems(query):
-            raise MillraceError(*forbidden)
-        return query
-    except MillraceError as error:
-        return error

@@ -22,6 +22,7 @@ from millrace_api.model.status import (
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
 
 from ..resources.names import Manifest
+from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
 from .driver_health import blocked, failed_runs, ready_since, waiting_for
@@ -44,6 +45,7 @@ class _Summary(NamedTuple):
 
 _AT_REST = (
     ProgressingReason.INVALID_QUERY,
+    ProgressingReason.NOT_ALLOWED,
     ProgressingReason.FAILED,
     ProgressingReason.PAUSED,
     ProgressingReason.SETTLED,
@@ -102,7 +104,12 @@ def invalid_status(
     ``before`` is the status to update, of a query that is scaled; without it, the query is not.
     """
     phase = Phase.RUNNING if _is_ready(observed) else (before or observed.status).phase or Phase.PENDING
-    summary = _Summary(phase, ReadyReason.INVALID_QUERY, str(error), ProgressingReason.INVALID_QUERY)
+    reasons = ReadyReason.INVALID_QUERY, ProgressingReason.INVALID_QUERY
+    if isinstance(error, NotAllowedError):
+        reasons = ReadyReason.NOT_ALLOWED, ProgressingReason.NOT_ALLOWED
+        if observed.is_suspended and observed.stateful_set is not None and not observed.wants_pods:
+            phase = Phase.SUSPENDED if observed.is_drained else Phase.DRAINING
+    summary = _Summary(phase, reasons[0], str(error), reasons[1])
     return _not_followed(observed, summary, now, before)
 
 

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.plan import Plan
-from millrace_api.model.status import Status
-from millrace_api.model.streamquery import Annotation, QueryState, StreamQuery
+from millrace_api.model.status import Phase, Status
+from millrace_api.model.streamquery import Annotation, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
+from ..resources.permissions import NotAllowedError
 from ..resources.spec_fields import replaced_fields, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
@@ -123,7 +124,8 @@ def _keep_running(
 ) -> Step:
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec.
 
-    If what runs is that spec, it is scaled as before.
+    If what runs is that spec, it is scaled as before. A suspended query stays so: its last healthy spec may be one that
+    a policy no longer allows. A query that is not allowed is suspended all the same.
     """
 
     def status(before: Status | None = None) -> Status:
@@ -131,10 +133,14 @@ def _keep_running(
             return refused_status(observed, why, now, before)
         return invalid_status(observed, why, now, before)
 
-    suspended = (observed.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
-    restarts = observed.stateful_set is not None and observed.is_drained and not suspended
-    follows = isinstance(why, MillraceError) and runs_healthy(observed) and not suspended
-    if observed.healthy is None or not (restarts or follows) or observed.is_set(Annotation.PAUSED):
+    if observed.is_set(Annotation.PAUSED):
+        return Step(status())
+    if observed.is_suspended:
+        return Step(status(), _drains(observed) if isinstance(why, NotAllowedError) else ())
+    was_suspended = observed.status.phase is Phase.SUSPENDED
+    restarts = observed.stateful_set is not None and observed.is_drained and not was_suspended
+    follows = isinstance(why, MillraceError) and runs_healthy(observed)
+    if observed.healthy is None or not (restarts or follows):
         return Step(status())
     target = target_of(observed, observed.query_with(observed.healthy[1]), now)
     step = _apply(observed, target, image, now, scaling)

@@ -64,6 +64,8 @@ class Cluster:
         """ResourceQuotas and LimitRanges, which nothing here counts."""
         self.asked = []
         """Names of the pods that the operator has asked about, with the times."""
+        self.permissions = None
+        """What the next operator lets queries ask for; None lets them ask for all that is valid."""
         self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
@@ -264,7 +266,7 @@ class Cluster:
 
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
-        self.reconciler = Reconciler(self, self, "example.org/jobs", lambda: self.time)
+        self.reconciler = Reconciler(self, self, "example.org/jobs", lambda: self.time, permissions=self.permissions)
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))

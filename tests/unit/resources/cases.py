@@ -76,10 +76,12 @@ spec:
       spec:
         priorityClassName: steady
         imagePullSecrets: [{name: example-org}]
+        volumes: [{name: shared, persistentVolumeClaim: {claimName: trips}}]
         containers:
           - name: driver
             env: [{name: TZ, value: UTC}]
             resources: {limits: {cpu: "2"}}
+            volumeMounts: [{name: shared, mountPath: /var/lib/shared}]
           - name: shipper
             image: example.org/shipper:2
             securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
@@ -87,7 +89,10 @@ spec:
     podTemplate:
       spec:
         nodeSelector: {disk: ssd}
-        volumes: [{name: spark-local-dir-1, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}}}]
+        volumes:
+          - {name: spark-local-dir-1, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}}}
+          - {name: shared, persistentVolumeClaim: {claimName: trips}}
+        containers: [{name: executor, volumeMounts: [{name: shared, mountPath: /var/lib/shared}]}]
         tolerations: [{key: spot, operator: Exists}]
 """
 
