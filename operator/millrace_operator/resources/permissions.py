@@ -26,7 +26,7 @@ from .patterns import (
     url_address,
 )
 from .pod_sizes import UNLIMITED, PodSize, pods_of, total
-from .policy import Limits, Policy, PolicyRule, SettingsRule
+from .policy import Policy, PolicyRule, QueryLimits, SettingsRule
 
 _CODE_FROM_ELSEWHERE = ("spark.archives", "spark.files", "spark.jars")
 """Prefixes of settings by which Spark fetches code, also from a URI, that is not in the image."""
@@ -133,7 +133,7 @@ def _setting_hint(rule: PolicyRule, name: str) -> str | None:
     return None
 
 
-def _limit_problems(limits: Limits, query: StreamQuery, namespace: str) -> Iterator[Problem]:
+def _limit_problems(limits: QueryLimits, query: StreamQuery, namespace: str) -> Iterator[Problem]:
     """Yield what of the numbers and sizes of pods is more than a query may have."""
 
     def more(field: str, given: str, limit: object, of: str) -> Problem:

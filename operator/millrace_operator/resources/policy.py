@@ -47,7 +47,7 @@ class SettingsRule(Model):
     deny: tuple[SettingPattern, ...] = Field(default=(), description="Settings among these that it may not write.")
 
 
-class Limits(Model):
+class QueryLimits(Model):
     """Upper bounds of one query. Sizes are those of whole pods, with all their containers and what is beside a heap."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -107,7 +107,7 @@ class PolicyRule(Model):
         default=None, description="Absolute paths that sources and sinks of files may name."
     )
     spark_conf: SettingsRule = Field(default=SettingsRule(), description="Spark settings.")
-    limits: Limits = Field(default=Limits(), description="Upper bounds of one query.")
+    limits: QueryLimits = Field(default=QueryLimits(), description="Upper bounds of one query.")
 
     def applies_to(self, namespace: str) -> bool:
         """Return whether the rule is for the queries of a namespace."""

@@ -62,7 +62,7 @@ def test_a_mistake_is_one_sentence_with_its_place(policy_file, text, said):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(MillraceError, match="policy.yaml"):
+    with pytest.raises(MillraceError, match=r"policy\.yaml"):
         Policy.load(tmp_path / "policy.yaml")
 
 
