@@ -73,7 +73,7 @@ lab-for-tests:
 test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
 	$(BIN)/pytest tests/unit --numprocesses=$(WORKERS) --dist=worksteal
 
-test-faults: lab  ## Run the fault matrix, each fault ten times, zombies, a backlog of five million records, and long faults of the API server
+test-faults: lab  ## Run all slow tests: the fault matrix, each fault ten times, zombies, a backlog of five million records, faults of a cluster and of the API server
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
 
 lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
