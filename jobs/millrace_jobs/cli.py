@@ -370,7 +370,7 @@ def _add_other_commands() -> None:
 
 
 def main() -> None:
-    """Run the command line; report a user error in one sentence and exit with status 1."""
+    """Run the command line; report a user error in one sentence and exit with its status."""
     try:
         _add_other_commands()
         app()
@@ -378,7 +378,7 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         _print_problems(error.problems)
-        sys.exit(1)
+        sys.exit(error.exit_status)
     except BrokenPipeError:
         sys.exit(141)
     except Exception as error:

@@ -106,7 +106,7 @@ def requests(operator):
     return sum(map(float, found))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=1.8)
 def test_watches_whose_connections_have_died_silently_come_back(plane, namespace, kubectl, tmp_path, proxy, kubeconfig):
     """Kopf restarts them before the operator would be called unhealthy."""
     with running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig) as operator:
