@@ -17,6 +17,7 @@ from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import HttpServer, ProbeResult
 
 from ..kube.client import Client, load_configuration, own_namespace
+from ..kube.json_depth import decode_any_depth
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
@@ -67,6 +68,7 @@ class Operator:
 
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
+        decode_any_depth()
         self._shard = options.shard
         # outside a pod, the first watched namespace
         home = options.lease_namespace or own_namespace() or next(iter(options.namespaces), "default")
@@ -136,7 +138,7 @@ class Operator:
         """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
         if is_canary(body):
             self._canary.seen(body)
-            return
+            kind = "DELETED"  # a query that is labeled as one later is no longer this operator's
         if kind == "DELETED":
             self._queue_all(self._reconciler.chains.gone(body))
         if self._shard.owns(body["metadata"]["namespace"], body["metadata"]["name"]):

@@ -16,10 +16,19 @@ from pydantic import ValidationError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
+from millrace_api.model.streamquery import (
+    PARTITIONER,
+    QUERY_LABEL,
+    ROLE_LABEL,
+    Annotation,
+    ObjectMeta,
+    Spec,
+    StreamQuery,
+)
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
+from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION
 from .chain import Upstream
 from .conditions import parse_time
@@ -95,14 +104,23 @@ class ObservedQuery:
 
     @cached_property
     def healthy(self) -> tuple[str, Spec] | None:
-        """Revision and spec under which the driver was last healthy; None before it ever was."""
+        """Revision and spec under which the driver was last healthy; None before it ever was.
+
+        Others may write the ConfigMap, too, so that a spec with anything that a query may not have does not count.
+        """
         saved = self._config_map(self.owner.healthy)
-        return _readable(
+        found = _readable(
             lambda: (
                 saved["metadata"]["annotations"][REVISION],
                 Spec.model_validate_json(saved["data"]["spec.json"], by_name=False),
             )
         )
+        return None if found is None or problems(self.query_with(found[1])) else found
+
+    def query_with(self, spec: Spec) -> StreamQuery:
+        """Return this query with another spec."""
+        metadata = ObjectMeta(name=self.owner.name, namespace=self.owner.namespace)
+        return StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
 
     @property
     def scaling_state(self) -> Manifest:
@@ -267,7 +285,7 @@ def _readable(read: Callable[[], Found]) -> Found | None:
     """Return what ``read`` finds in an object; None if the object lacks it or it is not valid."""
     try:
         return read()
-    except (KeyError, TypeError, ValueError):  # pydantic's ValidationError is a ValueError
+    except (KeyError, TypeError, ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
         return None
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from millrace_api.errors import MillraceError
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import Annotation, ObjectMeta, QueryState, StreamQuery
+from millrace_api.model.streamquery import Annotation, QueryState, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
@@ -28,6 +28,9 @@ FINALIZER = "millrace.io/drain"
 
 DRAIN_MARGIN = timedelta(seconds=60)
 """Time beyond the driver pod's grace period that a deletion waits for the driver."""
+
+_LONGEST_GRACE = 5 * 365 * 86_400
+"""Seconds of a grace period that count, so that a pod with a huge one does not keep its query for ever."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +136,7 @@ def _keep_running(
     follows = isinstance(why, MillraceError) and runs_healthy(observed) and not suspended
     if observed.healthy is None or not (restarts or follows) or observed.is_set(Annotation.PAUSED):
         return Step(status())
-    metadata = ObjectMeta(name=observed.owner.name, namespace=observed.owner.namespace)
-    spec = observed.healthy[1]
-    query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
+    query = observed.query_with(observed.healthy[1])
     step = _apply(observed, target_of(observed, query, now), image, now, scaling)
     return replace(step, status=status(step.status))
 
@@ -195,7 +196,7 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
     if not _has_finalizer(observed):
         return Step(observed.status)
     grace = int((observed.driver or {}).get("spec", {}).get("terminationGracePeriodSeconds", 30))
-    until = deleted_at + timedelta(seconds=grace) + DRAIN_MARGIN
+    until = deleted_at + timedelta(seconds=min(grace, _LONGEST_GRACE)) + DRAIN_MARGIN
     if observed.is_drained or observed.is_set(Annotation.SKIP_DRAIN) or now >= until:
         return Step(observed.status, (Finalize(present=False),))
     return Step(deleting_status(observed, until, now), _drains(observed), until)
