@@ -17,6 +17,7 @@ from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import HttpServer, ProbeResult
 
 from ..kube.client import Client, load_configuration, own_account, own_namespace
+from ..kube.json_depth import decode_any_depth
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
@@ -73,6 +74,7 @@ class Operator:
 
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
+        decode_any_depth()
         self._shard = options.shard
         # outside a pod, the first watched namespace
         home = options.lease_namespace or own_namespace() or next(iter(options.namespaces), "default")
@@ -156,8 +158,10 @@ class Operator:
     def on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
         if is_canary(body):
-            self._on_canary(kind, body)
-            return
+            if self._canary.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
+                self._on_canary(kind, body)
+                return
+            kind = "DELETED"  # a query that is labeled as one later is no longer this operator's
         if kind == "DELETED":
             self._queue_all(self._reconciler.chains.gone(body))
         if self._shard.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
@@ -166,8 +170,6 @@ class Operator:
             self._reconciler.queue.add(key, new=kind == "ADDED")
 
     def _on_canary(self, kind: str | None, body: Mapping[str, Any]) -> None:
-        if not self._canary.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
-            return
         if kind == "DELETED":
             self._reconciler.observations.query_gone(body)  # the next touch makes another
             return

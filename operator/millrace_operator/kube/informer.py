@@ -134,7 +134,10 @@ class Informer:
 
     def _report_seen(self, body: Manifest) -> None:
         body = body | self._kind.type_meta
-        self._known[body["metadata"]["uid"]] = identity(body)
+        before = self._known.get(body["metadata"]["uid"])
+        self._known[body["metadata"]["uid"]] = now = identity(body)
+        if before is not None and _query_in(before) != _query_in(now):  # it moved from one query to another
+            self._on_event("DELETED", before)
         self._on_event("SEEN", body)
 
 
@@ -163,6 +166,11 @@ def watch_events(
         if error.status == HTTPStatus.GONE:
             raise VersionTooOldError from None
         raise
+
+
+def _query_in(body: Manifest) -> str | None:
+    query: str | None = body["metadata"].get("labels", {}).get(QUERY_LABEL)
+    return query
 
 
 def identity(body: Mapping[str, Any]) -> Manifest:

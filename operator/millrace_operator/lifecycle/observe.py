@@ -31,6 +31,7 @@ from millrace_api.model.streamquery import (
 
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
+from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
@@ -118,14 +119,18 @@ class ObservedQuery:
 
     @cached_property
     def healthy(self) -> tuple[str, Spec] | None:
-        """Revision and spec under which the driver was last healthy; None before it ever was."""
+        """Revision and spec under which the driver was last healthy; None before it ever was.
+
+        Others may write the ConfigMap, too, so that a spec with anything that a query may not have does not count.
+        """
         saved = self._config_map(self.owner.healthy)
-        return _readable(
+        found = _readable(
             lambda: (
                 saved["metadata"]["annotations"][REVISION],
                 Spec.model_validate_json(saved["data"]["spec.json"], by_name=False),
             )
         )
+        return None if found is None or problems(self.query_with(found[1])) else found
 
     @property
     def scaling_state(self) -> Manifest:
@@ -338,7 +343,7 @@ def _readable(read: Callable[[], Found]) -> Found | None:
     """Return what ``read`` finds in an object; None if the object lacks it or it is not valid."""
     try:
         return read()
-    except (KeyError, TypeError, ValueError):  # pydantic's ValidationError is a ValueError
+    except (KeyError, TypeError, ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
         return None
 
 

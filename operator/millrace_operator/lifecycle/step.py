@@ -31,6 +31,9 @@ FINALIZER = "millrace.io/drain"
 DRAIN_MARGIN = timedelta(seconds=60)
 """Time beyond the driver pod's grace period that a deletion waits for the driver."""
 
+_LONGEST_GRACE = 5 * 365 * 86_400
+"""Seconds of a grace period that count, so that a pod with a huge one does not keep its query for ever."""
+
 
 @dataclass(frozen=True)
 class Apply:
@@ -202,7 +205,7 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
     if not _has_finalizer(observed):
         return Step(observed.status)
     grace = int((observed.driver or {}).get("spec", {}).get("terminationGracePeriodSeconds", 30))
-    until = deleted_at + timedelta(seconds=grace) + DRAIN_MARGIN
+    until = deleted_at + timedelta(seconds=min(grace, _LONGEST_GRACE)) + DRAIN_MARGIN
     if observed.is_drained or observed.is_set(Annotation.SKIP_DRAIN) or now >= until:
         return Step(observed.status, (Finalize(present=False),))
     return Step(deleting_status(observed, until, now), _drains(observed), until)
