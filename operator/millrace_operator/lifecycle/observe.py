@@ -32,7 +32,7 @@ from millrace_api.model.streamquery import (
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
 from ..resources.restrictions import problems
-from ..resources.spec_fields import REVISION
+from ..resources.spec_fields import REVISION, revision
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
 
@@ -74,6 +74,7 @@ class ObservedQuery:
         limits: ResourceQuotas and LimitRanges of its namespace; empty also if they cannot be read.
         upstream: the queries before it.
         refused: its missing pods that the API server refuses.
+        allows: returns whether a policy allows what a query asks for in a namespace.
     """
 
     body: Mapping[str, Any]
@@ -81,6 +82,7 @@ class ObservedQuery:
     limits: tuple[Manifest, ...] = ()
     upstream: Upstream = field(default_factory=Upstream)
     refused: tuple[RefusedPods, ...] = ()
+    allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True
 
     @property
     def owner(self) -> Owner:
@@ -121,7 +123,8 @@ class ObservedQuery:
     def healthy(self) -> tuple[str, Spec] | None:
         """Revision and spec under which the driver was last healthy; None before it ever was.
 
-        Others may write the ConfigMap, too, so that a spec with anything that a query may not have does not count.
+        Others may write the ConfigMap, too. So what it has counts only if the revision is that of the spec, and if a
+        query may have this spec; one that a stricter policy does not allow any longer counts while it is what runs.
         """
         saved = self._config_map(self.owner.healthy)
         found = _readable(
@@ -130,7 +133,20 @@ class ObservedQuery:
                 Spec.model_validate_json(saved["data"]["spec.json"], by_name=False),
             )
         )
-        return None if found is None or problems(self.query_with(found[1])) else found
+        if found is None or revision(found[1]) != found[0]:
+            return None
+        query = self.query_with(found[1])
+        if problems(query) or not (self.allows(query, self.owner.namespace) or self._revision_to_run == found[0]):
+            return None
+        return found
+
+    @property
+    def _revision_to_run(self) -> str | None:
+        """Revision of the driver's StatefulSet."""
+        found = self.stateful_set
+        template: Manifest = {} if found is None else found["spec"].get("template", {})
+        annotations: Mapping[str, str] = template.get("metadata", {}).get("annotations") or {}
+        return annotations.get(REVISION)
 
     @property
     def scaling_state(self) -> Manifest:
@@ -238,7 +254,8 @@ class Observations:
     a newer one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True) -> None:
+        self._allows = allows
         self._lock = threading.Lock()
         self._queries: dict[QueryKey, Manifest] = {}
         self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
@@ -294,7 +311,7 @@ class Observations:
             if body is None:
                 return None
             limits = tuple(self._limits.get(key.namespace, {}).values())
-            return ObservedQuery(body, dict(self._objects.get(key, {})), limits)
+            return ObservedQuery(body, dict(self._objects.get(key, {})), limits, allows=self._allows)
 
     def queries(self) -> list[QueryKey]:
         """Return the keys of all queries."""

@@ -115,7 +115,8 @@ class Reconciler:
         on_error: Callable[[QueryKey, Exception], None] = lambda key, error: None,
         permissions: Permissions | None = None,
     ) -> None:
-        self.observations = Observations()
+        self._permissions = permissions or Permissions()
+        self.observations = Observations(self._permissions.allow)
         self.chains = Chains()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(metrics=self._metrics)
@@ -124,7 +125,6 @@ class Reconciler:
         self._queries = queries
         self._objects = objects
         self._image = image
-        self._permissions = permissions or Permissions()
         self._clock = clock
         self._on_error = on_error
         self._backoff = ApplyBackoff()

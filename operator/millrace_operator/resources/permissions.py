@@ -55,6 +55,14 @@ class Permissions:
         self._policy = policy or Policy()
         self._operator = operator
 
+    def allow(self, query: StreamQuery, namespace: str) -> bool:
+        """Return whether a query that has no other problems asks only for what it may have."""
+        try:
+            self.require(query, namespace)
+        except NotAllowedError:
+            return False
+        return True
+
     def require(self, query: StreamQuery, namespace: str) -> None:
         """Check a query that has no other problems.
 

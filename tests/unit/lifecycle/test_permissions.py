@@ -2,11 +2,15 @@
 
 import pytest
 
+from millrace_api.model.streamquery import Spec
 from millrace_operator.resources.permissions import Permissions
 from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.spec_fields import REVISION, revision
 from unit.api.documents import MINIMAL, changed
 
-from .cluster import SET
+from .cluster import POD, SET
+
+HEALTHY = ("ConfigMap", "trips-by-cell-healthy")
 
 OURS = changed(MINIMAL, 12, "  image: registry.example.com/streams/trips:1")
 THEIRS = changed(MINIMAL, 12, "  image: elsewhere.example.com/trips:1")
@@ -114,3 +118,27 @@ def test_a_query_that_is_not_allowed_is_deleted_like_any_other(runs_theirs):
     for _ in range(3):
         runs_theirs.settle()
     assert runs_theirs.query is None
+
+
+@pytest.mark.parametrize("labeled", ["as what runs", "as what it is"])
+def test_a_forged_healthy_spec_is_no_way_around_the_policy(cluster, labeled):
+    """Others may write the ConfigMap with the last healthy spec, which is what a rejected change goes back to."""
+    policy(cluster, "registry.example.com/streams/**")
+    cluster.put(OURS)
+    cluster.settle()
+    cluster.pod_is_ready()
+    cluster.pass_time(seconds=61)
+    saved = cluster.objects[HEALTHY]
+    saved["data"]["spec.json"] = saved["data"]["spec.json"].replace("registry.example.com/streams", "elsewhere")
+    if labeled == "as what it is":
+        spec = Spec.model_validate_json(saved["data"]["spec.json"], by_name=False)
+        saved["metadata"]["annotations"][REVISION] = revision(spec)
+    cluster.start_operator()
+    cluster.put(OURS.replace("count(*)", "cnt(*)"))
+    cluster.settle()
+    assert cluster.condition("Ready").reason == "InvalidQuery"
+    del cluster.objects[POD]
+    cluster.objects[SET]["spec"]["replicas"] = 0
+    cluster.start_operator()
+    cluster.settle()
+    assert "elsewhere" not in str(cluster.objects[SET])
