@@ -45,7 +45,7 @@ def test_faults(case: Case, own_broker: Broker, tmp_path: Path) -> None:
         stage.end()
 
 
-@pytest.mark.slow(minutes=2)
+@pytest.mark.slow(minutes=1.5)
 @pytest.mark.parametrize("fault", EVERY, ids=lambda fault: fault.__name__)
 def test_one_fault(fault: Fault, own_broker: Broker, tmp_path: Path) -> None:
     """A part of the matrix that is short enough for CI: one fault of a query that chance chooses."""
