@@ -132,8 +132,8 @@ def test_other_groups_cannot_use_the_checkpoint(diff):
 def test_what_validation_and_restrictions_refuse(diff):
     status, said = diff(ON_CLUSTER.replace("cell STRING", "cell STRINGS"))
     assert (status, "query.yaml:8: spec.sources.trips.schema" in said) == (2, True)
-    status, said = diff(f"{ON_CLUSTER}  sparkConf: {{spark.plugins: x}}\n")
-    assert (status, 'query.yaml:13: spec.sparkConf[spark.plugins]: "spark.plugins" is set' in said) == (2, True)
+    status, said = diff(f"{ON_CLUSTER}  driver: {{podTemplate: {{spec: {{hostNetwork: true}}}}}}\n")
+    assert (status, "query.yaml:13: spec.driver.podTemplate.spec.hostNetwork: may not be true" in said) == (2, True)
 
 
 def test_a_name_that_is_taken(diff, kubectl):

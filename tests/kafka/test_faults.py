@@ -15,7 +15,7 @@ import pytest
 from lab.kafka import Broker
 
 from .faults.corruption import KINDS
-from .faults.kinds import EVERY, Fault, all_faults, replica_killed
+from .faults.kinds import EVERY, Fault, all_faults, broker_paused, checkpoint_corrupted, replica_killed
 from .faults.queries import CASES, Case
 from .faults.scene import Scene, scene
 from .faults.settings import FAULTS, SEED, chance
@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 LONGEST_MOMENT = 2.5
 """Seconds from a finished batch to a fault, at most; batches begin a second apart."""
+
+MINUTES = {broker_paused: 2.5, checkpoint_corrupted: 2.5}
+"""Minutes of the faults that take longest, by themselves."""
 
 _ROUNDS = {case.id: len(range(number, FAULTS, len(CASES))) for number, case in enumerate(CASES)}
 """The queries take turns: so often does each fault befall each."""
@@ -45,8 +48,10 @@ def test_faults(case: Case, own_broker: Broker, tmp_path: Path) -> None:
         stage.end()
 
 
-@pytest.mark.slow(minutes=2)
-@pytest.mark.parametrize("fault", EVERY, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(each, id=each.__name__, marks=pytest.mark.slow(minutes=MINUTES.get(each, 1.5))) for each in EVERY],
+)
 def test_one_fault(fault: Fault, own_broker: Broker, tmp_path: Path) -> None:
     """A part of the matrix that is short enough for CI: one fault of a query that chance chooses."""
     random_choice = chance(fault.__name__)

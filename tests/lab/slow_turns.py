@@ -17,8 +17,8 @@ import pytest
 
 from .turns import turn
 
-SLOTS = {"apiserver": 2.0, "cluster": 3.0, "kafka": 2.0, "spark": 0.5}
-"""Minutes for slow tests that a CI run has in each folder of tests."""
+SLOTS = {"apiserver": 1.8, "cluster": 4.0, "kafka": 2.5, "spark": 0.3}
+"""Minutes for slow tests that a CI run has in each folder of tests; folders run beside each other."""
 
 PROPERTY = "slow turn"
 """Property of a slow test in the results of a run in turn, by which the report knows it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +20,12 @@ class DiffFormat(StrEnum):
     JSON = "json"
 
 
-class DiffStatus:
+class DiffStatus(IntEnum):
     """Exit statuses of ``millrace diff``, those of ``kubectl diff``."""
 
-    SAME, DIFFERENT, REFUSED = 0, 1, 2
+    SAME = 0
+    DIFFERENT = 1
+    REFUSED = 2
 
 
 def diff(

@@ -14,7 +14,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase, Status
-from millrace_api.model.streamquery import Annotation, QueryState, StreamQuery
+from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
 from millrace_api.validation.evolution import compare
 from millrace_api.validation.loading import load_queries, locate, read_query
 from millrace_api.validation.yaml_nodes import read_documents
@@ -140,7 +140,7 @@ class _Diff:
         self._refused += [f"by the driver: {each.field}: the checkpoint was made {each}" for each in forbidden]
         for remark in remarks:
             yield "state", remark
-        replaced = revision(old) != revision(new)
+        replaced = is_replaced(old, new, status)
         running = old.state is QueryState.RUNNING and status.phase is not Phase.SUSPENDED
         if status.rejected is not None and status.rejected.revision == revision(old):
             message = "the spec on the cluster was rolled back, and the last healthy one runs"
@@ -188,6 +188,15 @@ def _names(query: StreamQuery, owner: Owner) -> set[tuple[str, str]]:
     replicas = Partitioners(plan.replicas, "") if plan.placement is Placement.DEDICATED else None
     made = [*objects(query, owner, plan, "", running=True, partitioners=replicas), healthy_spec(query, owner)]
     return {(each["kind"], each["metadata"]["name"]) for each in made}
+
+
+def is_replaced(old: Spec, new: Spec, status: Status) -> bool:
+    """Return whether the driver that runs is replaced when ``new`` follows ``old``, which it may not run itself."""
+    wanted = revision(new)
+    if status.rejected is not None and status.rejected.revision == wanted:
+        return False  # a spec that was rolled back is not tried again
+    runs = None if status.driver is None else status.driver.revision
+    return wanted != (runs or revision(old))
 
 
 def pause(status: Status) -> str:

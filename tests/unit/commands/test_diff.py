@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import yaml
+
 from millrace_api.model.status import Status
+from millrace_api.validation.loading import read_query
 from millrace_operator.commands.diff_screen import screen
-from millrace_operator.commands.query_diff import QueryDiff, pause
+from millrace_operator.commands.query_diff import QueryDiff, is_replaced, pause
 from millrace_operator.resources.spec_changes import FieldChange
-from millrace_operator.resources.spec_fields import Effect
+from millrace_operator.resources.spec_fields import Effect, revision
+from unit.api.documents import ON_CLUSTER
 
 from .queries import assert_golden, condition, drawn
 
@@ -33,6 +37,21 @@ def test_what_was_not_observed_is_not_estimated():
     assert unknown in estimate(driver=DRIVER, conditions=[READY | {"status": "False"}])
     earlier = READY | {"lastTransitionTime": "2026-01-31T11:00:00Z"}
     assert unknown in estimate(driver=DRIVER, conditions=[earlier])  # of the driver before it
+
+
+def test_a_driver_is_replaced_if_it_runs_another_spec():
+    healthy, bad = (read_query(yaml.safe_load(ON_CLUSTER + more)).spec for more in ("", "  image: example.org/no\n"))
+
+    def replaced(old, new, **status):
+        return is_replaced(old, new, Status.model_validate(status, by_name=False))
+
+    assert replaced(healthy, bad)
+    assert not replaced(healthy, healthy)
+    rejected = {"revision": revision(bad), "generation": 2, "time": "2026-01-31T11:00:00Z"}
+    rolled_back = {"driver": DRIVER | {"revision": revision(healthy)}, "rejected": rejected}
+    assert not replaced(bad, healthy, **rolled_back)  # it runs that one already
+    assert not replaced(bad, bad, **rolled_back)  # it is not tried again
+    assert replaced(bad, healthy.model_copy(update={"restart_nonce": 1}), **rolled_back)
 
 
 def test_what_is_printed():
