@@ -52,11 +52,13 @@ class ObservedQuery:
         body: the whole object.
         objects: all objects with its label.
         upstream: the queries before it.
+        may_roll_back: whether the policy allows the last healthy spec.
     """
 
     body: Mapping[str, Any]
     objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
     upstream: Upstream = field(default_factory=Upstream)
+    may_roll_back: bool = True
 
     @property
     def owner(self) -> Owner:

@@ -18,6 +18,7 @@ from millrace_support.backoff import Backoff
 from ..resources.names import Manifest
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
+from ..resources.spec_fields import revision
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .applying import Objects, apply
@@ -153,6 +154,7 @@ class Reconciler:
         refusal = self._refusals.of(key, observed)
         waits = refusal is not None and refusal.until > now
         query = self.query_of(key, observed)
+        observed = replace(observed, may_roll_back=self._may_roll_back(observed, query))
         step = next_step(observed, query, self._image, now, scaling, refusal if waits else None)
         try:
             self._dry_run(observed, step, everything=refusal is not None and not waits)
@@ -190,6 +192,13 @@ class Reconciler:
             return query
         except MillraceError as error:
             return error
+
+    def _may_roll_back(self, observed: ObservedQuery, query: StreamQuery | MillraceError) -> bool:
+        """Return whether the policy allows the last healthy spec, if that is another one."""
+        if isinstance(query, MillraceError) or observed.healthy is None or observed.healthy[0] == revision(query.spec):
+            return True
+        healthy = query.model_copy(update={"spec": observed.healthy[1]})
+        return self._permissions.allow(healthy, observed.owner.namespace)
 
     def _forget(self, key: QueryKey) -> None:
         self._backoff.forget(key)

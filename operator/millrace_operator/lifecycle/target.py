@@ -124,7 +124,7 @@ def target_of(observed: ObservedQuery, query: StreamQuery, now: datetime) -> Dri
     target = DriverTarget(query, applied, _failed_runs(observed, applied, now))
     if not target.is_wanted:  # a resumed query gets a fresh start
         return replace(target, failed=replace(target.failed, failures=0))
-    if observed.healthy is None or observed.healthy[0] == applied:
+    if observed.healthy is None or observed.healthy[0] == applied or not observed.may_roll_back:
         return target
     if reason := _unhealthy(observed, target, now):
         rejected = RejectedSpec(
