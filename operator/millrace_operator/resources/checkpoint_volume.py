@@ -74,6 +74,9 @@ def _place(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Ma
     path, mount = max(above, key=lambda each: len(each[0].parts))
     volume = next((each for _, each in entries(pod, "volumes") if each.get("name") == mount.get("name")), {})
     source = {kind: volume[kind] for kind in _SHARED if kind in volume}
-    if not source or mount.get("readOnly") or mount.get("subPathExpr"):
+    read_only = mount.get("readOnly") or any(
+        isinstance(each, Mapping) and each.get("readOnly") for each in source.values()
+    )
+    if not source or read_only or mount.get("subPathExpr"):
         return None
     return str(PurePosixPath(str(mount.get("subPath") or "")) / PurePosixPath(folder).relative_to(path)), source

@@ -7,6 +7,7 @@ its driver: see docs/tenants.md for what has to.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -28,8 +29,10 @@ from .patterns import (
 from .pod_sizes import UNLIMITED, PodSize, pods_of, total
 from .policy import Policy, PolicyRule, QueryLimits, SettingsRule
 
-_CODE_FROM_ELSEWHERE = ("spark.archives", "spark.files", "spark.jars")
-"""Prefixes of settings by which Spark fetches code, also from a URI, that is not in the image."""
+_CODE_FROM_ELSEWHERE = re.compile(
+    r"spark[.](archives|files|jars([.].*)?|repl[.]class[.]uri|sql[.]hive[.]metastore[.]jars([.].*)?)"
+)
+"""Settings by which Spark fetches code, also from a URI, that is not in the image."""
 
 
 class Account(NamedTuple):
@@ -132,7 +135,7 @@ def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> 
 def _setting_hint(rule: PolicyRule, name: str) -> str | None:
     """Return what to write instead of a Spark setting; None if it is allowed."""
     settings: SettingsRule = rule.spark_conf
-    if rule.images is not None and name.startswith(_CODE_FROM_ELSEWHERE):
+    if rule.images is not None and _CODE_FROM_ELSEWHERE.fullmatch(name):
         return "leave it out, and put the code into the image: the policy restricts images"
     if matches_any(settings.deny, name):
         return f"leave it out: the policy denies {', '.join(settings.deny)}"

@@ -47,11 +47,11 @@ _OURS = (
 )
 """Reserved Spark settings, or prefixes of them, by which a query could bypass its spec.
 
-The last two are earlier names of others, which Spark still reads (``SparkConf.allAlternatives``). Plugins change what
-the driver may be asked by executors, so that no setting of ours would hold. Other settings that load code, such as
-``spark.extraListeners``, ``spark.sql.extensions``, ``spark.sql.queryExecutionListeners`` or a class path, are allowed:
-a query runs code of its user's anyway, and that code may do no more by coming that way. Code from elsewhere than the
-image is refused where a policy restricts images, see ``permissions.py``.
+The last two are earlier names of others, which Spark still reads (``SparkConf.allAlternatives``). A plugin runs in the
+driver before Spark's scheduler has read its settings, and could change reserved ones. Other settings that load code,
+such as ``spark.extraListeners``, ``spark.sql.extensions``, ``spark.sql.queryExecutionListeners`` or a class path, are
+allowed: a query runs code of its user's anyway, and that code may do no more by coming that way. Code from elsewhere
+than the image is refused where a policy restricts images, see ``permissions.py``.
 """
 
 _SIZES = {

@@ -49,7 +49,7 @@ def image(cluster):
     return cluster.pod["spec"]["containers"][0]["image"]
 
 
-def told(cluster):
+def ready(cluster):
     ready = cluster.condition("Ready")
     return ready.status, ready.reason, ready.message
 
@@ -58,7 +58,7 @@ def test_what_is_not_allowed_is_not_deployed_until_the_policy_allows_it(cluster)
     policy(cluster, "registry.example.com/streams/**")
     cluster.put(THEIRS)
     assert cluster.settle().phase == "Pending"
-    assert told(cluster) == ("False", "NotAllowed", SAID)
+    assert ready(cluster) == ("False", "NotAllowed", SAID)
     assert (cluster.condition("Progressing").status, cluster.condition("Progressing").reason) == ("False", "NotAllowed")
     assert (True, "NotAllowed") in cluster.events
     assert cluster.objects == {}
@@ -76,13 +76,13 @@ def test_an_edit_that_is_not_allowed_tears_nothing_down(cluster):
     pod = cluster.pod["metadata"]["uid"]
     cluster.put(THEIRS)
     assert cluster.settle().phase == "Running"
-    assert told(cluster) == ("False", "NotAllowed", SAID)
+    assert ready(cluster) == ("False", "NotAllowed", SAID)
     assert (cluster.pod["metadata"]["uid"], image(cluster)) == (pod, "registry.example.com/streams/trips:1")
 
 
 def test_a_stricter_policy_kills_nothing_that_runs_and_reports_it(runs_theirs):
     assert runs_theirs.status.phase == "Running"
-    assert told(runs_theirs) == ("False", "NotAllowed", SAID)
+    assert ready(runs_theirs) == ("False", "NotAllowed", SAID)
     runs_theirs.control()
     assert image(runs_theirs) == "elsewhere.example.com/trips:1"
 
@@ -97,7 +97,7 @@ def test_what_is_not_allowed_may_be_suspended_and_is_not_resumed(runs_theirs):
     runs_theirs.put(suspended(THEIRS))
     assert runs_theirs.settle().phase == "Suspended"
     assert runs_theirs.pod is None
-    assert told(runs_theirs) == ("False", "NotAllowed", SAID)
+    assert ready(runs_theirs) == ("False", "NotAllowed", SAID)
     for resumed in (THEIRS, changed(THEIRS, 10, "    sql: SELECT cel FROM trips")):
         runs_theirs.put(resumed)
         assert runs_theirs.settle().phase == "Suspended"
@@ -105,6 +105,20 @@ def test_what_is_not_allowed_may_be_suspended_and_is_not_resumed(runs_theirs):
     runs_theirs.put(OURS)
     assert runs_theirs.settle().phase == "Deploying"
     assert image(runs_theirs) == "registry.example.com/streams/trips:1"
+
+
+def test_no_rollback_goes_to_a_spec_that_is_no_longer_allowed(runs_theirs):
+    """Otherwise a spec that is allowed, and fails, would be a way back to one that is not."""
+    runs_theirs.put(OURS)
+    runs_theirs.settle()
+    for _ in range(8):
+        runs_theirs.pod_fails('{"failure": "UserCodeFailed", "message": "no"}')
+        runs_theirs.pass_time(minutes=6)
+        if runs_theirs.pod is None:
+            break
+    assert runs_theirs.status.rejected is None
+    assert runs_theirs.status.phase == "Failed"
+    assert runs_theirs.condition("Ready").reason == "Failed"
 
 
 def test_a_paused_query_that_is_not_allowed_is_left_alone(runs_theirs):

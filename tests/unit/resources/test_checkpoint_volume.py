@@ -11,6 +11,7 @@ from .cases import SMALLEST
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "state"}}
 CSI = {"csi": {"driver": "nfs.csi.k8s.io", "volumeAttributes": {"server": "nfs", "share": "/state"}}}
+READ_ONLY = {"persistentVolumeClaim": {"claimName": "state", "readOnly": True}}
 SHARED = "on a volume that driver and executors share and may write"
 
 
@@ -61,6 +62,7 @@ def test_a_folder_of_the_same_volume_in_all_pods_is_a_checkpoint(uri, driver, ex
         ("file:///mnt/state/trips", {}, {"path": "/mnt"}),
         ("file:///mnt/state/trips", {}, {"subPath": "a"}),
         ("file:///mnt/state/trips", {"readOnly": True}, {"readOnly": True}),
+        ("file:///mnt/state/trips", {"volume": READ_ONLY}, {"volume": READ_ONLY}),
         ("file:///mnt/state/trips", {"subPathExpr": "$(POD_NAME)"}, {"subPathExpr": "$(POD_NAME)"}),
     ],
 )

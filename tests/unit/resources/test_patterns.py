@@ -101,6 +101,7 @@ def test_images_are_completed_as_container_runtimes_do(image, repository):
 
 @given(TRICKY)
 @example("/data/team/../other")
+@example("/data/team/link/../x")
 @example("/data/team/%2e%2e/other")
 @example("data/team/x")
 @example("/data/team-b/x")

@@ -103,12 +103,12 @@ REFUSED = [
         (
             "images",
             {"images": ["registry.example.com/**"]},
-            {"sparkConf": {"spark.driver.extraClassPath": "/opt/a.jar"}},
+            {"sparkConf": {"spark.driver.extraClassPath": "/opt/a.jar", "spark.files.overwrite": "true"}},
             {"sparkConf": {setting: "https://evil.com/a"}},
             f'spec.sparkConf[{setting}]: "{setting}" is not allowed in namespace cabs; '
             "leave it out, and put the code into the image: the policy restricts images",
         )
-        for setting in ("spark.jars", "spark.jars.packages", "spark.jars.repositories", "spark.files", "spark.archives")
+        for setting in ("spark.jars", "spark.jars.packages", "spark.files", "spark.archives", "spark.repl.class.uri")
     ),
     (
         "serviceAccounts",
