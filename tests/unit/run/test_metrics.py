@@ -182,6 +182,8 @@ def test_what_a_batch_does_not_know_is_absent():
         "millrace_plan_info",
         "millrace_auto_prediction_error_ratio",
         "millrace_watermark_delay_seconds",
+        "millrace_worker_rows",
+        "millrace_record_latency_seconds",
     }
 
 
