@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace_api.model.status import ConditionType
+from millrace_operator.lifecycle.refusals import QuotaExceededError
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import POD, Cluster
@@ -53,6 +54,11 @@ class Lives(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 30, 70, 700]))
     def wait(self, seconds):
         self.cluster.pass_time(seconds=seconds)
+
+    @rule(role=st.sampled_from(["driver", "executor", "nothing"]))
+    def refuse_pods(self, role):
+        self.cluster.refused_pods = {role: QuotaExceededError("exceeded quota: few")}
+        self.cluster.settle()
 
     @rule()
     def start_operator(self):
