@@ -100,9 +100,16 @@ def test_what_else_admission_refuses_is_reported(kubectl: Kubectl) -> None:
 
 @pytest.mark.usefixtures("operator")
 def test_replicas_without_room_are_reported(kubectl: Kubectl) -> None:
-    make_quota(kubectl, {"pods": "1"})
     kubectl("apply", "-f", "-", document=CASES["dedicated"])
-    wait_until(lambda: is_degraded(kubectl, "QuotaExceeded", "pods exist and the next one is refused"))
+    replicas = "millrace.io/role=partitioner"
+    wait_until(lambda: has_driver(kubectl) and status_of(kubectl, NAME).get("partitioner") is not None)
+    before = status_of(kubectl, NAME)["partitioner"]["replicas"]
+    wait_until(lambda: len(kubectl("get", "pods", "-l", replicas, "-o", "name").split()) == before)
+    make_quota(kubectl, {"pods": str(1 + before)})
+    more = {"spec": {"partitioner": {"replicas": {"initial": before + 2, "max": 8}}}}
+    kubectl("patch", "sq", NAME, "--type=merge", "-p", json.dumps(more))
+    said = f"{before} of {before + 2} partitioner pods exist and the next one is refused"
+    wait_until(lambda: is_degraded(kubectl, "QuotaExceeded", said, "exceeded quota: few"))
     kubectl("delete", "quota", "few")
     wait_until(lambda: is_degraded(kubectl, "AsExpected"))
 

@@ -85,12 +85,14 @@ class Informer:
         while not self._ended.is_set():
             try:
                 if not version:
-                    version, last_error = self._list(), ""
+                    version = self._list()
+                    last_error = ""
                 has_events = False
                 for event in watch_events(self._client, self._path, self._selector, version, WATCH_SECONDS, TIMEOUT):
                     version, has_events = self._report(event), True
                     self._health.heard(len(self._known))
                     backoff.reset()
+                    last_error = ""
                     if self._ended.is_set():
                         return
                 if has_events:

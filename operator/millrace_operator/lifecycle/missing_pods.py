@@ -82,7 +82,7 @@ def _of_set(owner: Owner, stateful_set: Manifest, name: str) -> Manifest:
 
 
 @dataclass
-class _Check:
+class _PodCheck:
     """When a missing pod is asked about next, and what the API server last said."""
 
     pod: Manifest
@@ -96,18 +96,18 @@ class PodChecks:
 
     def __init__(self, ask: AskPod) -> None:
         self._ask = ask
-        self._known: dict[QueryKey, dict[str, _Check]] = {}
+        self._known: dict[QueryKey, dict[str, _PodCheck]] = {}
 
     def refused(self, key: QueryKey, missing: Iterable[MissingPods], now: datetime) -> tuple[RefusedPods, ...]:
         """Return which missing pods of a query are refused, after asking about those that are due.
 
         Another pod, for example of a new spec, is asked about afresh.
         """
-        known, checks, found = self._known.pop(key, {}), dict[str, _Check](), []
+        known, checks, found = self._known.pop(key, {}), dict[str, _PodCheck](), []
         for each in missing:
             check = known.get(each.role)
             if check is None or check.pod != each.pod:
-                check = _Check(each.pod, now + MISSING_AFTER)
+                check = _PodCheck(each.pod, now + MISSING_AFTER)
             self._known.setdefault(key, checks)[each.role] = check
             if check.due <= now:
                 check.due = now + timedelta(seconds=check.backoff.next())

@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace_api.model.status import ConditionType
 from millrace_operator.lifecycle.query_row import query_rows
+from millrace_operator.lifecycle.refusals import QuotaExceededError
 from millrace_operator.telemetry.contract import OF_QUERIES
 from millrace_operator.telemetry.query_metrics import query_families
 from unit.api.documents import MINIMAL, changed
@@ -56,6 +57,11 @@ class Lives(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 30, 70, 700]))
     def wait(self, seconds):
         self.cluster.pass_time(seconds=seconds)
+
+    @rule(role=st.sampled_from(["driver", "executor", "nothing"]))
+    def refuse_pods(self, role):
+        self.cluster.refused_pods = {role: QuotaExceededError("exceeded quota: few")}
+        self.cluster.settle()
 
     @rule()
     def start_operator(self):
