@@ -69,7 +69,7 @@ def test_a_refused_driver_is_reported_within_seconds_in_the_words_of_the_api_ser
     assert (True, "QuotaExceeded") in without_driver.events
 
 
-def test_a_driver_refused_for_another_reason_is_told_apart(without_driver):
+def test_a_driver_refused_for_another_reason_has_a_reason_of_its_own(without_driver):
     without_driver.refused_pods["driver"] = SECURITY
     without_driver.pass_time(seconds=5)
     assert without_driver.condition("Ready").reason == without_driver.condition("Degraded").reason == "PodRefused"
