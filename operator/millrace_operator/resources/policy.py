@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model, Rule, ascending
+from millrace_api.model.base import Model, Rule
 from millrace_api.model.values import ByteSize, Count, WholeNumber, text
 from millrace_api.validation.loading import load_document
 
@@ -51,12 +51,18 @@ class QueryLimits(Model):
     """Upper bounds of one query. Sizes are those of whole pods, with all their containers and what is beside a heap."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        ascending("cores_per_pod", "cores"),
+        Rule(
+            "coresPerPod <= cores does not hold",
+            "write values in that order",
+            ("cores_per_pod", "cores"),
+            None,  # no API server reads a policy
+            lambda limits: not (limits.cores and limits.cores_per_pod) or limits.cores_per_pod <= limits.cores,
+        ),
         Rule(
             "memoryPerPod <= memory does not hold",
             "write values in that order",
             ("memory_per_pod", "memory"),
-            None,  # the sizes are text to CEL
+            None,
             lambda limits: (
                 not (limits.memory and limits.memory_per_pod) or limits.memory_per_pod.bytes <= limits.memory.bytes
             ),
