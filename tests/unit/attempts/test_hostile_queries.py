@@ -57,7 +57,9 @@ def test_depth_is_reported_as_a_problem_of_the_query(deep: dict[str, Any]) -> No
         read_query(deep)
 
 
-@pytest.mark.parametrize("pattern", ["a{99999999999999999999}", "(" * 20_000 + ")" * 20_000], ids=["repeat", "brackets"])
+@pytest.mark.parametrize(
+    "pattern", ["a{99999999999999999999}", "(" * 20_000 + ")" * 20_000], ids=["repeat", "brackets"]
+)
 def test_a_pattern_that_python_cannot_compile_is_reported(pattern: str) -> None:
     with pytest.raises(MillraceError, match="topicPattern is not a regular expression"):
         read_query(reading(pattern))

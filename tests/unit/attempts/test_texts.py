@@ -52,7 +52,7 @@ def test_a_setting_with_another_in_its_name_is_refused() -> None:
 
 def test_quotes_in_a_name_do_not_end_a_string_of_promql() -> None:
     assert equal("query", 'x"} or vector(1) #') == r'query="x\"} or vector(1) #"'
-    assert like("pod", "a\\\n\"") == r'pod=~"a\\\n\""'
+    assert like("pod", 'a\\\n"') == r'pod=~"a\\\n\""'
 
 
 def test_pods_choose_no_label_of_their_own_series() -> None:
