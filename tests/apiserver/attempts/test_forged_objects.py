@@ -82,6 +82,7 @@ def test_a_forged_plan_stays_within_the_bounds_of_the_spec(mallory: Tenant, bank
 def test_a_forged_annotation_of_the_plan_does_not_stop_its_query(mallory: Tenant) -> None:
     mallory.deploy(query("asked"))
     mallory.patch("cm", "asked-plan", {"metadata": {"annotations": {"millrace.io/asked": "[" * 50_000}}})
+    wait_until(lambda: "{" in mallory.get("cm", "asked-plan")["metadata"]["annotations"]["millrace.io/asked"])
     mallory.scale("asked", 2)
 
 

@@ -8,7 +8,7 @@ from lab.processes import Process
 
 from ..operators import ask
 from ..test_operator import wait_until
-from .tenants import Tenant, query
+from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -66,13 +66,17 @@ def test_a_name_that_could_become_a_path_or_too_long_is_refused(mallory: Tenant,
     assert done.returncode != 0
 
 
-def test_a_query_that_writes_the_victims_topic_is_in_no_chain_with_it(mallory: Tenant, bank: Tenant) -> None:
-    kafka = {"bootstrapServers": "kafka:9092", "topic": "trips"}
-    source = {"trips": {"kafka": kafka | {"topic": "mine"}, "schema": "cell STRING, fare DOUBLE"}}
-    mallory.deploy(query("writer", sink={"kafka": kafka}, sources=source))
-    reads = {"trips": {"kafka": kafka | {"topic": "trips-by-cell"}, "schema": "cell STRING, fare DOUBLE"}}
-    mallory.deploy(query("reader", sink={"kafka": kafka | {"topic": "theirs"}}, sources=reads))
-    assert "chain" not in bank.status("trips")
+def test_a_query_that_writes_and_reads_the_victims_topics_is_in_no_chain_with_it(mallory: Tenant, bank: Tenant) -> None:
+    def between(name: str, reads: str, writes: str) -> Document:
+        kafka = {"bootstrapServers": "kafka:9092"}
+        source = {"trips": {"kafka": kafka | {"topic": reads}, "schema": "cell STRING, fare DOUBLE"}}
+        return query(name, sources=source, sink={"kafka": kafka | {"topic": writes}})
+
+    bank.deploy(between("ledger", "deposits", "balances"))
+    mallory.deploy(between("writer", "elsewhere", "deposits"))
+    mallory.deploy(between("reader", "balances", "nowhere"))
+    bank.scale("ledger", 2)
+    assert "chain" not in bank.status("ledger")
     assert "chain" not in mallory.status("reader")
 
 
