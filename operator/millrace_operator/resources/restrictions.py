@@ -243,6 +243,20 @@ def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for index, port in entries(container, "ports"):
                 if port.get("hostPort"):
                     yield f"{at}.ports[{index}].hostPort", port["hostPort"]
+            for place, host in _asked_hosts(container):
+                yield f"{at}.{place}.host", host
+
+
+def _asked_hosts(container: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the hosts that the kubelet would ask from the node's network, for a probe or a hook, instead of the pod."""
+    hooks = container.get("lifecycle")
+    hooks = {f"lifecycle.{name}": hook for name, hook in hooks.items()} if isinstance(hooks, Mapping) else {}
+    for name, handler in {**container, **hooks}.items():
+        if isinstance(handler, Mapping) and (name.endswith("Probe") or name in hooks):
+            for kind in ("httpGet", "tcpSocket"):
+                action = handler.get(kind)
+                if isinstance(action, Mapping) and action.get("host"):
+                    yield f"{name}.{kind}", action["host"]
 
 
 def _forbidden_context(at: str, context: object) -> Iterator[tuple[str, Any]]:
