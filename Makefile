@@ -84,6 +84,7 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
 	$(BIN)/python -m tools.reference | diff docs/reference/streamquery.md -
+	$(BIN)/python -m tools.metrics_reference | diff docs/reference/metrics.md -
 	diff crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
 	diff monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
 	rm -rf out/dashboards && mkdir -p out/dashboards
@@ -102,6 +103,7 @@ generate: setup  ## Write the files that are generated: from the API's models, a
 	$(BIN)/python -m monitoring.dashboards charts/millrace/files/dashboards
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
 	$(BIN)/python -m tools.reference >docs/reference/streamquery.md
+	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
 
 bench: setup  ## Measure rows/s of the pipeline under each partitioner
 	$(BIN)/python -m bench.pipeline

@@ -189,7 +189,8 @@ class Job:
         auto = plans if isinstance(plans, AutoPlans) else None
         # the first batch of a backlog takes long
         health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds))
-        self._observer = Observer(self._display, JobMetrics(self.query.name), health, self.platform, auto)
+        metrics = JobMetrics(self.query.name, lambda: self._checkpoint.failed_writes)
+        self._observer = Observer(self._display, metrics, health, self.platform, auto)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from millrace_jobs.run.metrics import CONTRACT
+from millrace_jobs.run.metrics_contract import CONTRACT
 
 from .sources import FILES, PLACED, RULE_TESTS, RULES, RUNBOOKS, alerts, exported, names, promtool, rules, selected
 
