@@ -65,7 +65,6 @@ def _alerts() -> table.Panel:
         "Alerts of Millrace that fire, in all namespaces; each links to its runbook.",
         {"Firing": ('ALERTS{cluster=~"$cluster", alertname=~"Millrace.*", alertstate="firing"}', "none")},
         {"alertname": "Alert", "severity": "Severity", "namespace": "Namespace", "query": "Query", "reason": "Reason"},
-        steps={"Firing": {1: "red"}},
         link=("Alert", RUNBOOKS + "/${__data.fields.Alert}.md"),
         sort="Severity",
         height=6,

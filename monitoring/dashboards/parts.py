@@ -6,6 +6,7 @@ There are four kinds of panels: graphs over time, heat maps, current numbers, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from grafana_foundation_sdk.builders import common, heatmap, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as builders
@@ -258,7 +259,7 @@ def rows(
     columns: Mapping[str, tuple[str, str]],
     keys: Mapping[str, str],
     *,
-    steps: Mapping[str, ColorSteps],
+    steps: Mapping[str, ColorSteps] = MappingProxyType({}),
     link: tuple[str, str] | None = None,
     sort: str,
     width: int = 24,
@@ -268,7 +269,7 @@ def rows(
 
     Args:
         description: the question that the table answers.
-        columns: expression and unit of each column, by its title.
+        columns: expression and unit of each column, by its title; a single one selects the rows, and is not shown.
         keys: titles of the label columns, by label.
         steps: colors of the values in a column, by its title.
         link: title of a column, and the URL that its values link to; None for no links.
@@ -297,11 +298,14 @@ def rows(
 
 
 def _arranged(columns: Mapping[str, tuple[str, str]], keys: Mapping[str, str]) -> dict[str, object]:
-    """Return Grafana's options for the order and the titles of a table's columns."""
+    """Return Grafana's options for the order and the titles of a table's columns.
+
+    A single value is not shown: it only says that there is a row.
+    """
     values = {f"Value #{letter}": name for letter, name in zip(_LETTERS, columns, strict=False)}
     renamed = {**keys, **values}
     order = {name: place for place, name in enumerate(renamed)}
-    return {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": renamed}
+    return {"excludeByName": {"Time": True, "Value": len(columns) == 1}, "indexByName": order, "renameByName": renamed}
 
 
 def _look(unit: str, steps: ColorSteps | None) -> list[models.DynamicConfigValue]:

@@ -82,21 +82,19 @@ def _findings() -> list[table.Panel]:
             "Alerts of this query that fire; each links to its runbook.",
             {"Firing": (f'ALERTS{ONE[:-1]}, alertname=~"Millrace.*", alertstate="firing"}}', "none")},
             {"alertname": "Alert", "severity": "Severity", "reason": "Reason", "class": "Class"},
-            steps={"Firing": {1: "red"}},
             link=("Alert", RUNBOOKS + "/${__data.fields.Alert}.md"),
             sort="Severity",
             width=12,
-            height=7,
+            height=10,
         ),
         rows(
             "Conditions",
             "Conditions in the status of the query, with their reasons: millrace status NAME has the messages.",
             {"Current": (f"{RECORDED}query_condition:max{ONE}", "none")},
             {"condition": "Condition", "status": "Status", "reason": "Reason"},
-            steps={},
             sort="Condition",
             width=12,
-            height=7,
+            height=10,
         ),
     ]
 
@@ -183,10 +181,10 @@ def _work() -> list[Panel]:
         ),
         heat(
             "Which workers get the records?",
-            "Records of each worker in a batch: a row that stays darker than the others is a hot worker.",
+            "Records of each worker in a batch: a row that stands out is a hot worker.",
             "{{worker}}",
             # Numbers are padded, since rows are in the order of their names.
-            f'sort_by_label(label_replace({worker}, "worker", "0$1", "worker", "([0-9])(-.*)?"), "worker")',
+            f'label_replace({worker}, "worker", "0$1$2", "worker", "([0-9])(-.*)?")',
             "short",
             width=8,
         ),
