@@ -40,14 +40,14 @@ class Arrivals:
 
 
 @dataclass(frozen=True, eq=False)
-class Latencies:
+class RecordLatencies:
     """Times from arrival to commit in seconds, each of so many records. Shapes ``(times,)``."""
 
     seconds: NDArray[np.float64]
     records: NDArray[np.int64]
 
     @classmethod
-    def of(cls, notes: Iterable[Mapping[str, Any]], committed: float) -> Latencies:
+    def of(cls, notes: Iterable[Mapping[str, Any]], committed: float) -> RecordLatencies:
         """Return the latencies of the slices with these notes, whose batch was committed then (s since 1970)."""
         arrived = [note["arrived"] for note in notes if "arrived" in note]
         seconds = [_ages(each["bins"]) + (committed - each["at"] / 1000) for each in arrived]
@@ -63,5 +63,5 @@ def _ages(bins: list[int]) -> NDArray[np.float64]:
     return ages
 
 
-NO_LATENCIES = Latencies(np.zeros(0), np.zeros(0, np.int64))
+NO_LATENCIES = RecordLatencies(np.zeros(0), np.zeros(0, np.int64))
 """The latencies of a batch without arrival times."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
-from millrace_jobs.pipeline.arrivals import NO_LATENCIES, Latencies
+from millrace_jobs.pipeline.arrivals import NO_LATENCIES, RecordLatencies
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.pipeline.table_stages import STAGE
 from millrace_jobs.plan.control import Pin
@@ -84,7 +84,7 @@ class BatchReport:
     partial_bytes: int = 0
     waiting_in: Mapping[str, int] = field(default_factory=dict)
     joins: tuple[JoinLoad, ...] = ()
-    latencies: Latencies = NO_LATENCIES
+    latencies: RecordLatencies = NO_LATENCIES
     checkpoint_seconds: float = 0.0
 
     @property
@@ -174,7 +174,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         partial_bytes=sum(note.get("sent", 0) for note in workers),
         waiting_in=waiting,
         joins=tuple(_join_loads(progress)),
-        latencies=Latencies.of(replicas, began.timestamp() + seconds),
+        latencies=RecordLatencies.of(replicas, began.timestamp() + seconds),
         checkpoint_seconds=_checkpoint_seconds(durations, state),
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
-from millrace_jobs.pipeline.arrivals import Latencies
+from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -38,7 +38,7 @@ class LatencyHistogram(Collector):
         self._counts = np.zeros(len(metric.buckets) + 1, np.int64)
         self._sum = 0.0
 
-    def observe(self, latencies: Latencies) -> None:
+    def observe(self, latencies: RecordLatencies) -> None:
         """Add the latencies of a batch."""
         buckets = np.searchsorted(self._bounds, latencies.seconds)  # a bound belongs to its bucket
         self._counts += np.bincount(buckets, latencies.records, len(self._counts)).astype(np.int64)

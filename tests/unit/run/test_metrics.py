@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.pipeline.arrivals import Latencies
+from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.selection.costs import BatchTime, CombineTask
@@ -55,7 +55,7 @@ def names(metrics):
 
 def latencies(*times):
     seconds, records = zip(*times, strict=True)
-    return Latencies(np.array(seconds, float), np.array(records))
+    return RecordLatencies(np.array(seconds, float), np.array(records))
 
 
 def placed(*ids):
