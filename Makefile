@@ -86,7 +86,7 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/python -m tools.reference | diff docs/reference/streamquery.md -
 	$(BIN)/python -m tools.metrics_reference | diff docs/reference/metrics.md -
 	diff crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
-	diff monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
+	diff -r monitoring/rules charts/millrace/files/rules
 	rm -rf out/dashboards && mkdir -p out/dashboards
 	$(BIN)/python -m monitoring.dashboards out/dashboards
 	diff -r out/dashboards charts/millrace/files/dashboards
@@ -100,7 +100,7 @@ format: setup  ## Sort imports and format the code
 generate: setup  ## Write the files that are generated: from the API's models, and what the chart ships
 	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
 	cp crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
-	cp monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
+	cp monitoring/rules/*.yaml charts/millrace/files/rules/
 	$(BIN)/python -m monitoring.dashboards charts/millrace/files/dashboards
 	$(BIN)/python -m millrace_operator.resources.restart_warning >charts/millrace/files/restart-warning.yaml
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
