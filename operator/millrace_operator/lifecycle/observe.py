@@ -18,6 +18,7 @@ from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
 
+from ..resources.auth import mounted_auth
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
 from ..resources.spec_fields import REVISION
@@ -52,11 +53,13 @@ class ObservedQuery:
         body: the whole object.
         objects: all objects with its label.
         upstream: the queries before it.
+        new_secret: a Secret that was made for its next driver, and that no object names yet.
     """
 
     body: Mapping[str, Any]
     objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
     upstream: Upstream = field(default_factory=Upstream)
+    new_secret: str | None = None
 
     @property
     def owner(self) -> Owner:
@@ -135,6 +138,13 @@ class ObservedQuery:
         """Revision that the driver's pod was created from; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
+
+    @property
+    def auth_secret(self) -> str | None:
+        """Name of the Secret that the driver has, or that its StatefulSet mounts; None without one."""
+        if self.driver is not None and (name := mounted_auth(self.owner, self.driver)) is not None:
+            return name
+        return None if self.stateful_set is None else mounted_auth(self.owner, self.stateful_set["spec"]["template"])
 
     @property
     def wants_pods(self) -> bool:

@@ -25,7 +25,7 @@ from .events import EventBudget, StatusEvent, events_of
 from .observe import Observations, ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
-from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
+from .step import FINALIZER, Action, Apply, Drain, DropSecret, Finalize, MakeSecret, Step, next_step
 from .workqueue import WorkQueue
 
 WORKERS = 8
@@ -121,6 +121,7 @@ class Reconciler:
         self._backoff = ApplyBackoff()
         self._events = EventBudget()
         self._refusals = Refusals()
+        self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
 
     def start(self) -> None:
@@ -141,7 +142,9 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return
-        observed = replace(observed, upstream=self.chains.upstream_of(*key))
+        observed = replace(
+            observed, upstream=self.chains.upstream_of(*key), new_secret=self._unused_secret(key, observed)
+        )
         now = self._clock()
         scaling = self.scaling.get(key)
         if scaling is not None and scaling.uid != observed.owner.uid:
@@ -177,10 +180,19 @@ class Reconciler:
             cached = self._valid[key] = (observed.owner.uid, observed.generation, _validated(observed))
         return cached[2]
 
+    def _unused_secret(self, key: QueryKey, observed: ObservedQuery) -> str | None:
+        """Return the Secret that was made for the next driver of a query; None if there is none, or if it is used."""
+        uid, name = self._new_secrets.get(key, ("", None))
+        if uid != observed.owner.uid or name == observed.auth_secret:
+            self._new_secrets.pop(key, None)
+            return None
+        return name
+
     def _forget(self, key: QueryKey) -> None:
         self._backoff.forget(key)
         self._events.forget(key)
         self._refusals.forget(key)
+        self._new_secrets.pop(key, None)
         self._valid.pop(key, None)
         self.scaling.pop(key, None)
 
@@ -204,6 +216,8 @@ class Reconciler:
             match action:
                 case Drain(_, replacements):
                     manifests = replacements
+                    if replacements:
+                        self._objects.make_secret(observed.owner, dry_run=True)
                 case Apply(manifest) if everything:
                     manifests = (manifest,)
                 case _:
@@ -233,6 +247,10 @@ class Reconciler:
                 self.observations.object_seen(apply(self._objects, observed, manifest))
             case Drain(stateful_set):
                 self.observations.object_seen(self._objects.drain(key.namespace, stateful_set))
+            case MakeSecret():
+                self._new_secrets[key] = observed.owner.uid, self._objects.make_secret(observed.owner)
+            case DropSecret(name):
+                self._objects.drop_secret(observed.owner, name)
             case Finalize(present=True):
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():

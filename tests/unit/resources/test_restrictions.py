@@ -89,7 +89,7 @@ def test_settings_of_the_operator_are_refused(setting, hint):
         "spark.hadoop.fs.s3a.access.key",
         "spark.hadoop.fs.s3a.session.token",
         "spark.hadoop.fs.azure.account.key.store.dfs.core.windows.net",
-        "spark.ssl.keyPassword",
+        "spark.hadoop.ssl.server.keystore.keypassword",
     ],
 )
 def test_secrets_in_plain_text_are_refused_and_not_repeated(setting):
