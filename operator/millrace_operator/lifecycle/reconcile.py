@@ -238,7 +238,10 @@ class Reconciler:
         except Exception:
             self._backoff.forget(key)  # an error is no conflict: only the queue's back-off applies
             raise
-        self.queue.add_later(key, REQUEUE_SECONDS)
+        if MakeSecret() in step.actions:
+            self.queue.add(key)  # no watch reports it
+        else:
+            self.queue.add_later(key, REQUEUE_SECONDS)
 
     def _carry_out(self, action: Action, key: QueryKey, observed: ObservedQuery) -> None:
         """Carry out an action and store the result without waiting for the watch to report it."""
