@@ -182,7 +182,7 @@ class Cluster:
         return name
 
     def drop_secret(self, owner, name):
-        self._act(("drop", "Secret"))
+        self._act(("drop", name))
         self.secrets.discard(name)
 
     def drain(self, namespace, stateful_set):
