@@ -125,8 +125,8 @@ def authenticated(secret: Path) -> dict[str, str]:
     """
     return {
         "spark.authenticate": "true",
-        "spark.authenticate.secret.driver.file": str(secret),
-        "spark.authenticate.secret.executor.file": str(secret),
+        # the settings for drivers and executors do not reach an executor's first connection, by which it gets the others
+        "spark.authenticate.secret.file": str(secret),
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.authEngineVersion": "2",
         # also detects changed bytes, which the default cipher does not

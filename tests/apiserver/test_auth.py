@@ -25,7 +25,8 @@ def test_a_restart_replaces_it_and_its_value_is_nowhere_else(
 ) -> None:
     with running_operator(plane, tmp_path_factory.mktemp("operator"), namespace=namespace) as operator:
         kubectl("apply", "-f", "-", document=SMALLEST)
-        first = wait_until(lambda: mounted(kubectl))
+        wait_until(lambda: mounted(kubectl))
+        first = mounted(kubectl)
         (before,) = held(kubectl)
         assert before["metadata"]["name"] == first
         assert before["metadata"]["ownerReferences"][0]["kind"] == "StreamQuery"
@@ -36,7 +37,8 @@ def test_a_restart_replaces_it_and_its_value_is_nowhere_else(
 
         kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"restartNonce": 1}}')
         wait_until(lambda: mounted(kubectl) not in (None, first))
-        after = wait_until(lambda: found[0] if len(found := held(kubectl)) == 1 else None)
+        wait_until(lambda: len(held(kubectl)) == 1)
+        (after,) = held(kubectl)
         assert after["metadata"]["name"] == mounted(kubectl)
         assert after["data"] != before["data"]
 
