@@ -125,7 +125,7 @@ def authenticated(secret: Path) -> dict[str, str]:
     """
     return {
         "spark.authenticate": "true",
-        # the settings for drivers and executors do not reach an executor's first connection, by which it gets the others
+        # not those of driver and executor: an executor's first connection ignores them
         "spark.authenticate.secret.file": str(secret),
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.authEngineVersion": "2",
