@@ -228,6 +228,10 @@ def _applied_without(plane: ControlPlane, right: Right, manifest: dict[str, Any]
     [
         ("get", "secrets"),
         ("list", "secrets"),
+        ("watch", "secrets"),
+        ("patch", "secrets"),
+        ("update", "secrets"),
+        ("deletecollection", "secrets"),
         ("create", "pods/exec"),
         ("delete", "streamqueries"),
         ("delete", "statefulsets"),

@@ -186,7 +186,7 @@ def _names(query: StreamQuery, owner: Owner) -> set[tuple[str, str]]:
     """Return kind and name of the objects of a query."""
     plan = Plan.initial(query.spec)
     replicas = Partitioners(plan.replicas, "") if plan.placement is Placement.DEDICATED else None
-    made = [*objects(query, owner, plan, "", running=True, partitioners=replicas), healthy_spec(query, owner)]
+    made = [*objects(query, owner, plan, "", running=True, auth="", partitioners=replicas), healthy_spec(query, owner)]
     return {(each["kind"], each["metadata"]["name"]) for each in made}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from http import HTTPStatus
 
 from kubernetes.client import ApiException
@@ -9,6 +10,7 @@ from kubernetes.client import ApiException
 from millrace_api.model.streamquery import QUERY_LABEL
 
 from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
+from ..resources.auth import auth_secret
 from ..resources.names import Manifest, Owner
 from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
 
@@ -30,6 +32,9 @@ LIMITING = (
     ResourceKind("LimitRange", "api/v1", "limitranges"),
 )
 """Kinds of objects that limit the pods of a namespace."""
+
+_SECRETS = ResourceKind("Secret", "api/v1", "secrets")
+"""Made and deleted, and never read or watched."""
 
 _KINDS = {kind.name: kind for kind in OWNED}
 
@@ -89,6 +94,29 @@ class ObjectApi:
         """
         return self._patch(manifest, dry_run=dry_run)
 
+    def make_secret(self, owner: Owner, *, dry_run: bool = False) -> str:
+        """Make a Secret for driver and executors, and return its name. Its value is kept nowhere else.
+
+        Raises:
+            ObjectRefusedError: the API server rejects it.
+        """
+        manifest, query = auth_secret(owner), {"fieldManager": MANAGER} | _dry(dry_run)
+        try:
+            self._client.request("POST", _SECRETS.path(owner.namespace), query, manifest)
+        except ApiException as error:
+            for value in manifest["data"].values():  # an admission webhook may quote what it refuses
+                error.body = str(error.body).replace(value, "HIDDEN").replace(b64decode(value).decode(), "HIDDEN")
+            raise _refusal(error) from None
+        return str(manifest["metadata"]["name"])
+
+    def drop_secret(self, owner: Owner, name: str) -> None:
+        """Delete a Secret of ``make_secret``, if it is there."""
+        try:
+            self._client.request("DELETE", _SECRETS.path(owner.namespace, name), {})
+        except ApiException as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods, change nothing else, and return the result.
 
@@ -121,12 +149,21 @@ class ObjectApi:
     def _patch(self, manifest: Manifest, *, dry_run: bool) -> Manifest:
         metadata = manifest["metadata"]
         path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
-        query = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
+        query = {"fieldManager": MANAGER, "force": "true"} | _dry(dry_run)
         try:
             return self._client.request("PATCH", path, query, manifest, APPLY)
         except ApiException as error:
-            if error.status == HTTPStatus.FORBIDDEN and _QUOTA in str(error.body):
-                raise QuotaExceededError(server_message(error)) from None
-            if error.status in _FAULTS or _UNTYPED in str(error.body):
-                raise ObjectRefusedError(server_message(error)) from None
-            raise
+            raise _refusal(error) from None
+
+
+def _refusal(error: ApiException) -> Exception:
+    """Return the error to raise: one that says what was refused if the object is at fault, else the given one."""
+    if error.status == HTTPStatus.FORBIDDEN and _QUOTA in str(error.body):
+        return QuotaExceededError(server_message(error))
+    if error.status in _FAULTS or _UNTYPED in str(error.body):
+        return ObjectRefusedError(server_message(error))
+    return error
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}

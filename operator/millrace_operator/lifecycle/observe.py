@@ -29,6 +29,7 @@ from millrace_api.model.streamquery import (
     StreamQuery,
 )
 
+from ..resources.auth import mounted_auth
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
 from ..resources.restrictions import problems
@@ -75,6 +76,7 @@ class ObservedQuery:
         upstream: the queries before it.
         refused: its missing pods that the API server refuses.
         allows: returns whether a policy allows what a query asks for in a namespace.
+        new_secret: a Secret that was made for its next driver, and that no object names yet.
     """
 
     body: Mapping[str, Any]
@@ -83,6 +85,7 @@ class ObservedQuery:
     upstream: Upstream = field(default_factory=Upstream)
     refused: tuple[RefusedPods, ...] = ()
     allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True
+    new_secret: str | None = None
 
     @property
     def owner(self) -> Owner:
@@ -193,6 +196,13 @@ class ObservedQuery:
     def is_suspended(self) -> bool:
         """Whether the spec, valid or not, asks for no driver."""
         return bool((self.body.get("spec") or {}).get("state") == QueryState.SUSPENDED)
+
+    @property
+    def auth_secret(self) -> str | None:
+        """Name of the Secret that the driver has, or that its StatefulSet mounts; None without one."""
+        if self.driver is not None and (name := mounted_auth(self.owner, self.driver)) is not None:
+            return name
+        return None if self.stateful_set is None else mounted_auth(self.owner, self.stateful_set["spec"]["template"])
 
     @property
     def wants_pods(self) -> bool:

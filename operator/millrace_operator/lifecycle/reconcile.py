@@ -28,7 +28,7 @@ from .missing_pods import PodChecks, missing_pods
 from .observe import Observations, ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
-from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
+from .step import FINALIZER, Action, Apply, Drain, DropSecret, Finalize, MakeSecret, Step, next_step
 from .target import running_spec
 from .workqueue import WorkQueue
 
@@ -132,6 +132,7 @@ class Reconciler:
         self._events = EventBudget()
         self._refusals = Refusals()
         self._pods = PodChecks(objects.refuses)
+        self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
 
     def start(self) -> None:
@@ -156,7 +157,12 @@ class Reconciler:
         query = self.query_of(key, observed)
         missing = missing_pods(observed, running_spec(observed, query), self._image)
         refused = self._pods.refused(key, missing, now)
-        observed = replace(observed, upstream=self.chains.upstream_of(*key), refused=refused)
+        observed = replace(
+            observed,
+            upstream=self.chains.upstream_of(*key),
+            refused=refused,
+            new_secret=self._unused_secret(key, observed),
+        )
         scaling = self.scaling.get(key)
         if scaling is not None and scaling.uid != observed.owner.uid:
             scaling = None
@@ -201,11 +207,20 @@ class Reconciler:
         except MillraceError as error:
             return error
 
+    def _unused_secret(self, key: QueryKey, observed: ObservedQuery) -> str | None:
+        """Return the Secret that was made for the next driver of a query; None if there is none, or if it is used."""
+        uid, name = self._new_secrets.get(key, ("", None))
+        if uid != observed.owner.uid or name == observed.auth_secret:
+            self._new_secrets.pop(key, None)
+            return None
+        return name
+
     def _forget(self, key: QueryKey) -> None:
         self._backoff.forget(key)
         self._events.forget(key)
         self._refusals.forget(key)
         self._pods.forget(key)
+        self._new_secrets.pop(key, None)
         self._valid.pop(key, None)
         self.scaling.pop(key, None)
         self._metrics.forget(key)
@@ -233,6 +248,8 @@ class Reconciler:
             match action:
                 case Drain(_, replacements):
                     manifests = replacements
+                    if replacements:
+                        self._objects.make_secret(observed.owner, dry_run=True)
                 case Apply(manifest) if everything:
                     manifests = (manifest,)
                 case _:
@@ -253,7 +270,10 @@ class Reconciler:
         except Exception:
             self._backoff.forget(key)  # an error is no conflict: only the queue's back-off applies
             raise
-        self.queue.add_later(key, REQUEUE_SECONDS)
+        if MakeSecret() in step.actions:
+            self.queue.add(key)  # no watch reports it
+        else:
+            self.queue.add_later(key, REQUEUE_SECONDS)
 
     def _carry_out(self, action: Action, key: QueryKey, observed: ObservedQuery) -> None:
         """Carry out an action and store the result without waiting for the watch to report it."""
@@ -262,6 +282,10 @@ class Reconciler:
                 self.observations.object_seen(apply(self._objects, observed, manifest))
             case Drain(stateful_set):
                 self.observations.object_seen(self._objects.drain(key.namespace, stateful_set))
+            case MakeSecret():
+                self._new_secrets[key] = observed.owner.uid, self._objects.make_secret(observed.owner)
+            case DropSecret(name):
+                self._objects.drop_secret(observed.owner, name)
             case Finalize(present=True):
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():

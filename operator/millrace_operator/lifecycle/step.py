@@ -28,6 +28,9 @@ from .target import DriverTarget, healthy_from, plan_for, pod_missing_at, runs_h
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""
 
+_UNKNOWN = "not-made-yet"
+"""In the place of a Secret's name, in objects that are compared or tried but not applied."""
+
 DRAIN_MARGIN = timedelta(seconds=60)
 """Time beyond the driver pod's grace period that a deletion waits for the driver."""
 
@@ -61,7 +64,19 @@ class Finalize:
     present: bool
 
 
-Action = Apply | Drain | Finalize
+@dataclass(frozen=True)
+class MakeSecret:
+    """Action that makes a Secret for the next driver. The objects that name it follow in the next step."""
+
+
+@dataclass(frozen=True)
+class DropSecret:
+    """Action that deletes the Secret of drivers that have ended."""
+
+    name: str
+
+
+Action = Apply | Drain | Finalize | MakeSecret | DropSecret
 
 
 @dataclass(frozen=True)
@@ -160,7 +175,7 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
 def _drain(observed: ObservedQuery, target: DriverTarget, image: str, now: datetime) -> Step:
     replacements: tuple[Manifest, ...] = ()
     if target.may_run:
-        desired = _objects(observed, target, plan_for(observed, target.query), image)
+        desired = _objects(observed, target, plan_for(observed, target.query), image, _UNKNOWN)
         replacements = tuple(each for each in desired if each["kind"] == "StatefulSet")
     actions = _drains(observed, replacements)
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
@@ -186,9 +201,11 @@ def _apply(
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
-    missing = observed.missing(_objects(observed, target, plan, image))
+    auth = _auth_secret(observed, target)
+    missing = observed.missing(_objects(observed, target, plan, image, auth or _UNKNOWN))
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
-    actions += [Apply(each) for each in missing]
+    actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
+    actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
     healthy = healthy_from(observed.driver) if target.may_run else None
     if healthy is not None and healthy <= now and observed.revision == target.revision:
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
@@ -211,11 +228,21 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
     return Step(deleting_status(observed, until, now), _drains(observed), until)
 
 
-def _objects(observed: ObservedQuery, target: DriverTarget, plan: Plan, image: str) -> list[Manifest]:
+def _auth_secret(observed: ObservedQuery, target: DriverTarget) -> str | None:
+    """Return the name of the Secret for driver and executors; None if one has to be made.
+
+    Each driver that the operator starts gets another one. So a secret that has leaked is of no use after a restart, and
+    a Secret that somebody has deleted is replaced.
+    """
+    starts = target.may_run and observed.driver is None and not observed.wants_pods
+    return observed.new_secret if starts or observed.auth_secret is None else observed.auth_secret
+
+
+def _objects(observed: ObservedQuery, target: DriverTarget, plan: Plan, image: str, auth: str) -> list[Manifest]:
     """Return the desired objects of the query under this plan."""
     query, running = target.query, target.may_run
     replicas = partitioners_for(observed, query.spec, plan, image, running=running)
-    return objects(query, observed.owner, plan, image, running=running, partitioners=replicas)
+    return objects(query, observed.owner, plan, image, running=running, auth=auth, partitioners=replicas)
 
 
 def _drains(observed: ObservedQuery, replacements: tuple[Manifest, ...] = ()) -> tuple[Drain, ...]:

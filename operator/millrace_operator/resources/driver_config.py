@@ -12,6 +12,9 @@ from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner
 SECRETS = "/etc/millrace/secrets"
 """Mount path of Secrets: one folder per Secret, one file per entry."""
 
+AUTH_FILE = "/etc/millrace/auth/secret"
+"""Path of the secret that driver and executors share."""
+
 CHECKPOINT = "/var/lib/millrace/checkpoint"
 """Mount path of the checkpoint's volume claim in driver and executors, with one folder per query name."""
 

@@ -10,7 +10,7 @@ from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
-from .driver_config import CHECKPOINT, LOCAL, SECRETS, grace, mounted_query
+from .driver_config import AUTH_FILE, CHECKPOINT, LOCAL, SECRETS, grace, mounted_query
 from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .spec_fields import REVISION, revision
@@ -86,6 +86,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -
     arguments = ["millrace", "driver", f"{_CONFIGURATION}/query/query.yaml"]
     arguments += ["--plan", f"{_CONFIGURATION}/plan/{PLAN_KEY}", "--plan-config-map", owner.plan]
     arguments += ["--metrics-port", str(METRICS_PORT), "--grace", str(grace(query) - 5)]
+    arguments += ["--auth-secret", AUTH_FILE]
     container = {
         "name": "driver",
         "image": image,

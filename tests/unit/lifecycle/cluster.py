@@ -56,6 +56,8 @@ class Cluster:
         self.objects = {}
         self.foreign = set()
         """Kinds and names of objects that are not the query's, and that the operator does not watch."""
+        self.secrets = set()
+        """Names of the Secrets of drivers; the operator does not watch them."""
         self.policy = None
         """Kind of objects that the API server refuses, whatever is in them."""
         self.refused_pods = {}
@@ -176,6 +178,20 @@ class Cluster:
             held["data"][APPLIED_KEY] = data[APPLIED_KEY]
         self.objects[key] = held
         return self._changed(held)
+
+    def make_secret(self, owner, *, dry_run=False):
+        if self.policy == "Secret":
+            raise ObjectRefusedError("Secret: a policy of the cluster says no")
+        if dry_run:
+            return "tried"
+        self._act(("make", "Secret"))
+        name = f"{owner.name}-auth-{next(self._lives)}"
+        self.secrets.add(name)
+        return name
+
+    def drop_secret(self, owner, name):
+        self._act(("drop", name))
+        self.secrets.discard(name)
 
     def drain(self, namespace, stateful_set):
         self._act(("drain", stateful_set))
@@ -325,5 +341,6 @@ class Cluster:
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             self.reconciler.observations.query_gone(self.query)
             self.query = None
+            self.secrets.clear()
             for key in list(self.objects):
                 self.reconciler.observations.object_gone(self.objects.pop(key))

@@ -137,6 +137,7 @@ spec:
 CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED, "dedicated": DEDICATED}
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"
+AUTH = "trips-by-cell-auth-0123456789"
 
 
 def query_of(text: str) -> StreamQuery:
@@ -152,7 +153,7 @@ def objects_of(text: str, namespace: str = "cabs", uid: str = UID) -> list[Manif
     owner = Owner(namespace, query.name, uid)
     metadata = query.metadata.model_copy(update={"namespace": namespace})
     query = query.model_copy(update={"metadata": metadata})
-    return objects(query, owner, plan, IMAGE, running=running, partitioners=replicas)
+    return objects(query, owner, plan, IMAGE, running=running, auth=AUTH, partitioners=replicas)
 
 
 def golden(text: str) -> str:

@@ -77,6 +77,12 @@ def test_the_checkpoint_is_where_all_pods_of_a_query_are(checkpoint, said):
         ("spark.decommission.enabled", "leave it out"),
         ("spark.submit.deployMode", "leave it out"),
         ("spark.plugins", "leave it out"),
+        ("spark.authenticate", "leave it out"),
+        ("spark.authenticate.enableSaslEncryption", "leave it out"),
+        ("spark.network.crypto.enabled", "leave it out"),
+        ("spark.network.crypto.saslFallback", "leave it out"),
+        ("spark.io.encryption.enabled", "leave it out"),
+        ("spark.ssl.rpc.enabled", "leave it out"),
         ("spark.memory.offHeap.enabled", "write spec.executors.memory"),
         ("spark.memory.offHeap.size", "write spec.executors.memory"),
         ("Spark.Memory.OffHeap.Size", "write spec.executors.memory"),
@@ -114,6 +120,7 @@ def test_settings_of_the_operator_are_refused(setting, hint):
         "spark.hadoop.fs.gs.auth.service.account.private.key",
         "spark.executorEnv.MYSQL_PASSWD",
         "spark.executorEnv.SSH_PASSPHRASE",
+        "spark.hadoop.ssl.server.keystore.keypassword",
     ],
 )
 def test_secrets_in_plain_text_are_refused_and_not_repeated(setting):
