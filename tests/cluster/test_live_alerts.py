@@ -101,10 +101,10 @@ def test_a_broker_that_is_gone(watch: Any) -> None:
     watched = watch()
     with fired(watched.prometheus, watched.query.namespace) as seen:
         watched.on.broker.kill()
-        watched.wait_for("MillraceQueryStuck")
+        watched.wait_for("MillraceBatchesFailing")
         watched.on.broker.restart()
         watched.wait_for_silence()
-    assert_only(seen, watched, "MillraceQueryStuck")
+    assert_only(seen, watched, "MillraceBatchesFailing")
 
 
 def test_a_driver_that_is_killed_again_and_again(watch: Any) -> None:

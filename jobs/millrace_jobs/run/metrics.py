@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
+from types import MappingProxyType
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -26,7 +27,7 @@ MOST_WORKERS = 64
 """Most series of workers; with more workers, neighbors share one."""
 
 _LATENCY = "millrace_record_latency_seconds"
-_FAILURES = "millrace_checkpoint_failures_total"
+CHECKPOINT_FAILURES, RUN_RESTARTS = "millrace_checkpoint_failures_total", "millrace_run_restarts_total"
 
 
 class LatencyHistogram(Collector):
@@ -62,10 +63,10 @@ class JobMetrics(Collector):
 
     Args:
         query: name of the query.
-        failed_writes: returns the number of writes to the checkpoint that have failed so far.
+        counts: functions that return what some counters have counted so far, by the name of the metric.
     """
 
-    def __init__(self, query: str, failed_writes: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, query: str, counts: Mapping[str, Callable[[], int]] = MappingProxyType({})) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._query = query
         self._newest: datetime | None = None
@@ -79,8 +80,8 @@ class JobMetrics(Collector):
             if m.name != _LATENCY
         }
         self._latency = LatencyHistogram(next(m for m in CONTRACT if m.name == _LATENCY), query)
-        self._failed_writes = failed_writes
-        self._known_failures = 0
+        self._counts = counts
+        self._counted = dict.fromkeys(counts, 0)
         for metric in _of_kind("counter"):  # start at 0, or Prometheus would miss the first increase
             for values in itertools.product(*(label.values for label in metric.dimensions[1:])):
                 self._counters[metric.name].labels(query, *values)
@@ -109,9 +110,10 @@ class JobMetrics(Collector):
         """Return all families as of one batch, in the order of the contract (the registry's hook)."""
         everything = self._counters | self._gauges | self._histograms | {_LATENCY: self._latency}
         with self._lock:
-            failures = self._failed_writes()
-            self._add(_FAILURES, failures - self._known_failures)
-            self._known_failures = failures
+            for name, count in self._counts.items():
+                now = count()
+                self._add(name, now - self._counted[name])
+                self._counted[name] = now
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 
     def _count(self, report: BatchReport) -> None:

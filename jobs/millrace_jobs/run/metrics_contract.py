@@ -167,6 +167,13 @@ CONTRACT = (
         "Writes of the checkpoint's lease that failed, as on a full disk; the driver ends if they go on. A failed "
         "write of state ends the driver at once.",
     ),
+    _metric(
+        "millrace_run_restarts_total",
+        "counter",
+        "number",
+        "Times that the query was started again within its driver, after a failure that may pass by itself, such as an "
+        "unreachable broker. After five without a finished batch, the driver ends.",
+    ),
     _metric("millrace_state_updates_total", "counter", "number", "Results whose state changed."),
     _metric("millrace_state_partitions", "gauge", "number", "State partitions, each of which is a task of the merge."),
     _metric("millrace_plan_epoch", "gauge", "number", "Epoch of the plan that the last batch ran under."),

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, JobMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.selection.costs import BatchTime, CombineTask
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -310,7 +310,7 @@ def test_the_time_of_the_checkpoint_is_observed_per_batch():
 
 def test_failed_writes_of_the_checkpoint_are_counted_without_a_batch():
     failed = [0]
-    metrics = JobMetrics("flights", lambda: failed[0])
+    metrics = JobMetrics("flights", {CHECKPOINT_FAILURES: lambda: failed[0]})
     assert value(metrics, "millrace_checkpoint_failures_total") == 0
     failed[0] = 3
     assert value(metrics, "millrace_checkpoint_failures_total") == 3
