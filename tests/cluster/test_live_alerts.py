@@ -97,16 +97,6 @@ def assert_only(seen: set[Alert], watched: Watched, *names: str) -> None:
     assert seen == {Alert(name, watched.query.namespace, NAME) for name in names}
 
 
-def test_a_broker_that_is_gone(watch: Any) -> None:
-    watched = watch()
-    with fired(watched.prometheus, watched.query.namespace) as seen:
-        watched.on.broker.kill()
-        watched.wait_for("MillraceBatchesFailing")
-        watched.on.broker.restart()
-        watched.wait_for_silence()
-    assert_only(seen, watched, "MillraceBatchesFailing")
-
-
 def test_a_driver_that_is_killed_again_and_again(watch: Any) -> None:
     watched = watch()
     with fired(watched.prometheus, watched.query.namespace) as seen:
@@ -188,3 +178,15 @@ def test_a_key_that_becomes_hot(watch: Any) -> None:
         watched.load.shares[0] = 1.0
         watched.wait_for_silence()
     assert_only(seen, watched, "MillraceSkew")
+
+
+def test_a_broker_that_is_gone(watch: Any) -> None:
+    watched = watch()
+    with fired(watched.prometheus, watched.query.namespace) as seen:
+        watched.on.broker.kill()
+        try:
+            watched.wait_for("MillraceBatchesFailing")
+        finally:
+            watched.on.broker.restart()
+        watched.wait_for_silence()
+    assert_only(seen, watched, "MillraceBatchesFailing")
