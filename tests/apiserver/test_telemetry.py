@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lab.ports import free_port
 from lab.tcp_proxy import TcpProxy
-from millrace_operator.kube.objects import OWNED
+from millrace_operator.kube.objects import LIMITING, OWNED
 from millrace_operator.telemetry.contract import CONTRACT
 
 from .deployed import apply_queries, are_deployed
@@ -37,7 +37,7 @@ def test_metrics_probes_and_logs(plane, namespace, kubectl, tmp_path):
     (info,) = families["millrace_query_info"].samples
     assert (info.labels["query_namespace"], info.labels["query"]) == (namespace, "query-1")
     watched = {each.labels["resource"] for each in families["millrace_operator_informer_age_seconds"].samples}
-    assert watched == {"streamqueries", *(kind.plural for kind in OWNED)}
+    assert watched == {"streamqueries", *(kind.plural for kind in (*OWNED, *LIMITING))}
     requests = families["millrace_operator_api_requests"].samples
     assert ("PATCH", "streamqueries/status", "200") in {
         (each.labels["verb"], each.labels["resource"], each.labels["code"]) for each in requests if each.value
