@@ -110,7 +110,7 @@ def test_metrics_that_are_no_longer_scraped(watch: Any) -> None:
 def test_more_load_than_all_executors_can_take(watch: Any) -> None:
     watched = watch(scaling={"mode": "Active", "window": 3, "grace": 3}, parallelism={"initial": 1, "max": 1})
     with fired(watched.prometheus, watched.query.namespace) as seen:
-        watched.load.rate = 8 * RATE
+        watched.load.rate = 16 * RATE
         watched.wait_for("MillraceAtCapacity", "MillraceLagGrowing", "MillraceBatchesOverInterval")
         watched.load.rate = 1.0
         watched.wait_for_silence()
