@@ -193,6 +193,7 @@ def graph(
     if steps:
         line = common.GraphThresholdsStyleConfig().mode(options.GraphThresholdsStyleMode.DASHED)
         panel.thresholds(_thresholds(steps, "transparent")).thresholds_style(line)
+        panel.axis_soft_max(max(steps))  # lines at 0 alone would have an axis up to 100 or more
     if stacked:
         panel.stacking(common.StackingConfig().mode(options.StackingMode.NORMAL).group("A"))
     if right:
