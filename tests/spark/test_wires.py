@@ -20,13 +20,18 @@ def ends(tmp_path_factory):
     return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
 
 
+ANSWER = "Cannot find endpoint"
+"""What a local driver says to an executor that it lets in: it takes none."""
+
+REFUSALS = ("Authentication failed", "Unknown challenge", "ClosedChannelException", "Outbox is stopped")
+"""What an executor reports when the driver refuses it, or has closed the connection before it could say so."""
+
+
 def test_with_the_secret_an_executor_is_answered(ends):
-    assert "Cannot find endpoint" in ends["right"]  # a local driver takes no executors
+    assert ANSWER in ends["right"]
 
 
-@pytest.mark.parametrize(
-    ("executor", "answer"),
-    [("wrong", "Authentication failed"), ("none", "Unknown challenge"), ("weaker", "Unknown challenge")],
-)
-def test_without_it_or_without_encryption_it_is_refused(ends, executor, answer):
-    assert answer in ends[executor]
+@pytest.mark.parametrize("executor", ["wrong", "none", "weaker"])
+def test_without_it_or_without_encryption_it_is_refused(ends, executor):
+    assert ANSWER not in ends[executor]
+    assert any(each in ends[executor] for each in REFUSALS), ends[executor]
