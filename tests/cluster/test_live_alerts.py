@@ -20,6 +20,8 @@ from lab.load import Load
 from lab.parts.millrace_images import SCORING_IMAGE
 from lab.prometheus import PrometheusServer, running_prometheus
 from lab.waiting import wait_until
+from millrace_operator.metrics_source.client import Prometheus
+from millrace_operator.metrics_source.settings import PrometheusSettings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=6), pytest.mark.timeout(1500)]
 
@@ -105,6 +107,20 @@ def test_metrics_that_are_no_longer_scraped(watch: Any) -> None:
         watched.query.kubectl("annotate", "pod", watched.query.pod, "prometheus.io/scrape=true", "--overwrite")
         watched.wait_for_silence()
     assert_only(seen, watched, "MillraceQueriesWithoutMetrics")
+
+
+def test_a_source_that_stops(watch: Any) -> None:
+    watched = watch()
+    read = f'namespace_query:millrace_input_rows:max15m{{namespace="{watched.query.namespace}"}} > 0'
+    # a query that is younger than a quarter of an hour is not expected to have records
+    client = Prometheus(PrometheusSettings(watched.prometheus.url))
+    wait_until(lambda: bool(client.instant(read)), lambda: f"there was a quarter of an hour with records: {read}")
+    with fired(watched.prometheus, watched.query.namespace) as seen:
+        watched.load.rate = 0.0
+        watched.wait_for("MillraceSourceSilent")
+        watched.load.rate = RATE
+        watched.wait_for_silence()
+    assert_only(seen, watched, "MillraceSourceSilent")
 
 
 def test_more_load_than_all_executors_can_take(watch: Any) -> None:

@@ -154,10 +154,10 @@ def spec_to_run(observed: ObservedQuery, spec: Spec) -> Spec:
 
     The in-place fields are always those of ``spec``.
     """
-    rejected, healthy = observed.status.rejected, observed.healthy
-    if rejected is None or healthy is None or rejected.revision != revision(spec):
+    rejected = observed.status.rejected
+    if rejected is None or rejected.revision != revision(spec) or observed.healthy is None:
         return spec
-    return with_in_place(healthy[1], spec)
+    return with_in_place(observed.healthy[1], spec)
 
 
 def running_spec(observed: ObservedQuery, query: StreamQuery | MillraceError) -> Spec | None:

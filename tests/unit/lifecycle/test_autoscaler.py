@@ -12,6 +12,7 @@ from millrace_arena.comparison import MillracePolicy
 from millrace_arena.scenarios import ScenarioSetting, synthetic
 from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler
+from millrace_operator.lifecycle.observe import ObservedQuery
 from millrace_operator.lifecycle.scaling_inputs import situation_of
 from millrace_operator.lifecycle.scaling_status import last_scaling_of
 from millrace_operator.metrics_source.client import PrometheusError
@@ -107,6 +108,14 @@ def _shifted(answer):
     """In the operator's time, and by its epochs, which begin with 1."""
     epoch = None if answer.epoch is None else answer.epoch + 1
     return replace(answer, time=answer.time + NOW.timestamp(), epoch=epoch)
+
+
+def test_a_check_does_not_read_the_healthy_spec_without_a_rollback(monkeypatch):
+    """Reading it took most of the processor time of an operator at rest."""
+    policy = Operated()
+    monkeypatch.setattr(ObservedQuery, "healthy", property(lambda _: pytest.fail("it was read")))
+    policy.autoscaler.check(KEY)
+    assert KEY in policy.cluster.reconciler.scaling
 
 
 def test_what_runs_is_scaled_after_an_invalid_change_too():

@@ -14,6 +14,7 @@ WITHOUT_VALUE = (
     "MillraceNoLeader",
     "MillraceQueriesFailed",
     "MillraceQueriesWithoutMetrics",
+    "MillraceSourceSilent",
 )
 """Alerts of something that is not there."""
 
