@@ -1,7 +1,8 @@
-"""Two executors that exchange records, for ``test_wires``: prints the ports of the driver and of all that send blocks.
+"""Two executors that exchange records: for ``test_wires``, as a program, and for what encryption costs (``bench.wires``).
 
-Run as ``exchanging_executors.py FOLDER SALT open|encrypted``. A marker, which no other text has, is in the
-settings of each task, which the driver sends; the records, which the executors make and exchange, are hashes of it.
+Run as ``exchanging_executors.py FOLDER SALT open|encrypted``; it prints the ports of the driver and of all that send
+blocks. A marker, which no other text has, is in the settings of each task, which the driver sends; the records, which the
+executors make and exchange, are hashes of it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from millrace_jobs.session import authenticated, local_session
 
+WIRES = ("open", "encrypted")
 KEYS = 20
 
 
@@ -27,22 +32,25 @@ def record_markers(salt: str) -> list[str]:
     return [hashlib.md5(f"{salt}-{key}".encode()).hexdigest() for key in range(KEYS)]
 
 
-def encrypted(folder: Path) -> dict[str, str]:
-    """Return the settings of a driver's pod, but for the file with the secret: only executors on Kubernetes read it."""
-    ours = authenticated(folder / "secret")
-    del ours["spark.authenticate.secret.file"]
-    return ours | {"spark.authenticate.secret": "a secret of this test"}
+def exchanging_session(folder: Path, wires: str, more: Mapping[str, str]) -> SparkSession:
+    """Start a driver and two executors of one core, with or without the settings of a driver's pod."""
+    settings = {
+        "spark.master": "local-cluster[2,1,512]",
+        "spark.executor.memory": "512m",
+        "spark.shuffle.readHostLocalDisk": "false",  # pods have no disk in common
+    }
+    if wires == "encrypted":
+        settings |= authenticated(folder / "secret")
+        del settings["spark.authenticate.secret.file"]  # only executors on Kubernetes read it
+        settings["spark.authenticate.secret"] = "a secret of this test"
+    os.environ |= {"SPARK_WORKER_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return local_session("wires", 4, settings | dict(more), folder, quiet=True)
 
 
 def main(folder: Path, salt: str, wires: str) -> None:
     """Exchange the records, and print the ports."""
-    settings = {
-        "spark.master": "local-cluster[2,1,512]",
-        "spark.executor.memory": "512m",
-        "spark.shuffle.compress": "false",  # a text that comes again would not be on the wire as it is
-    }
-    settings |= encrypted(folder) if wires == "encrypted" else {}
-    spark = local_session("wires", 4, settings, folder, quiet=True)
+    # compressed, a text that comes again would not be on the wire as it is
+    spark = exchanging_session(folder, wires, {"spark.shuffle.compress": "false"})
     spark.sparkContext.setLocalProperty("millrace.marker", task_marker(salt))
     records = spark.range(20_000, numPartitions=4).selectExpr("id", f"md5(concat('{salt}-', id % {KEYS})) AS text")
     assert records.repartition(4, "id").selectExpr("count(DISTINCT text)").first() == (KEYS,)

@@ -1,6 +1,5 @@
 """Executors without the driver's secret or encryption are refused, and nothing that others send can be read."""
 
-import os
 import subprocess
 import sys
 import uuid
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .exchanging_executors import record_markers, task_marker
+from .exchanging_executors import WIRES, record_markers, task_marker
 from .loopback import watched
 
 pytestmark = pytest.mark.timeout(900)
@@ -48,9 +47,8 @@ def readable(folder, wires):
     salt = uuid.uuid4().hex
     task, records = task_marker(salt), record_markers(salt)
     command = [sys.executable, str(EXCHANGING), str(folder), salt, wires]
-    environment = os.environ | {"SPARK_WORKER_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
     with watched([task, *records]) as seen:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     driver, *blocks = map(int, done.stdout.split())
     found = {"tasks"} if driver in seen[task] else set()
@@ -58,5 +56,5 @@ def readable(folder, wires):
 
 
 def test_tasks_and_records_can_be_read_on_the_wire_without_encryption_and_not_with_it(tmp_path):
-    found = {wires: readable(tmp_path, wires) for wires in ("open", "encrypted")}
+    found = {wires: readable(tmp_path, wires) for wires in WIRES}
     assert found == {"open": {"tasks", "records"}, "encrypted": set()}
