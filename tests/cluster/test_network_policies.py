@@ -26,7 +26,7 @@ METADATA = "169.254.169.254"
 RPC, BLOCKS, UI, METRICS, OWN = 7078, 7079, 4040, 8080, 9999
 """Ports of pods; ``OWN`` is that of a server which the test starts in each of them."""
 
-LISTEN = f"import socket; s = socket.create_server(('', {OWN})); exec('while True: s.accept()')"
+LISTEN = f"python -m http.server {OWN} >/dev/null 2>&1 &"
 
 CONNECT = """
 import json, socket, sys
@@ -114,8 +114,7 @@ class Wires:
         replicas = self.on.get(*operator)["spec"]["replicas"]
         self.on.kubectl("scale", *operator, "--replicas=0")
         try:
-            gone = ("wait", "-n", NAMESPACE, "pods", "-l", "app.kubernetes.io/name=millrace", "--for=delete")
-            self.on.kubectl(*gone, "--timeout=120s")
+            wait_until(lambda: not self.on.get("-n", NAMESPACE, "pods")["items"], "the operator is gone")
             self.counting.query.kubectl("delete", "networkpolicies", "--all")
             yield
         finally:
@@ -149,7 +148,7 @@ def wires(installation: Installation, metadata: None, tmp_path_factory: pytest.T
             )
             made = Wires(installation, counting, (spaces[0], "client"), (spaces[1], "client"))
             for role, pod in made.pods.items():
-                counting.query.kubectl("exec", pod, "--", "sh", "-c", f'python -c "{LISTEN}" >/dev/null 2>&1 &')
+                counting.query.kubectl("exec", pod, "--", "sh", "-c", LISTEN)
                 wait_until(lambda role=role: made.opened(made.own(role), [made.place(role, OWN)]), f"{role} listens")
             disguise(made)
             made.wait_until_enforced()
@@ -168,30 +167,30 @@ def disguise(wires: Wires) -> None:
     wires.on.kubectl("-n", namespace, "label", "pod", name, *pairs)
 
 
-def test_other_pods_reach_metrics_and_nothing_else(wires: Wires) -> None:
-    for pod in (wires.stranger, wires.pretender):
-        assert wires.opened(pod, wires.all) == wires.metrics
-
-
-def test_driver_and_executors_reach_each_other_and_no_replica(wires: Wires) -> None:
-    for role in ("driver", "executor"):
-        assert wires.opened(wires.own(role), wires.all) == wires.metrics | wires.inner
-    replica = wires.metrics | {wires.replica}  # a pod reaches itself
-    assert wires.opened(wires.own("partitioner"), wires.all) == replica
-
-
-def test_the_pods_of_a_query_reach_names_and_kafka_but_no_metadata(wires: Wires) -> None:
-    kafka = wires.on.broker.bootstrap
-    for role in wires.pods:
-        assert wires.opened(wires.own(role), [kafka, f"{METADATA}:80"]) == {kafka}
-        assert wires.run(wires.own(role), RESOLVE).strip() == "10.96.0.1"
+def test_policies_hold_for_a_running_query_and_without_them_all_is_open(wires: Wires) -> None:
+    check_ways_in(wires)
+    check_ways_out(wires)
     wires.counting.wait_for_progress()
-
-
-def test_without_the_policies_all_of_it_is_open_until_the_operator_makes_them_again(wires: Wires) -> None:
     with wires.without_policies():
         for pod in (wires.stranger, wires.pretender):
             wait_until(lambda pod=pod: wires.opened(pod, wires.all) == wires.all, f"all is open to {pod}")
         for role in wires.pods:
             wait_until(lambda role=role: wires.opened(wires.own(role), [f"{METADATA}:80"]), f"{role} reaches metadata")
-    wires.wait_until_enforced()
+    wires.wait_until_enforced()  # the operator has made them again
+
+
+def check_ways_in(wires: Wires) -> None:
+    """Others reach metrics alone, driver and executor also each other, and a replica only itself."""
+    for pod in (wires.stranger, wires.pretender):
+        assert wires.opened(pod, wires.all) == wires.metrics
+    for role in ("driver", "executor"):
+        assert wires.opened(wires.own(role), wires.all) == wires.metrics | wires.inner
+    assert wires.opened(wires.own("partitioner"), wires.all) == wires.metrics | {wires.replica}
+
+
+def check_ways_out(wires: Wires) -> None:
+    """All of the query's pods reach Kafka and the names of the cluster, and none a cloud's metadata."""
+    kafka = wires.on.broker.bootstrap
+    for role in wires.pods:
+        assert wires.opened(wires.own(role), [kafka, f"{METADATA}:80"]) == {kafka}
+        assert wires.run(wires.own(role), RESOLVE).strip() == "10.96.0.1"
