@@ -18,7 +18,7 @@ from lab.waiting import wait_until
 
 from .counting import Counting
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=2.5), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=3), pytest.mark.timeout(1200)]
 
 METADATA = "169.254.169.254"
 """Where clouds serve metadata."""
@@ -156,7 +156,7 @@ def wires(installation: Installation, metadata: None, tmp_path_factory: pytest.T
         finally:
             counting.stop()
             for each in spaces:
-                installation.kubectl("delete", "namespace", each, "--wait=false")
+                installation.kubectl("delete", "namespace", each)  # before the firewall ends, so that rules are at rest
 
 
 def disguise(wires: Wires) -> None:
