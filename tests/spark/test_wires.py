@@ -55,6 +55,7 @@ def readable(folder, wires):
     return found | ({"records"} if any(seen[each].intersection(blocks) for each in records) else set())
 
 
+@pytest.mark.in_turn
 def test_tasks_and_records_can_be_read_on_the_wire_without_encryption_and_not_with_it(tmp_path):
     found = {wires: readable(tmp_path, wires) for wires in WIRES}
     assert found == {"open": {"tasks", "records"}, "encrypted": set()}
