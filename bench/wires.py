@@ -28,9 +28,6 @@ from tests.spark.exchanging_executors import WIRES, exchanging_session
 
 from bench.processor_time import own_seconds
 
-_WARM_UP, _SMALL = 40, 100
-_LARGE = 5
-
 Figures = dict[str, float]
 
 
@@ -42,15 +39,14 @@ def turn(wires: str, rows: int, began: float) -> Figures:
         records = spark.range(rows, numPartitions=4).selectExpr("id", "sha2(string(id), 512) AS text")
         exchange = records.repartition(4, "id").write.format("noop").mode("overwrite").save
         small.collect()
-        first = time.monotonic() - began
-        seconds = [_seconds(small.collect) for _ in range(_WARM_UP + _SMALL)][_WARM_UP:]
-        large = [_seconds(exchange) for _ in range(_LARGE)][1:]
-        figures = {
-            "s to the first result": first,
-            "ms of a small batch": 1000 * statistics.median(seconds),
-            "s of a large batch": statistics.median(large),
-            "s of processor time": own_seconds(),
-        }
+        figures = {"s to the first result": time.monotonic() - began}
+        for name, work, warm_up, times in (("small", small.collect, 40, 100), ("large", exchange, 1, 5)):
+            for _ in range(warm_up):
+                work()
+            spent = own_seconds()
+            figures[f"ms of a {name} batch"] = 1000 * statistics.median(_seconds(work) for _ in range(times))
+            figures[f"ms of processor time of a {name} batch"] = 1000 * (own_seconds() - spent) / times
+        figures["s of processor time of all"] = own_seconds()
         spark.stop()
         return figures
 
