@@ -29,6 +29,7 @@ from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
 from ..metrics_source.settings import PrometheusSettings
+from ..resources.pod_defaults import PodDefaults
 from ..telemetry.metrics import OperatorMetrics
 from .canary import Canary, CanaryApi, is_canary
 from .objects import DEBOUNCE_SECONDS, OwnedObjects
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 class OperatorOptions:
     """Options of ``millrace operator``, with their defaults."""
 
-    image: str = field(default_factory=lambda: os.environ.get("MILLRACE_IMAGE") or "millrace-jobs")
+    pods: PodDefaults = field(default_factory=lambda: PodDefaults(os.environ.get("MILLRACE_IMAGE") or "millrace-jobs"))
     namespaces: tuple[str, ...] = ()
     shard: Shard = field(default_factory=Shard)
     leader_elect: bool = True
@@ -79,7 +80,7 @@ class Operator:
         client = Client(self._metrics, self._leader.require) if self._leader else Client(self._metrics)
         objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kind(options.namespaces)
-        self._reconciler = Reconciler(queries, objects, options.image, metrics=self._metrics)
+        self._reconciler = Reconciler(queries, objects, options.pods, metrics=self._metrics)
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         self._owned = OwnedObjects(
             Client(self._metrics),

@@ -16,6 +16,7 @@ from millrace_api.validation.loading import read_query
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
+from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
@@ -95,7 +96,7 @@ class Reconciler:
     Args:
         queries: API for the status of queries.
         objects: API for the objects of queries.
-        image: default image of drivers and executors, for queries without one.
+        defaults: settings of the pods of all queries.
         clock: the time of day.
         metrics: the operator's own metrics.
     """
@@ -104,7 +105,7 @@ class Reconciler:
         self,
         queries: Queries,
         objects: Objects,
-        image: str,
+        defaults: PodDefaults,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         metrics: OperatorMetrics | None = None,
     ) -> None:
@@ -116,7 +117,7 @@ class Reconciler:
         """Last scaling result of each query; the autoscaler stores it here and queues the query."""
         self._queries = queries
         self._objects = objects
-        self._image = image
+        self._defaults = defaults
         self._clock = clock
         self._backoff = ApplyBackoff()
         self._events = EventBudget()
@@ -149,7 +150,7 @@ class Reconciler:
         refusal = self._refusals.of(key, observed)
         waits = refusal is not None and refusal.until > now
         query = self.query_of(key, observed)
-        step = next_step(observed, query, self._image, now, scaling, refusal if waits else None)
+        step = next_step(observed, query, self._defaults, now, scaling, refusal if waits else None)
         try:
             self._dry_run(observed, step, everything=refusal is not None and not waits)
             self._write_status(key, observed, step.status)

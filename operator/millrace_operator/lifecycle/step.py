@@ -13,6 +13,7 @@ from millrace_api.model.streamquery import Annotation, ObjectMeta, QueryState, S
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
+from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import replaced_fields, revision
 from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
@@ -77,22 +78,22 @@ class Step:
 def next_step(
     observed: ObservedQuery,
     query: StreamQuery | MillraceError,
-    image: str,
+    defaults: PodDefaults,
     now: datetime,
     scaling: ScalingResult | None = None,
     refusal: Refusal | None = None,
 ) -> Step:
     """Return the next step that brings a query closer to its spec.
 
-    ``image`` is the default for queries without one. ``scaling`` is the last scaling result, and ``refusal`` what the
+    ``defaults`` are those of the pods of all queries. ``scaling`` is the last scaling result, and ``refusal`` what the
     API server has refused of this version of the query and is not to be tried again yet.
     """
     if observed.deleted_at is not None:
         return _delete(observed, observed.deleted_at, now)
     if isinstance(query, MillraceError):
-        return _keep_running(observed, query, image, now, scaling)
+        return _keep_running(observed, query, defaults, now, scaling)
     if refusal is not None:
-        return replace(_keep_running(observed, refusal, image, now, None), requeue_at=refusal.until)
+        return replace(_keep_running(observed, refusal, defaults, now, None), requeue_at=refusal.until)
     if _healthy_is_lost(observed, query):
         return Step(healthy_lost_status(observed, now))
     target = target_of(observed, query, now)
@@ -103,8 +104,8 @@ def next_step(
         status = status_of(observed, target, now, progress=paused, scaling=scaling)
         return Step(status, requeue_at=_due(observed, target, now))
     if _must_drain(observed, target):
-        return _drain(observed, target, image, now)
-    return _apply(observed, target, image, now, scaling)
+        return _drain(observed, target, defaults, now)
+    return _apply(observed, target, defaults, now, scaling)
 
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
@@ -116,7 +117,11 @@ def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
 
 
 def _keep_running(
-    observed: ObservedQuery, why: MillraceError | Refusal, image: str, now: datetime, scaling: ScalingResult | None
+    observed: ObservedQuery,
+    why: MillraceError | Refusal,
+    defaults: PodDefaults,
+    now: datetime,
+    scaling: ScalingResult | None,
 ) -> Step:
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec.
 
@@ -136,7 +141,7 @@ def _keep_running(
     metadata = ObjectMeta(name=observed.owner.name, namespace=observed.owner.namespace)
     spec = observed.healthy[1]
     query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
-    step = _apply(observed, target_of(observed, query, now), image, now, scaling)
+    step = _apply(observed, target_of(observed, query, now), defaults, now, scaling)
     return replace(step, status=status(step.status))
 
 
@@ -147,10 +152,10 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
     return not target.may_run or observed.revision not in (None, target.revision)
 
 
-def _drain(observed: ObservedQuery, target: DriverTarget, image: str, now: datetime) -> Step:
+def _drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime) -> Step:
     replacements: tuple[Manifest, ...] = ()
     if target.may_run:
-        desired = _objects(observed, target, plan_for(observed, target.query), image)
+        desired = _objects(observed, target, plan_for(observed, target.query), defaults)
         replacements = tuple(each for each in desired if each["kind"] == "StatefulSet")
     actions = _drains(observed, replacements)
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
@@ -172,11 +177,11 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
 
 
 def _apply(
-    observed: ObservedQuery, target: DriverTarget, image: str, now: datetime, scaling: ScalingResult | None
+    observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime, scaling: ScalingResult | None
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
-    missing = observed.missing(_objects(observed, target, plan, image))
+    missing = observed.missing(_objects(observed, target, plan, defaults))
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     actions += [Apply(each) for each in missing]
     healthy = healthy_from(observed.driver) if target.may_run else None
@@ -201,11 +206,11 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
     return Step(deleting_status(observed, until, now), _drains(observed), until)
 
 
-def _objects(observed: ObservedQuery, target: DriverTarget, plan: Plan, image: str) -> list[Manifest]:
+def _objects(observed: ObservedQuery, target: DriverTarget, plan: Plan, defaults: PodDefaults) -> list[Manifest]:
     """Return the desired objects of the query under this plan."""
     query, running = target.query, target.may_run
-    replicas = partitioners_for(observed, query.spec, plan, image, running=running)
-    return objects(query, observed.owner, plan, image, running=running, partitioners=replicas)
+    replicas = partitioners_for(observed, query.spec, plan, defaults.image, running=running)
+    return objects(query, observed.owner, plan, defaults, running=running, partitioners=replicas)
 
 
 def _drains(observed: ObservedQuery, replacements: tuple[Manifest, ...] = ()) -> tuple[Drain, ...]:

@@ -13,6 +13,7 @@ from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, ROLE_L
 from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .partitioner import Partitioners, partitioner_objects
+from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
 from .spec_fields import REVISION, placement_subject, revision
 
@@ -42,7 +43,7 @@ def objects(
     query: StreamQuery,
     owner: Owner,
     plan: Plan,
-    default_image: str,
+    defaults: PodDefaults,
     *,
     running: bool,
     partitioners: Partitioners | None = None,
@@ -52,13 +53,12 @@ def objects(
     The same input gives the same objects, so applying them again changes nothing. ``running`` is whether the driver
     should run now. ``partitioners`` are the replicas in pods of their own; with None, there are no objects for them.
     """
-    image = query.spec.image or default_image
     document, secrets = mounted_query(query)
-    template = driver_pod(query, owner, image, secrets)
-    executor = executor_pod(query, owner, secrets)
+    template = driver_pod(query, owner, defaults, secrets)
+    executor = executor_pod(query, owner, defaults, secrets)
     files = {
         "query.yaml": to_yaml(document),
-        "spark-defaults.conf": spark_defaults(query, owner, image, executor),
+        "spark-defaults.conf": spark_defaults(query, owner, defaults, executor),
         "executor-pod.yaml": to_yaml(executor),
     }
     account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
@@ -71,7 +71,7 @@ def objects(
         _service(owner),
         _network_policy(owner),
         _disruption_budget(owner, plan),
-        *([] if partitioners is None else partitioner_objects(query, owner, partitioners)),
+        *([] if partitioners is None else partitioner_objects(query, owner, partitioners, defaults)),
         _stateful_set(owner, template, running=running),
     ]
 
@@ -153,9 +153,13 @@ def _network_policy(owner: Owner) -> Manifest:
 
 
 def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:
-    """Allow one evicted executor at a time. The driver has no budget, or draining its node would never end."""
+    """Allow one evicted executor at a time; one that is not ready may always go, so that it never blocks a drain.
+
+    The driver has no budget, or draining its node would never end.
+    """
     spec = {
         "minAvailable": max(plan.executors - 1, 0),
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": owner.selector(EXECUTOR)},
     }
     return owner.manifest("policy/v1", "PodDisruptionBudget", owner.executors, {"spec": spec}, EXECUTOR)

@@ -22,6 +22,7 @@ _PROGRAMS = {
     "kubernetes": ("kubectl", "version", "--client"),
     "coredns": ("-version",),
     "helm": ("version",),
+    "helm-docs": ("--help",),
     "helm-unittest": ("--help",),
     "kubeconform": ("-v",),
     "kwok": ("--version",),
