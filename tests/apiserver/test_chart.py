@@ -266,7 +266,7 @@ def test_an_uninstall_fails_while_there_are_queries_and_names_them(plane, helm, 
     wait_until(lambda: plane.kubectl("-n", "cabs", "apply", "-f", "-", document=SMALLEST).returncode == 0)
     done, uninstalled = uninstall(plane, helm, tmp_path)
     assert done.status == 1
-    assert "cabs/trips-by-cell: delete them first" in done.err
+    assert "cabs/trips-by-cell; delete them first" in done.err
     assert uninstalled.returncode != 0
     assert plane.get("deployment", "millrace-operator", "--namespace", "streams")["spec"]["replicas"] == 2
     assert plane.kubectl("-n", "cabs", "delete", "sq", "trips-by-cell").returncode == 0

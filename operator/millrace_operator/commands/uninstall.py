@@ -30,10 +30,8 @@ def check_uninstall(
     """Fail while there are StreamQueries, which nothing can delete once their operator is gone."""
     from .user_queries import UserQueries
 
-    if namespace:
-        listed = (UserQueries(connected(each, context, kubeconfig)).all(everywhere=False) for each in namespace)
-    else:
-        listed = iter([UserQueries(connected(None, context, kubeconfig)).all(everywhere=True)])
+    asked: list[str | None] = [*namespace] if namespace else [None]
+    listed = [UserQueries(connected(each, context, kubeconfig)).all(everywhere=each is None) for each in asked]
     names = sorted(f"{query.namespace}/{query.name}" for queries, _ in listed for query in queries)
     if names:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

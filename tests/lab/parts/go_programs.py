@@ -6,7 +6,9 @@ of the module pin the versions.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -131,3 +133,7 @@ def _versions() -> str:
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in values.items())
+
+
+if __name__ == "__main__":  # python -m lab.parts.go_programs NAME ARGUMENTS... becomes that program
+    os.execv(go_program(sys.argv[1]), sys.argv[1:])

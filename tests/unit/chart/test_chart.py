@@ -15,7 +15,7 @@ from millrace_operator.commands import operator, queries, uninstall
 from millrace_operator.leadership.shard import Shard
 from unit.resources.cases import SMALLEST, objects_of
 
-from .tools import CHART, ROOT, VALUES, documents, find, rendered
+from .tools import CHART, ROOT, VALUES, documents, find, rendered, tool
 
 COMMANDS = {"operator": operator.operator, "status": queries.status, "check-uninstall": uninstall.check_uninstall}
 RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
@@ -92,7 +92,7 @@ def test_the_guard_looks_where_the_operator_watches():
     (container,) = find(rendered("namespaced"), "Job")["spec"]["template"]["spec"]["containers"]
     assert parsed(container["command"])["namespace"] == ["cabs", "buses"]
     (container,) = find(rendered(), "Job")["spec"]["template"]["spec"]["containers"]
-    assert parsed(container["command"])["namespace"] is None
+    assert parsed(container["command"])["namespace"] == ()
 
 
 def test_the_readme_is_that_of_the_values(tmp_path):
