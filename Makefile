@@ -74,7 +74,7 @@ lab-for-tests:
 test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
 	$(BIN)/pytest tests/unit --numprocesses=$(WORKERS) --dist=worksteal
 
-test-faults: lab  ## Run the fault matrix, each fault ten times, zombies, a backlog of five million records, and long faults of the API server
+test-faults: lab  ## Run all slow tests: the fault matrix, each fault ten times, zombies, a backlog of five million records, faults of a cluster and of the API server
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
 
 lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
@@ -85,11 +85,13 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
 	$(BIN)/python -m tools.reference | diff docs/reference/streamquery.md -
+	$(BIN)/python -m tools.metrics_reference | diff docs/reference/metrics.md -
 	diff crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
-	diff monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
+	diff -r monitoring/rules charts/millrace/files/rules
 	rm -rf out/dashboards && mkdir -p out/dashboards
 	$(BIN)/python -m monitoring.dashboards out/dashboards
 	diff -r out/dashboards charts/millrace/files/dashboards
+	$(BIN)/python -m millrace_operator.resources.restart_warning | diff charts/millrace/files/restart-warning.yaml -
 	$(BIN)/python -m tools.crd_compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 format: setup  ## Sort imports and format the code
@@ -99,10 +101,12 @@ format: setup  ## Sort imports and format the code
 generate: setup  ## Write the files that are generated: from the API's models, and what the chart ships
 	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
 	cp crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
-	cp monitoring/rules/millrace.yaml charts/millrace/files/rules/millrace.yaml
+	cp monitoring/rules/*.yaml charts/millrace/files/rules/
 	$(BIN)/python -m monitoring.dashboards charts/millrace/files/dashboards
+	$(BIN)/python -m millrace_operator.resources.restart_warning >charts/millrace/files/restart-warning.yaml
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
 	$(BIN)/python -m tools.reference >docs/reference/streamquery.md
+	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
 
 chart-readme: lab  ## Write the chart's README from its values
 	$(LAB_PROGRAM) helm-docs --chart-search-root charts/millrace

@@ -1,4 +1,4 @@
-"""Shared by all tests: Hypothesis settings, the real data, and the handling of slow tests."""
+"""Shared by all tests: Hypothesis settings, the real data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from millrace_jobs import jvm
 
-pytest_plugins = ["lab.plugin", "lab.turns", "pytester"]
+pytest_plugins = ["lab.plugin", "lab.turns", "lab.slow_turns", "pytester"]
 
 # For the JVM of each Spark that a test starts, in its own process or in a command: it ends before the second compiler
 # would pay off. With the first alone, Java reserves 48 MB for code, which the sessions that many tests share fill; it then
@@ -47,14 +47,6 @@ def pytest_configure() -> None:
     """Accept Ctrl-C even if a shell started the tests in the background with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that take many minutes unless they are selected by their marker."""
-    if "slow" not in config.option.markexpr:
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="takes many minutes: make test-faults runs it"))
 
 
 def pytest_report_header() -> str:

@@ -1,6 +1,6 @@
 """Sum up several runs of pytest from their JUnit files: ``python tests/report.py OUT/*.xml``.
 
-It prints the slowest tests, the time of each folder, skipped tests with reasons, and failures. The last line is like
+It prints the slowest tests, the time of each folder, the slow tests in turn, skipped tests with reasons, and failures. The last line is like
 pytest's own. The exit status is 1 if a test failed or a run wrote no results.
 """
 
@@ -19,16 +19,24 @@ _REASON = 3_000
 
 _PACKAGE = "tests"
 
+_SLOW_TURN = "slow turn"
+"""Property of a slow test that CI took in its turn, with the minutes that it should take (``lab.slow_turns``)."""
+
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a test. ``outcome`` is passed, failed, error or skipped; ``seconds`` includes its fixtures."""
+    """The result of a test.
+
+    ``outcome`` is passed, failed, error or skipped; ``seconds`` includes its fixtures; ``minutes`` is what a slow test
+    in its turn should take.
+    """
 
     place: str
     name: str
     seconds: float
     outcome: str
     reason: str
+    minutes: str = ""
 
     @property
     def folder(self) -> str:
@@ -43,6 +51,7 @@ def main(paths: Sequence[Path]) -> int:
     lost = [run for run, results in by_run.items() if not results]
     results = [result for each in by_run.values() for result in each]
     _print_times(results)
+    _print_slow(results)
     _print_reasons("skipped", results)
     failed = [result for result in results if result.outcome in ("failed", "error")]
     if failed or lost:
@@ -63,7 +72,10 @@ def _results(path: Path) -> Iterator[Result]:
         found = {child.tag: child.get("message", "") for child in case}
         outcome = next((word for tag, word in _OUTCOMES.items() if tag in found), "passed")
         reason = next((found[tag] for tag in _OUTCOMES if tag in found), "")
-        yield Result(case.get("classname", ""), case.get("name", ""), float(case.get("time", 0)), outcome, reason)
+        minutes = next((each.get("value", "") for each in case.iter("property") if each.get("name") == _SLOW_TURN), "")
+        yield Result(
+            case.get("classname", ""), case.get("name", ""), float(case.get("time", 0)), outcome, reason, minutes
+        )
 
 
 _OUTCOMES = {"failure": "failed", "error": "error", "skipped": "skipped"}
@@ -79,6 +91,14 @@ def _print_times(results: Sequence[Result]) -> None:
     print("\n== seconds of tests by folder")
     for folder, seconds in sorted(folders.items()):
         print(f"{seconds:8.1f} s  {folder}")
+
+
+def _print_slow(results: Sequence[Result]) -> None:
+    taken = [result for result in results if result.minutes]
+    print(f"\n== slow tests in their turn: {len(taken)}")
+    for result in taken:
+        took = f"{result.seconds / 60:.1f} of {result.minutes} minutes"
+        print(f"{result.outcome:7} {took}  {result.place}::{result.name}")
 
 
 def _print_reasons(outcome: str, results: Sequence[Result]) -> None:

@@ -14,7 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubernetes.client import ApiClient, CoreV1Api, CustomObjectsApi, V1Namespace
+from kubernetes.client import (
+    ApiClient,
+    CoreV1Api,
+    CustomObjectsApi,
+    V1Namespace,
+    V1PersistentVolume,
+    V1PersistentVolumeClaim,
+)
+from tests.lab.claims import claim_and_volume
 from urllib3.exceptions import HTTPError
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
@@ -45,7 +53,7 @@ _QUERY: dict[str, Any] = {
             "FROM trips GROUP BY window(pickup, '10 minutes', '1 minute'), cell"
         },
         "sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips-by-cell", "key": ["cell"]}},
-        "checkpoint": {"uri": "file:///checkpoints"},  # a claim that does not exist holds pods back
+        "checkpoint": {"claim": "checkpoints"},
         "executors": {"initial": 2, "min": 1, "max": 8},
     },
 }
@@ -67,10 +75,15 @@ class QueryFleet:
         self.keys: list[Key] = [(f"fleet-{number % NAMESPACES}", f"query-{number}") for number in range(size)]
 
     def make_namespaces(self) -> None:
-        """Create the namespaces. Call it before ``apply``."""
+        """Create the namespaces, each with a claim for checkpoints. Call it before ``apply``."""
         for namespace in self._namespaces():
             self._core.create_namespace(
                 V1Namespace.model_validate({"metadata": {"name": namespace}}), _request_timeout=TIMEOUT
+            )
+            claim, volume = claim_and_volume(namespace)
+            self._core.create_persistent_volume(V1PersistentVolume.model_validate(volume), _request_timeout=TIMEOUT)
+            self._core.create_namespaced_persistent_volume_claim(
+                namespace, V1PersistentVolumeClaim.model_validate(claim), _request_timeout=TIMEOUT
             )
 
     def apply(self) -> None:

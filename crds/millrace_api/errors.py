@@ -38,6 +38,9 @@ class MillraceError(Exception):
     failure: FailureClass | None = None
     """Class of the failure, if the code that raises the error knows it better than the problems' fields imply."""
 
+    exit_status = 1
+    """Exit status of a command that ends with this error."""
+
     def __init__(self, *problems: Problem | str) -> None:
         self.problems = tuple(Problem(p) if isinstance(p, str) else p for p in problems)
         super().__init__("\n".join(str(p) for p in self.problems))

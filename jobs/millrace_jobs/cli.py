@@ -98,6 +98,10 @@ def driver(
     plan_config_map: Annotated[str, typer.Option(help="Name of that ConfigMap.")],
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
     lookups_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for look-ups.")] = 8081,
+    auth_secret: Annotated[
+        Path | None,
+        typer.Option(help="File with the secret of driver and executors, at the same path in both; none: no secret."),
+    ] = None,
     grace: Grace = GRACE,
 ) -> None:
     """Run a query as the driver of this pod; only the pods that the operator creates need this command."""
@@ -108,7 +112,7 @@ def driver(
         from millrace_jobs.pod.driver_pod import DriverPod
         from millrace_jobs.run.job import Job
 
-        platform = DriverPod(plan_config_map, plan)
+        platform = DriverPod(plan_config_map, plan, auth_secret)
         return Job(chosen, platform, False, metrics_port, lookups_port, debug=True, file=file)
 
     _run(job, grace)
@@ -370,7 +374,7 @@ def _add_other_commands() -> None:
 
 
 def main() -> None:
-    """Run the command line; report a user error in one sentence and exit with status 1."""
+    """Run the command line; report a user error in one sentence and exit with its status."""
     try:
         _add_other_commands()
         app()
@@ -378,7 +382,7 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         _print_problems(error.problems)
-        sys.exit(1)
+        sys.exit(error.exit_status)
     except BrokenPipeError:
         sys.exit(141)
     except Exception as error:

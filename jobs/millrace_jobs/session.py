@@ -116,6 +116,26 @@ def pod_session(
     return spark
 
 
+def authenticated(secret: Path) -> dict[str, str]:
+    """Return the settings by which driver and executors talk only to those that have the secret, and encrypt all of it.
+
+    Args:
+        secret: file with the secret, at the same path in driver and executors. It has to be a file: Spark puts a secret
+            that it gets in any other way into the environment of the executor pods.
+    """
+    return {
+        "spark.authenticate": "true",
+        # not those of driver and executor: an executor's first connection ignores them
+        "spark.authenticate.secret.file": str(secret),
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.authEngineVersion": "2",
+        # also detects changed bytes, which the default cipher does not
+        "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+        # never agree on the older protocol, which has weaker ciphers
+        "spark.network.crypto.saslFallback": "false",
+    }
+
+
 def silence(spark: SparkSession) -> None:
     """Turn off Spark's log.
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from . import autoscaler, fleet, operator, query
+from . import autoscaler, fleet, operator, partitioning, query
 
 _DASHBOARDS = {
     "autoscaler": autoscaler.dashboard,
     "fleet": fleet.dashboard,
     "operator": operator.dashboard,
-    "partitioning": query.partitioning,
+    "partitioning": partitioning.dashboard,
     "query": query.dashboard,
 }
 """Dashboard factories by file name, without the extension."""

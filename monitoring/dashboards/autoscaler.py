@@ -6,7 +6,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from .parts import Panel, board, choice, graph, number
 
-_SOME = '{namespace=~"$namespace", query=~"$query"}'
+_SOME = '{cluster=~"$cluster", namespace=~"$namespace", query=~"$query"}'
 _NAME = "{{namespace}}/{{query}}"
 _DECISIONS = "millrace_operator_scaling_decisions_total"
 _ERROR = "millrace_operator_prediction_error_ratio"
@@ -19,8 +19,8 @@ def dashboard() -> Dashboard:
         "autoscaler",
         "What was decided and why, and was it right? millrace explain NAME shows it for one query.",
         [
-            choice("namespace", "millrace_batches_total", many=True),
-            choice("query", 'millrace_batches_total{namespace=~"$namespace"}', many=True),
+            choice("namespace", 'millrace_batches_total{cluster=~"$cluster"}', many=True),
+            choice("query", 'millrace_batches_total{cluster=~"$cluster", namespace=~"$namespace"}', many=True),
         ],
         [*_numbers(), *_decisions(), *_outcome()],
         plans_of=_SOME,
@@ -84,8 +84,8 @@ def _decisions() -> list[Panel]:
 
 
 def _outcome() -> list[Panel]:
-    workers = f"max by (namespace, query) (millrace_plan_workers{_SOME})"
-    replicas = f"max by (namespace, query) (millrace_plan_replicas{_SOME})"
+    workers = f"max by (cluster, namespace, query) (millrace_plan_workers{_SOME})"
+    replicas = f"max by (cluster, namespace, query) (millrace_plan_replicas{_SOME})"
     errors = f"sum by (le) (increase({_ERROR}_bucket[6h]))"
     return [
         graph("Workers", "Combine tasks n in the plan of the last batch.", {_NAME: workers}, "none"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from .parts import Panel, board, choice, graph, number, rows
+from .parts import KEPT, RUNBOOKS, Panel, board, choice, graph, number, rows
 
-_ALL = '{namespace=~"$namespace"}'
-_QUERY = "/d/millrace-query?var-namespace=${__data.fields.Namespace}&var-query=${__data.fields.Query}"
+_ALL = '{cluster=~"$cluster", namespace=~"$namespace"}'
+_QUERY = f"/d/millrace-query?{KEPT}&var-namespace=${{__data.fields.Namespace}}&var-query=${{__data.fields.Query}}"
 _W = "namespace_query:millrace_utilization:ratio5m" + _ALL
 _OVER = "namespace_query:millrace_batches_over_interval:ratio1h" + _ALL
 _LAG = "namespace_query:millrace_source_lag:seconds" + _ALL
@@ -21,13 +21,13 @@ def dashboard() -> Dashboard:
     return board(
         "fleet",
         "All queries of the selected namespaces: which of them need attention?",
-        [choice("namespace", "millrace_batches_total", many=True)],
-        [*_numbers(), _table(), *_graphs()],
+        [choice("namespace", 'millrace_batches_total{cluster=~"$cluster"}', many=True)],
+        [*_numbers(), _alerts(), _table(), *_graphs()],
     )
 
 
 def _numbers() -> list[Panel]:
-    phase = 'sum(max by (namespace, job) (millrace_operator_queries{{phase="{}"}})) or vector(0)'
+    phase = 'sum(max by (cluster, namespace, job) (millrace_operator_queries{{phase="{}"}})) or vector(0)'
     return [
         number("Running", "Queries in the phase Running, in all namespaces.", phase.format("Running")),
         number(
@@ -59,6 +59,18 @@ def _numbers() -> list[Panel]:
     ]
 
 
+def _alerts() -> table.Panel:
+    return rows(
+        "Firing alerts",
+        "Alerts of Millrace that fire, in all namespaces; each links to its runbook.",
+        {"Firing": ('ALERTS{cluster=~"$cluster", alertname=~"Millrace.*", alertstate="firing"}', "none")},
+        {"alertname": "Alert", "severity": "Severity", "namespace": "Namespace", "query": "Query", "reason": "Reason"},
+        link=("Alert", RUNBOOKS + "/${__data.fields.Alert}.md"),
+        sort="Severity",
+        height=6,
+    )
+
+
 def _table() -> table.Panel:
     columns = {
         "W": (_W, "percentunit"),
@@ -68,12 +80,13 @@ def _table() -> table.Panel:
         "Records waiting": (_LAG_ROWS, "short"),
         "Workers": (f"millrace_plan_workers{_ALL}", "none"),
         "Replicas": (f"millrace_plan_replicas{_ALL}", "none"),
+        "Executors ready": (f'namespace_query:millrace_query_executors:max{_ALL[:-1]}, state="ready"}}', "none"),
     }
     return rows(
         "Queries",
         "W is batch time over batch interval. Lag is the time to read all waiting records at the present rate.",
         columns,
-        {"namespace": "Namespace", "query": "Query"},
+        {"cluster": "Cluster", "namespace": "Namespace", "query": "Query"},
         steps={"W": {0.9: "orange", 1: "red"}, "Over the interval, 1 h": {0.01: "orange", 0.06: "red"}},
         link=("Query", _QUERY),
         sort="W",

@@ -6,9 +6,9 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from .parts import Panel, board, choice, graph, number
 
-_OF = '{namespace="$namespace"}'
+_OF = '{cluster=~"$cluster", namespace="$namespace"}'
 _RATE = _OF + "[$__rate_interval]"
-_OPERATORS = " and on (namespace, job, instance) millrace_operator_leader" + _OF
+_OPERATORS = " and on (cluster, namespace, job, instance) millrace_operator_leader" + _OF
 
 
 def dashboard() -> Dashboard:
@@ -16,13 +16,16 @@ def dashboard() -> Dashboard:
     return board(
         "operator",
         "The operator itself: does it lead, observe the cluster and keep up?",
-        [choice("namespace", "millrace_operator_leader")],
-        [*_numbers(), *_work(), *_requests(), *_resources()],
+        [choice("namespace", 'millrace_operator_leader{cluster=~"$cluster"}')],
+        [*_numbers(), *_work(), *_watches(), *_requests(), *_resources()],
     )
 
 
 def _numbers() -> list[Panel]:
-    phase = 'sum(max by (job, phase) (millrace_operator_queries{{namespace="$namespace", phase="{}"}})) or vector(0)'
+    phase = (
+        'sum(max by (cluster, job, phase) (millrace_operator_queries{{cluster=~"$cluster", namespace="$namespace", '
+        'phase="{}"}})) or vector(0)'
+    )
     return [
         number(
             "Operators",
@@ -91,6 +94,47 @@ def _work() -> list[Panel]:
     ]
 
 
+def _watches() -> list[Panel]:
+    age = f"max by (resource) (millrace_operator_informer_age_seconds{_OF})"
+    return [
+        graph(
+            "Do the watches hear anything?",
+            "Longest time since a watch of each kind heard from the API server, which sends something each minute.",
+            {"{{resource}}": age},
+            "s",
+            steps={240: "red"},
+            runbook="MillraceInformerStale",
+        ),
+        graph(
+            "Do watches fail?",
+            "Lists and watches that ended with an error and were started again, by kind.",
+            {"{{resource}}": f"sum by (resource) (increase(millrace_operator_informer_errors_total{_OF}[5m]))"},
+            "none",
+            stacked=True,
+            runbook="MillraceInformerStale",
+        ),
+        graph(
+            "Does it act on what it sees?",
+            "Time from a touch of the canary until its answer was seen: watch, queue, step and write.",
+            {"whole path": f"max(millrace_operator_canary_path_seconds{_OF})"},
+            "s",
+            steps={120: "red"},
+            runbook="MillraceCanaryUnanswered",
+        ),
+        graph(
+            "Is it throttled?",
+            "Requests that the API server refused as too many, as a share of all, and steps that ended with an error.",
+            {
+                "throttled (429)": f"max(namespace_job:millrace_operator_api_throttled:ratio10m{_OF})",
+                "failed steps": f"max(namespace_job:millrace_operator_reconcile_errors:ratio15m{_OF})",
+            },
+            "percentunit",
+            steps={0.01: "orange", 0.1: "red"},
+            runbook="MillraceAPIThrottled",
+        ),
+    ]
+
+
 def _requests() -> list[Panel]:
     seconds = f"sum by (le, verb) (rate(millrace_operator_api_request_seconds_bucket{_RATE}))"
     return [
@@ -107,7 +151,7 @@ def _requests() -> list[Panel]:
             {
                 "{{verb}} p99": f"histogram_quantile(0.99, {seconds})",
                 "status {{code}}": "sum by (code) (rate(millrace_operator_api_requests_total"
-                '{namespace="$namespace", code!~"2.."}[$__rate_interval]))',
+                '{cluster=~"$cluster", namespace="$namespace", code!~"2.."}[$__rate_interval]))',
             },
             "s",
             right="status .*",

@@ -1,23 +1,31 @@
 """The parts of dashboards: the board itself with its variables, and panels.
 
-There are three kinds of panels: graphs over time, current numbers, and tables of current values.
+There are four kinds of panels: graphs over time, heat maps, current numbers, and tables of current values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
-from grafana_foundation_sdk.builders import common, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import common, heatmap, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import heatmap as heat_options
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 """Prometheus data source selected by the user."""
 
 _NEEDS_RULES = "Needs the recording rules of the chart (monitoring.rules)."
+
+RUNBOOKS = "https://millrace.example/docs/runbooks"
+"""Where runbooks are published; the chart puts its value ``monitoring.runbookUrl`` in the place of this."""
+
+KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+"""Parameters of a link to another dashboard that keep the time range, the data source and the clusters."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -41,7 +49,7 @@ def board(
     Args:
         name: name of its file, in lower case.
         description: the question that the dashboard answers.
-        variables: what the user selects, besides the data source.
+        variables: what the user selects, besides the data source and the cluster.
         panels: panels, in reading order.
         plans_of: selector of the queries whose changes of plan are marked in all graphs; none if empty.
     """
@@ -64,12 +72,13 @@ def board(
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .link(links)
         .with_variable(builders.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
+        .with_variable(choice("cluster", "millrace_batches_total", many=True))  # all, where series have no such label
     )
     for variable in variables:
         made.with_variable(variable)
     for panel in panels:
         made.with_panel(panel)
-    return made.annotation(_plan_changes(plans_of)) if plans_of else made
+    return made.annotation(_plan_changes(plans_of)).annotation(_decisions(plans_of)) if plans_of else made
 
 
 def choice(name: str, labels_of: str, *, many: bool = False) -> builders.QueryVariable:
@@ -103,6 +112,43 @@ def _plan_changes(selector: str) -> builders.AnnotationQuery:
     )
 
 
+class _Decisions(models.AnnotationQuery):
+    """Annotations with a title and a text made of labels, for which the SDK has no fields."""
+
+    def to_json(self) -> dict[str, object]:
+        formats = {
+            "titleFormat": "{{dimension}}: {{from}} to {{to}}",
+            "textFormat": "{{reason}}, {{namespace}}/{{query}}",
+        }
+        return super().to_json() | formats
+
+
+class _DecisionsBuilder(builders.AnnotationQuery):
+    def __init__(self) -> None:
+        super().__init__()
+        self._internal = _Decisions()
+
+
+def _decisions(selector: str) -> builders.AnnotationQuery:
+    """Return annotations of the operator's changes of plan: what changed, from and to which number, and why.
+
+    Values become labels by ``count_values``, since the text of an annotation can have labels only.
+    """
+    by = "cluster, namespace, query"
+    plan = f"namespace_query:millrace_query_plan:max{selector}"
+    reason = f"topk by ({by}) (1, namespace_query:millrace_query_rescales:increase2m{selector} > 0)"
+    after = f'count_values by ({by}, dimension) ("to", {plan} and {plan} != {plan} offset 1m)'
+    before = f'count_values by ({by}, dimension) ("from", {plan} offset 1m)'
+    return (
+        _DecisionsBuilder()
+        .name("Decisions")
+        .datasource(SOURCE)
+        .enable(True)
+        .icon_color("blue")
+        .expr(f"{after} * on ({by}, dimension) group_left (from) {before} * on ({by}) group_left (reason) {reason} ^ 0")
+    )
+
+
 def graph(
     title: str,
     description: str,
@@ -114,6 +160,7 @@ def graph(
     right: str = "",
     right_unit: str = "",
     width: int = 12,
+    runbook: str = "",
 ) -> timeseries.Panel:
     """Return a graph of lines over time.
 
@@ -126,6 +173,7 @@ def graph(
         right: regular expression for the legends of series that have their own axis, on the right.
         right_unit: unit of that axis.
         width: width in columns, of 24.
+        runbook: alert whose runbook the panel links to.
     """
     panel = (
         timeseries.Panel()
@@ -145,14 +193,34 @@ def graph(
     if steps:
         line = common.GraphThresholdsStyleConfig().mode(options.GraphThresholdsStyleMode.DASHED)
         panel.thresholds(_thresholds(steps, "transparent")).thresholds_style(line)
+        panel.axis_soft_max(max(steps))  # lines at 0 alone would have an axis up to 100 or more
     if stacked:
         panel.stacking(common.StackingConfig().mode(options.StackingMode.NORMAL).group("A"))
     if right:
         axis = {"custom.axisPlacement": "right", "unit": right_unit, "decimals": 0}
         panel.override_by_regexp(right, [models.DynamicConfigValue(name, value) for name, value in axis.items()])
+    if runbook:
+        panel.links([builders.DashboardLink(f"Runbook: {runbook}").url(f"{RUNBOOKS}/{runbook}.md").target_blank(True)])
     for letter, (name, expr) in zip(_LETTERS, series.items(), strict=False):
         panel.with_target(_query(letter, expr).range().legend_format(name))
     return panel
+
+
+def heat(title: str, description: str, name: str, expr: str, unit: str, *, width: int = 12) -> heatmap.Panel:
+    """Return a heat map over time with a row for each series; ``name`` is the legend, by which rows are ordered."""
+    return (
+        heatmap.Panel()
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .height(8)
+        .span(width)
+        .unit(unit)
+        .calculate(False)
+        .color(heatmap.HeatmapColorOptions().mode(heat_options.HeatmapColorMode.SCHEME).scheme("Oranges").steps(64))
+        .cell_values(heatmap.CellValues().unit(unit))
+        .with_target(_query("A", expr).range().legend_format(name))
+    )
 
 
 def number(
@@ -192,32 +260,37 @@ def rows(
     columns: Mapping[str, tuple[str, str]],
     keys: Mapping[str, str],
     *,
-    steps: Mapping[str, ColorSteps],
-    link: tuple[str, str],
+    steps: Mapping[str, ColorSteps] = MappingProxyType({}),
+    link: tuple[str, str] | None = None,
     sort: str,
+    width: int = 24,
+    height: int = 10,
 ) -> table.Panel:
     """Return a table with one row for each set of labels.
 
     Args:
         description: the question that the table answers.
-        columns: expression and unit of each column, by its title.
+        columns: expression and unit of each column, by its title; a single one selects the rows, and is not shown.
         keys: titles of the label columns, by label.
         steps: colors of the values in a column, by its title.
-        link: title of a column, and the URL that its values link to.
+        link: title of a column, and the URL that its values link to; None for no links.
         sort: title of the column to sort by, largest value first.
+        width: width in columns, of 24.
+        height: height in lines.
     """
     panel = (
         table.Panel()
         .title(title)
         .description(description)
         .datasource(SOURCE)
-        .height(10)
-        .span(24)
+        .height(height)
+        .span(width)
         .sort_by([common.TableSortByFieldState().display_name(sort).desc(True)])
         .with_transformation(models.DataTransformerConfig("merge", options={}))
         .with_transformation(models.DataTransformerConfig("organize", options=_arranged(columns, keys)))
-        .override_by_name(link[0], [models.DynamicConfigValue("links", [{"title": "Open", "url": link[1]}])])
     )
+    if link:
+        panel.override_by_name(link[0], [models.DynamicConfigValue("links", [{"title": "Open", "url": link[1]}])])
     for letter, (name, (expr, unit)) in zip(_LETTERS, columns.items(), strict=False):
         same = f"max by ({', '.join(keys)}) ({expr})"  # max drops the metric name, which would split the rows
         panel.with_target(_query(letter, same).instant().format(PromQueryFormat.TABLE))
@@ -226,11 +299,14 @@ def rows(
 
 
 def _arranged(columns: Mapping[str, tuple[str, str]], keys: Mapping[str, str]) -> dict[str, object]:
-    """Return Grafana's options for the order and the titles of a table's columns."""
+    """Return Grafana's options for the order and the titles of a table's columns.
+
+    A single value is not shown: it only says that there is a row.
+    """
     values = {f"Value #{letter}": name for letter, name in zip(_LETTERS, columns, strict=False)}
     renamed = {**keys, **values}
     order = {name: place for place, name in enumerate(renamed)}
-    return {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": renamed}
+    return {"excludeByName": {"Time": True, "Value": len(columns) == 1}, "indexByName": order, "renameByName": renamed}
 
 
 def _look(unit: str, steps: ColorSteps | None) -> list[models.DynamicConfigValue]:

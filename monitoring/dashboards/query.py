@@ -1,13 +1,16 @@
-"""Two dashboards of one query. Does it keep up, and what takes its time? Is its load even, and at what cost?"""
+"""Dashboard of one query: does it keep up, what takes its time, and does it get what it needs?"""
 
 from __future__ import annotations
 
+from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from .parts import Panel, Variable, board, choice, graph, number
+from .parts import RUNBOOKS, Panel, Variable, board, choice, graph, heat, number, rows
 
-_ONE = '{namespace="$namespace", query="$query"}'
-_RECORDED = "namespace_query:millrace_"
+ONE = '{cluster=~"$cluster", namespace="$namespace", query="$query"}'
+"""Selector of the query."""
+RECORDED = "namespace_query:millrace_"
+"""Beginning of the names of recorded series."""
 
 
 def dashboard() -> Dashboard:
@@ -15,39 +18,31 @@ def dashboard() -> Dashboard:
     return board(
         "query",
         "One query: does it keep up, and what takes its time?",
-        _choices(),
-        [*_numbers(), *_keeping_up(), *_work(), *_state()],
-        plans_of=_ONE,
+        choices(),
+        [*_numbers(), *_findings(), *_keeping_up(), *_work(), *_resources(), *_state()],
+        plans_of=ONE,
     )
 
 
-def partitioning() -> Dashboard:
-    """Build the dashboard: evenness of load and tasks, the cost of evenness, and the behavior of ``auto``."""
-    return board(
-        "partitioning",
-        "The partitioner of one query: is the load even, and at what cost?",
-        _choices(),
-        [*_balance(), *_evenness(), *_price(), *_auto(), *_replicas()],
-        plans_of=_ONE,
-    )
+def choices() -> list[Variable]:
+    """Return the variables that select one query."""
+    namespace = choice("namespace", 'millrace_batches_total{cluster=~"$cluster"}')
+    return [namespace, choice("query", 'millrace_batches_total{cluster=~"$cluster", namespace="$namespace"}')]
 
 
-def _choices() -> list[Variable]:
-    namespace = choice("namespace", "millrace_batches_total")
-    return [namespace, choice("query", 'millrace_batches_total{namespace="$namespace"}')]
+def largest(metric: str) -> str:
+    """Return the largest value of a metric of the query: while its driver moves there are two."""
+    return f"max({metric}{ONE})"
 
 
-def _max(metric: str) -> str:
-    return f"max({metric}{_ONE})"
-
-
-def _plan() -> list[Panel]:
+def plan() -> list[Panel]:
+    """Return the numbers of the plan of the last batch."""
     return [
         number(
-            "Partitioner", "Algorithm in the plan of the last batch.", f"millrace_plan_info{_ONE}", name="{{algorithm}}"
+            "Partitioner", "Algorithm in the plan of the last batch.", f"millrace_plan_info{ONE}", name="{{algorithm}}"
         ),
-        number("Workers", "Combine tasks n in the plan of the last batch.", _max("millrace_plan_workers")),
-        number("Replicas", "Partitioner replicas m in the plan of the last batch.", _max("millrace_plan_replicas")),
+        number("Workers", "Combine tasks n in the plan of the last batch.", largest("millrace_plan_workers")),
+        number("Replicas", "Partitioner replicas m in the plan of the last batch.", largest("millrace_plan_replicas")),
     ]
 
 
@@ -56,7 +51,7 @@ def _numbers() -> list[Panel]:
         number(
             "W",
             "Batch time over batch interval, mean of five minutes. Above 100% the query falls behind.",
-            f"{_RECORDED}utilization:ratio5m{_ONE}",
+            f"{RECORDED}utilization:ratio5m{ONE}",
             "percentunit",
             steps={0.9: "orange", 1: "red"},
             decimals=0,
@@ -64,7 +59,7 @@ def _numbers() -> list[Panel]:
         number(
             "Over the interval",
             "Share of the batches of the last hour that took longer than their interval. The objective is 1%.",
-            f"{_RECORDED}batches_over_interval:ratio1h{_ONE}",
+            f"{RECORDED}batches_over_interval:ratio1h{ONE}",
             "percentunit",
             steps={0.01: "orange", 0.06: "red"},
             decimals=1,
@@ -72,252 +67,218 @@ def _numbers() -> list[Panel]:
         number(
             "Lag",
             "Time to read all waiting records at the present rate.",
-            f"{_RECORDED}source_lag:seconds{_ONE}",
+            f"{RECORDED}source_lag:seconds{ONE}",
             "s",
             decimals=1,
         ),
-        *_plan(),
+        *plan(),
+    ]
+
+
+def _findings() -> list[table.Panel]:
+    return [
+        rows(
+            "Firing alerts",
+            "Alerts of this query that fire; each links to its runbook.",
+            {"Firing": (f'ALERTS{ONE[:-1]}, alertname=~"Millrace.*", alertstate="firing"}}', "none")},
+            {"alertname": "Alert", "severity": "Severity", "reason": "Reason", "class": "Class"},
+            link=("Alert", RUNBOOKS + "/${__data.fields.Alert}.md"),
+            sort="Severity",
+            width=12,
+            height=10,
+        ),
+        rows(
+            "Conditions",
+            "Conditions in the status of the query, with their reasons: millrace status NAME has the messages.",
+            {"Current": (f"{RECORDED}query_condition:max{ONE}", "none")},
+            {"condition": "Condition", "status": "Status", "reason": "Reason"},
+            sort="Condition",
+            width=12,
+            height=10,
+        ),
     ]
 
 
 def _keeping_up() -> list[Panel]:
     seconds = "millrace_batch_processing_seconds"
-    buckets = f"sum by (le) (rate({seconds}_bucket{_ONE}[$__rate_interval]))"
-    mean = f"sum(rate({seconds}_sum{_ONE}[$__rate_interval])) / sum(rate({seconds}_count{_ONE}[$__rate_interval]))"
+    buckets = f"sum by (le) (rate({seconds}_bucket{ONE}[$__rate_interval]))"
+    latency = f"sum by (le) (rate(millrace_record_latency_seconds_bucket{ONE}[$__rate_interval]))"
+    mean = f"sum(rate({seconds}_sum{ONE}[$__rate_interval])) / sum(rate({seconds}_count{ONE}[$__rate_interval]))"
     return [
         graph(
             "Is every batch within its interval?",
             "Processing time of batches, and the interval that it should stay below. Purple marks are changes of plan.",
             {
-                "interval": _max("millrace_batch_interval_seconds"),
+                "interval": largest("millrace_batch_interval_seconds"),
                 "mean": mean,
                 "p50, from buckets": f"histogram_quantile(0.5, {buckets})",
                 "p99, from buckets": f"histogram_quantile(0.99, {buckets})",
             },
             "s",
+            width=8,
+        ),
+        graph(
+            "How old are results?",
+            "Time from the arrival of a record to the commit of its batch, estimated from buckets, and the objective: "
+            "two intervals and two seconds.",
+            {
+                "objective": f"{RECORDED}record_latency_objective:seconds{ONE}",
+                "p50": f"histogram_quantile(0.5, {latency})",
+                "p99": f"histogram_quantile(0.99, {latency})",
+            },
+            "s",
+            width=8,
+            runbook="MillraceResultsLate",
         ),
         graph(
             "How many records wait?",
             "Records left in the sources when the last batch was planned. It should not grow.",
-            {"records": _max("millrace_source_lag_rows")},
+            {"records": largest("millrace_source_lag_rows")},
             "short",
+            width=8,
         ),
         graph(
             "What comes in, and what is lost?",
             "Records read per second, and of these the ones that could not be decoded (rejected) or came after the "
             "watermark had passed them (late).",
             {
-                "read": f"sum(rate(millrace_input_rows_total{_ONE}[$__rate_interval]))",
-                "rejected": f"sum(rate(millrace_rejected_rows_total{_ONE}[$__rate_interval]))",
-                "late": f"sum(rate(millrace_late_rows_total{_ONE}[$__rate_interval]))",
+                "read": f"sum(rate(millrace_input_rows_total{ONE}[$__rate_interval]))",
+                "rejected": f"sum(rate(millrace_rejected_rows_total{ONE}[$__rate_interval]))",
+                "late": f"sum(rate(millrace_late_rows_total{ONE}[$__rate_interval]))",
             },
             "short",
+            width=8,
         ),
     ]
 
 
 def _work() -> list[Panel]:
+    steps = f"sum by (step) (rate(millrace_batch_step_seconds_total{ONE}[$__rate_interval]))"
+    batches = f"sum(rate(millrace_batches_total{ONE}[$__rate_interval]))"
+    worker = f"max by (worker) (millrace_worker_rows{ONE})"
     return [
+        graph(
+            "Which steps does a batch take?",
+            "Mean time of the steps of a batch, as Spark names them: walCommit and commitOffsets write the checkpoint, "
+            "addBatch runs the tasks, latestOffset asks the source.",
+            {"{{step}}": f"{steps} / on () group_left {batches}"},
+            "s",
+            stacked=True,
+            width=8,
+            runbook="MillraceBatchesOverInterval",
+        ),
         graph(
             "Where does the time go?",
             "Cores that the tasks of each stage keep busy: route reads and places records, combine aggregates them, "
             "merge updates the state.",
             {
-                "{{stage}}": f"sum by (stage) (rate(millrace_stage_task_seconds_sum{_ONE}[$__rate_interval]))",
-                "merge": f"sum(rate(millrace_merge_task_seconds_total{_ONE}[$__rate_interval]))",
+                "{{stage}}": f"sum by (stage) (rate(millrace_stage_task_seconds_sum{ONE}[$__rate_interval]))",
+                "merge": f"sum(rate(millrace_merge_task_seconds_total{ONE}[$__rate_interval]))",
             },
             "none",
             stacked=True,
+            width=8,
+        ),
+        heat(
+            "Which workers get the records?",
+            "Records of each worker in a batch: a row that stands out is a hot worker.",
+            "{{worker}}",
+            # Numbers are padded, since rows are in the order of their names.
+            f'label_replace({worker}, "worker", "0$1$2", "worker", "([0-9])(-.*)?")',
+            "short",
+            width=8,
         ),
         graph(
             "Is a worker hot?",
             "Load of the busiest worker less that of the average one, as a share of the latter; 0 is even. At 100% the "
             "busiest does twice the average. Absent while no record is routed.",
-            {"imbalance": _max("millrace_load_imbalance_ratio")},
+            {"imbalance": largest("millrace_load_imbalance_ratio")},
             "percentunit",
             steps={1: "orange"},
+            width=8,
         ),
         graph(
             "Which plan?",
             "Workers n, replicas m, and the plan's number (epoch, right).",
             {
-                "workers": _max("millrace_plan_workers"),
-                "replicas": _max("millrace_plan_replicas"),
-                "epoch": _max("millrace_plan_epoch"),
+                "workers": largest("millrace_plan_workers"),
+                "replicas": largest("millrace_plan_replicas"),
+                "epoch": largest("millrace_plan_epoch"),
             },
             "none",
             right="epoch",
             right_unit="none",
+            width=8,
+        ),
+    ]
+
+
+def _resources() -> list[Panel]:
+    executors = f"{RECORDED}query_executors:max{ONE}"
+    return [
+        graph(
+            "Does it get its executors?",
+            "Executors that the plan wants, those whose pods are ready, and those whose pods are pending. Pending ones "
+            "that stay need nodes or quota; without an operator this is empty.",
+            {"{{state}}": executors},
+            "none",
+            width=8,
+            runbook="MillraceUnschedulable",
+        ),
+        graph(
+            "Which plan was decided?",
+            "Executors, workers n and replicas m that the operator decided. Blue marks are its decisions, with their "
+            "reason; purple marks are batches that follow them.",
+            {"{{dimension}}": f"{RECORDED}query_plan:max{ONE}"},
+            "none",
+            width=8,
+            runbook="MillraceRescalesTooOften",
+        ),
+        graph(
+            "Does the driver fail?",
+            "Runs of the driver that failed within the last hour, by the class of the failure.",
+            {"{{class}}": f"{RECORDED}query_driver_restarts:increase1h{ONE}"},
+            "none",
+            stacked=True,
+            width=8,
+            runbook="MillraceQueryRestarting",
         ),
     ]
 
 
 def _state() -> list[Panel]:
+    writes = f"sum by (le) (rate(millrace_checkpoint_write_seconds_bucket{ONE}[$__rate_interval]))"
     return [
+        graph(
+            "Is the checkpoint healthy?",
+            "Time that a batch takes to write its checkpoint, estimated from buckets, and failed writes within five "
+            "minutes (right).",
+            {
+                "p50": f"histogram_quantile(0.5, {writes})",
+                "p99": f"histogram_quantile(0.99, {writes})",
+                "failures": f"sum(increase(millrace_checkpoint_failures_total{ONE}[5m]))",
+            },
+            "s",
+            right="failures",
+            right_unit="none",
+            width=8,
+            runbook="MillraceCheckpointSlow",
+        ),
         graph(
             "How large is the state?",
             "Rows in the state store, and the memory they take (right). If they keep growing, the watermark "
             "does not advance, or the query has no window.",
-            {"rows": _max("millrace_state_rows"), "memory": _max("millrace_state_bytes")},
+            {"rows": largest("millrace_state_rows"), "memory": largest("millrace_state_bytes")},
             "short",
             right="memory",
             right_unit="bytes",
+            width=8,
         ),
         graph(
             "How late are final results?",
             "Event time by which the watermark is behind the newest record.",
-            {"watermark delay": _max("millrace_watermark_delay_seconds")},
+            {"watermark delay": largest("millrace_watermark_delay_seconds")},
             "s",
-        ),
-    ]
-
-
-def _balance() -> list[Panel]:
-    return [
-        *_plan(),
-        number("Keys", "Distinct keys in the last batch.", _max("millrace_distinct_keys"), "short"),
-        number(
-            "Load imbalance",
-            "Load of the busiest worker less that of the average one, as a share of the latter; 0 is even.",
-            _max("millrace_load_imbalance_ratio"),
-            "percentunit",
-            steps={0.5: "orange", 1: "red"},
-            decimals=0,
-        ),
-        number(
-            "Workers per key",
-            "Workers that a key was sent to, on average; 1 splits no key.",
-            _max("millrace_replication_factor_ratio"),
-            decimals=2,
-        ),
-    ]
-
-
-def _evenness() -> list[Panel]:
-    tasks = f"sum by (stage, le) (rate(millrace_stage_task_seconds_bucket{_ONE}[$__rate_interval]))"
-    return [
-        graph(
-            "Is a worker hot?",
-            "Largest load of a worker less the average, as a share of the average: of records, and of distinct keys. "
-            "Absent while no record is routed, as under the algorithm native.",
-            {"records": _max("millrace_load_imbalance_ratio"), "keys": _max("millrace_cardinality_imbalance_ratio")},
-            "percentunit",
-            steps={1: "orange"},
-        ),
-        graph(
-            "Are tasks equally long?",
-            "Time of tasks, estimated from buckets. Where p99 is far above p50, the batch waits for few tasks.",
-            {
-                "{{stage}} p50": f"histogram_quantile(0.5, {tasks})",
-                "{{stage}} p99": f"histogram_quantile(0.99, {tasks})",
-            },
-            "s",
-        ),
-    ]
-
-
-def _price() -> list[Panel]:
-    return [
-        graph(
-            "What does it cost?",
-            "Aggregation cost: the sum of the workers' distinct keys. It is between the distinct keys of the batch, if "
-            "no key is split, and that number times the workers.",
-            {
-                "aggregation cost": _max("millrace_aggregation_cost_keys"),
-                "distinct keys": _max("millrace_distinct_keys"),
-            },
-            "short",
-        ),
-        graph(
-            "Do keys stay on their workers?",
-            "Share of the keys of the previous batch that went to other workers this time.",
-            {"moved keys": _max("millrace_moved_keys_ratio")},
-            "percentunit",
-        ),
-    ]
-
-
-def _auto() -> list[Panel]:
-    return [
-        graph(
-            "Which algorithm, and why another one?",
-            "Switches of algorithm auto within an hour, by their reason. Many of them mean that it cannot "
-            "distinguish the algorithms.",
-            {"{{reason}}": f"sum by (reason) (increase(millrace_auto_switches_total{_ONE}[1h]))"},
-            "none",
-            stacked=True,
-        ),
-        graph(
-            "Does auto predict well?",
-            "Absolute difference between predicted and observed batch time with algorithm auto, over the observed one.",
-            {"error": f"max(abs(millrace_auto_prediction_error_ratio{_ONE}))"},
-            "percentunit",
-        ),
-    ]
-
-
-def _each(metric: str) -> str:
-    """Return the value of each partitioner replica; one that moved has the series of two pods for some minutes."""
-    return f"max by (replica) (millrace_partitioner_{metric}{_ONE})"
-
-
-def _replicas() -> list[Panel]:
-    """Return panels about replicas in pods of their own; they are empty while replicas are tasks of the job."""
-    own = "Only for placement Dedicated."
-    seconds = "millrace_partitioner_place_seconds"
-    buckets = f"sum by (le) (rate({seconds}_bucket{_ONE}[$__rate_interval]))"
-    mean = f"sum(rate({seconds}_sum{_ONE}[$__rate_interval])) / sum(rate({seconds}_count{_ONE}[$__rate_interval]))"
-    paused = f"max by (replica) (rate(millrace_partitioner_paused_seconds_total{_ONE}[$__rate_interval]))"
-    return [
-        graph(
-            "Are replicas busy, or held back?",
-            "Share of time that each replica works, and that it waits for the job to read what it placed (paused). "
-            f"Replicas that wait for the job need no others beside them. {own}",
-            {
-                "{{replica}} busy": f"namespace_query_replica:millrace_partitioner_busy:ratio5m{_ONE}",
-                "{{replica}} paused": paused,
-            },
-            "percentunit",
-            steps={0.9: "orange"},
-        ),
-        graph(
-            "What is left to do when an interval ends?",
-            "Time from the end of an interval's intake until its records are written, its mean as a share of the "
-            "interval (right), and how long before the end of the interval the intake ends, to make up for it (early "
-            "release). "
-            f"{own}",
-            {
-                "to place, p50, from buckets": f"histogram_quantile(0.5, {buckets})",
-                "to place, p99, from buckets": f"histogram_quantile(0.99, {buckets})",
-                "early release": f"max(millrace_partitioner_release_margin_seconds{_ONE})",
-                "share of the interval": f"{mean} / max(millrace_partitioner_interval_seconds{_ONE})",
-            },
-            "s",
-            right="share of the interval",
-            right_unit="percentunit",
-        ),
-        graph(
-            "Do replicas place evenly, and on few workers?",
-            "Of the last interval of each replica: the load of the busiest worker less the mean, as a share of the "
-            f"mean, and the workers that a key is on (right); 1 splits no key. {own}",
-            {
-                "{{replica}} imbalance": _each("load_imbalance_ratio"),
-                "{{replica}} workers per key": _each("key_split_ratio"),
-            },
-            "percentunit",
-            right=".*workers per key",
-            right_unit="none",
-        ),
-        graph(
-            "What waits in front of replicas?",
-            "Records that wait in the partitions of each replica, and how long placing all of them would take at the "
-            f"present rate (right). They are part of the lag of the query. {own}",
-            {
-                "{{replica}}": _each("lag_rows"),
-                "time to place them": f"{_RECORDED}partitioner_lag:seconds{_ONE}",
-            },
-            "short",
-            right="time to place them",
-            right_unit="s",
+            width=8,
         ),
     ]

@@ -9,6 +9,7 @@ import kopf
 from millrace_api.crd import GROUP, PLURAL, VERSION
 
 from .handlers.operator import Operator, OperatorOptions
+from .kube.kopf_history import NoHistory
 from .kube.kopf_watches import patch_watches
 
 
@@ -22,9 +23,10 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.process.ultimate_exiting_timeout = 60
-    patch_watches()
+    settings.persistence.diffbase_storage = NoHistory()
     if "operator" not in memo:
         memo.operator = Operator(OperatorOptions())
+    patch_watches(memo.operator.watches)
     memo.operator.start()
 
 

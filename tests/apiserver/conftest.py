@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab import control_plane
 from lab.control_plane import ControlPlane, running_control_plane
+from lab.forked import run_forked
 from lab.starts import starts
+from spark.cli import PATIENCE, Result
 
 CRD = Path(__file__).parents[2] / "crds" / "streamqueries.millrace.io.yaml"
 
@@ -39,6 +42,28 @@ def kubectl(plane: ControlPlane, namespace: str) -> Callable[..., str]:
         done = plane.kubectl("--namespace", namespace, *arguments, document=document)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def kubeconfig(plane, namespace, tmp_path):
+    """One whose context has the test's namespace."""
+    document = yaml.safe_load(plane.kubeconfig.read_text(encoding="utf-8"))
+    document["contexts"][0]["context"]["namespace"] = namespace
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def millrace(kubeconfig, monkeypatch):
+    """Runs the program in a process of its own."""
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+
+    def run(*arguments):
+        done = run_forked(*arguments, patience=PATIENCE)
+        return Result(done.returncode, done.stdout, done.stderr)
 
     return run
 

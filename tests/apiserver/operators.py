@@ -25,18 +25,23 @@ def start_operator(
     namespace: str | None = None,
     dies: str | None = None,
     deaf: bool = False,
+    hangs: str | None = None,
     kubeconfig: Path | None = None,
 ) -> Process:
     """Start ``millrace operator`` with the administrator's rights and no leader election, for one namespace or for all.
 
     ``options`` are added to the command. ``dies`` is the request at which it dies (see ``dying_operator``), and ``deaf``
-    starts ``deaf_operator``.
+    starts ``deaf_operator``, whose worker hangs in the step of the query ``hangs``.
     """
     where = [] if namespace is None else ["--namespace", namespace]
     entry = (
         "apiserver.deaf_operator:main" if deaf else "apiserver.dying_operator:main" if dies is not None else MILLRACE
     )
-    environment = {"KUBECONFIG": str(kubeconfig or plane.kubeconfig), "MILLRACE_DIES": dies or ""}
+    environment = {
+        "KUBECONFIG": str(kubeconfig or plane.kubeconfig),
+        "MILLRACE_DIES": dies or "",
+        "MILLRACE_HANGS": hangs or "",
+    }
     elect = [] if "--leader-elect" in options else ["--no-leader-elect"]
     arguments = ["operator", "--bind", "127.0.0.1", "--port", "0", *where, *elect, *options]
     return Forked(arguments, log, entry=entry, environment=environment)

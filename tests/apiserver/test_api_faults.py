@@ -198,7 +198,7 @@ LONG = ("every second answer is lost", "every second answer is cut", "changes ha
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(each, marks=pytest.mark.slow if each in LONG else ()) for each in FAULTS]
+    "fault", [pytest.param(each, marks=pytest.mark.slow(minutes=1) if each in LONG else ()) for each in FAULTS]
 )
 def test_after_a_fault_all_is_as_without_it(plane, namespace, kubectl, tmp_path, fault):
     rule, seconds = FAULTS[fault][0](), FAULTS[fault][1]
@@ -216,7 +216,7 @@ def test_after_a_fault_all_is_as_without_it(plane, namespace, kubectl, tmp_path,
         assert options or kept.ends == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=1.7)
 @pytest.mark.parametrize("options", [LEADING, ()], ids=["leading", "alone"])
 def test_after_an_outage_all_is_as_without_it(tmp_path_factory, tmp_path, options):
     with running_control_plane(tmp_path_factory.mktemp("own-control-plane")) as plane:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lab.claims import claim_and_volume
 from lab.control_plane import ControlPlane
 from lab.kwok import running_kwok
 
@@ -36,7 +37,7 @@ def query(name: str, reads: str) -> dict[str, Any]:
             "sources": {"lines": {"kafka": kafka | {"topic": reads}, "schema": "shop STRING"}},
             "query": {"sql": "SELECT shop, count(*) AS n FROM lines GROUP BY shop"},
             "sink": {"kafka": kafka | {"topic": name}},
-            "checkpoint": {"uri": "file:///checkpoints"},
+            "checkpoint": {"claim": "checkpoints"},
         },
     }
 
@@ -65,6 +66,7 @@ def test_a_chain_is_shown_in_order_with_its_health_and_comes_to_rest(
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
+    kubectl("apply", "-f", "-", document=list(claim_and_volume(namespace)))
     with running_kwok(plane, nodes=1):
         with running_operator(plane, folders[0], namespace=namespace, kubeconfig=kubeconfig):
             for name in reversed(CHAIN):
@@ -113,6 +115,7 @@ def two_shards(plane: ControlPlane, namespace: str, folder: Path) -> Iterator[No
 def test_a_query_without_its_topic_waits_for_the_query_before_it_and_starts_when_that_is_ready(
     plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:
+    kubectl("apply", "-f", "-", document=list(claim_and_volume(namespace)))
     with two_shards(plane, namespace, tmp_path):
         kubectl("apply", "-f", "-", document=[query(name, reads) for name, reads in CHAIN.items()])
         missing = "Kafka at kafka:9092 has no topic enriched"

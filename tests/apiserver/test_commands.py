@@ -11,13 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from lab.forked import run_forked
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.shape import Bounds, Range, Shape
-from spark.cli import MILLRACE, PATIENCE, Result, Running
+from spark.cli import MILLRACE, Running
 from unit.api.documents import ON_CLUSTER
 from unit.commands.queries import BUSY, as_written, condition, decision
 from unit.scaling.true_job import PARTITIONS, TrueJob
@@ -27,28 +26,6 @@ from .in_a_pod import run_in_a_pod
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NAME = "trips-by-cell"
-
-
-@pytest.fixture
-def kubeconfig(plane, namespace, tmp_path):
-    """One whose context has the test's namespace."""
-    document = yaml.safe_load(plane.kubeconfig.read_text(encoding="utf-8"))
-    document["contexts"][0]["context"]["namespace"] = namespace
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def millrace(kubeconfig, monkeypatch):
-    """Runs the program in a process of its own."""
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-
-    def run(*arguments):
-        done = run_forked(*arguments, patience=PATIENCE)
-        return Result(done.returncode, done.stdout, done.stderr)
-
-    return run
 
 
 @pytest.fixture

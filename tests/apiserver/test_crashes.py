@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(18
 
 KINDS = "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod"
 LABEL = "millrace.io/query=trips-by-cell"
+_SECRET = re.compile("-auth-[0-9a-f]{10}")
+"""End of the name of a driver's Secret, which is drawn for each driver."""
 SUSPENDED = SMALLEST + "  state: Suspended\n"
 SCALED = SMALLEST + "  executors: {initial: 4}\n"
 REPLACED = SMALLEST + "  image: example.org/other:2\n"
@@ -78,7 +81,7 @@ class Place:
             content = {name: part for name, part in each.items() if name not in ("metadata", "status", "secrets")}
             if each["kind"] == "Pod":
                 content = each["metadata"]["annotations"]
-            text = json.dumps(content).replace(self.namespace, "NS")
+            text = _SECRET.sub("-auth-RANDOM", json.dumps(content).replace(self.namespace, "NS"))
             found[f"{each['kind']} {each['metadata']['name']}"] = json.loads(text)
         for query in json.loads(self.kubectl("get", "sq", "-o", "json"))["items"]:
             if query["metadata"]["name"] == "trips-by-cell":

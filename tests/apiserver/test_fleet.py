@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from lab.claims import claim_and_volume
 from lab.clock import Clock
 from lab.kwok import running_kwok
 from millrace_operator.lifecycle.driver_health import HEALTHY_AFTER
@@ -47,6 +48,7 @@ def test_a_fleet_comes_to_rest_outlives_its_operator_and_goes(plane, namespace, 
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
+    kubectl("apply", "-f", "-", document=list(claim_and_volume(namespace)))
     with running_operator(plane, folders[0], namespace=namespace, kubeconfig=kubeconfig):
         apply_queries(kubectl, NAMES)
         wait_until(lambda: phases(kubectl) == ["Running"] * len(NAMES))

@@ -164,6 +164,33 @@ def test_a_running_job_is_advised_and_then_scaled(
         assert operator.end() == 0
 
 
+def test_an_overloaded_job_stays_within_the_quota_and_grows_when_there_is_more(
+    plane: ControlPlane, namespace: str, kubectl: Callable[..., str], prometheus: PrometheusServer, tmp_path: Path
+) -> None:
+    def allow(pods: int) -> None:
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few-pods"}}
+        kubectl("apply", "-f", "-", document=quota | {"spec": {"hard": {"pods": str(pods)}}})
+
+    with running_operator(plane, tmp_path, "--prometheus-url", prometheus.url, namespace=namespace):
+        allow(3)  # the driver and two executors
+        active = QUERY["spec"] | {"scaling": QUERY["spec"]["scaling"] | {"mode": "Active"}}
+        kubectl("apply", "-f", "-", document=QUERY | {"spec": active})
+        wait_until(lambda: status_of(kubectl, NAME).get("driver", {}).get("pod") == POD)
+        _make_ready(kubectl, POD)
+        _make_ready_executor(kubectl, f"{NAME}-0a1b2c-exec-1")
+        with job(tmp_path / "job", kubectl, namespace, prometheus) as driver:
+            full = _until(driver, lambda status: condition(status, "AtCapacity").get("reason") == "AtQuota")
+            capacity = condition(full, "AtCapacity")
+            assert capacity["status"] == "True"
+            assert "pods in ResourceQuota few-pods are used, and a pod takes 1 (raise the quota" in capacity["message"]
+            within = _until(driver, lambda status: status["plan"]["executors"] == 2)
+            assert condition(within, "Degraded")["reason"] != "QuotaExceeded"
+            for _ in range(10):  # each follows the plan; a third executor would be refused
+                assert driver.follow()["plan"]["executors"] == 2
+            allow(10)
+            _until(driver, lambda status: status["plan"]["executors"] > 2)
+
+
 def _until(driver: Job, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The status for which it holds, while the job follows its plan."""
     deadline = time.monotonic() + 300

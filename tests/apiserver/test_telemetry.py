@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lab.ports import free_port
 from lab.tcp_proxy import TcpProxy
-from millrace_operator.telemetry.metrics import CONTRACT
+from millrace_operator.kube.objects import LIMITING, OWNED
+from millrace_operator.telemetry.contract import CONTRACT
 
 from .deployed import apply_queries, are_deployed
 from .operators import ask, running_operator, start_operator
@@ -29,7 +30,14 @@ def test_metrics_probes_and_logs(plane, namespace, kubectl, tmp_path):
         assert ask(operator, "/elsewhere")[0] == 404
         families = {family.name: family for family in text_string_to_metric_families(ask(operator, "/metrics")[1])}
         assert operator.end() == 0
-    assert {metric.name.removesuffix("_total") for metric in CONTRACT} <= families.keys()
+    declared = {metric.name.removesuffix("_total"): metric for metric in CONTRACT}
+    ours = {name for name in families if name.startswith("millrace_") and not name.endswith("_created")}
+    assert ours == declared.keys()
+    assert [each for name in ours for s in families[name].samples for each in declared[name].violations(s.labels)] == []
+    (info,) = families["millrace_query_info"].samples
+    assert (info.labels["query_namespace"], info.labels["query"]) == (namespace, "query-1")
+    watched = {each.labels["resource"] for each in families["millrace_operator_informer_age_seconds"].samples}
+    assert watched == {"streamqueries", *(kind.plural for kind in (*OWNED, *LIMITING))}
     requests = families["millrace_operator_api_requests"].samples
     assert ("PATCH", "streamqueries/status", "200") in {
         (each.labels["verb"], each.labels["resource"], each.labels["code"]) for each in requests if each.value
@@ -106,7 +114,7 @@ def requests(operator):
     return sum(map(float, found))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=1.8)
 def test_watches_whose_connections_have_died_silently_come_back(plane, namespace, kubectl, tmp_path, proxy, kubeconfig):
     """Kopf restarts them before the operator would be called unhealthy."""
     with running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig) as operator:

@@ -84,6 +84,8 @@ def test_a_secret_is_of_the_querys_own_namespace_and_is_only_mounted(
     wait_until(lambda: (status_of(kubectl, "trips-by-cell").get("driver") or {}).get("pod") is not None)
     pod = json.loads(kubectl("get", "pod", "trips-by-cell-driver-0", "-o", "json"))
     mounted = [each["secret"]["secretName"] for each in pod["spec"]["volumes"] if "secret" in each]
-    assert mounted == ["kafka-ca", "kafka-login"]
+    *of_sources, auth = mounted
+    assert of_sources == ["kafka-ca", "kafka-login"]
+    assert auth.startswith("trips-by-cell-auth-")
     everything = kubectl("get", "sq,cm,sts,pod,events,role,sa", "-o", "json")
     assert "open-sesame" not in everything

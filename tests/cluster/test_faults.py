@@ -13,7 +13,7 @@ from lab.waiting import wait_until
 
 from .counting import Counting
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=3), pytest.mark.timeout(1200)]
 
 EXECUTORS = 2
 

@@ -14,7 +14,7 @@ from lab.parts.millrace_images import JOBS_IMAGE, TAG
 from lab.pods import Pods
 from spark.example_answers import EXAMPLES, FOLDER, TABLES, assert_answer, file_of, make_tables, write_recordings
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=15), pytest.mark.timeout(2400)]
 
 _DATA = "/data"
 

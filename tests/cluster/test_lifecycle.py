@@ -74,7 +74,7 @@ def test_an_upgrade_of_image_and_text_goes_on_from_the_checkpoint(counting: Coun
     assert counting.checkpoint_id == checkpoint
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=4)
 def test_a_query_that_cannot_go_on_is_refused_and_computes_under_another_name(counting: Counting) -> None:
     query = counting.query
     other = "SELECT right(name, 1) AS name, count(*) AS records FROM records GROUP BY right(name, 1)"
@@ -98,7 +98,7 @@ def test_a_query_that_cannot_go_on_is_refused_and_computes_under_another_name(co
     wait_until(lambda: counting.table(renamed.name) == wanted, "the other query has counted from the beginning")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=4)
 def test_an_image_that_is_not_there_is_rolled_back(counting: Counting, tmp_path: Path) -> None:
     query, missing = counting.query, f"{JOBS_IMAGE}:missing"
     counting.start()
@@ -123,7 +123,7 @@ def test_an_image_that_is_not_there_is_rolled_back(counting: Counting, tmp_path:
     counting.check()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=4)
 def test_a_release_is_upgraded_and_rolled_back_beside_a_query_that_runs(counting: Counting) -> None:
     query, installation = counting.query, counting.query.on
     counting.start()

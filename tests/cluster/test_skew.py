@@ -15,7 +15,7 @@ from lab.load import Load
 from lab.parts.millrace_images import EXAMPLE
 from lab.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=15), pytest.mark.timeout(1800)]
 
 RATE, KEYS, HOT = 50.0, 300, 0.4
 """Records per second, how many keys they have, and the share that one of them comes to have."""

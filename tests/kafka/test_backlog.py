@@ -25,7 +25,7 @@ from . import topics
 from .faults.job import Job
 from .memory import MemoryOf
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow(minutes=6)]
 
 RECORDS = int(os.environ.get("MILLRACE_BACKLOG", "500000"))
 DIGESTS = 50_000_000

@@ -22,7 +22,7 @@ from . import topics
 from .live import LiveQuery
 from .topics import Message
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow(minutes=0.3)]
 
 VALUES = {"records": "count(*)", "total": "sum(value)", "last": "max(moment)"}
 RUNS: dict[str, Sequence[Placing]] = {"routed": (("pkg", 3, 2), ("hash", 2, 3)), "native": (("native", 2, 2),) * 2}

@@ -20,7 +20,7 @@ from .faults.queries import PYTHON, TABLE
 from .faults.scene import Scene, scene
 from .faults.settings import FAULTS, chance
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow(minutes=1), pytest.mark.timeout(900)]
 
 
 @pytest.fixture

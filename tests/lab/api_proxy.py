@@ -75,7 +75,12 @@ class EndWatch:
     seconds: float
 
 
-Fault = Refuse | Delay | LoseAnswer | EndWatch
+@dataclass(frozen=True)
+class HoldWatch:
+    """Answer a watch with 200, and send nothing until the client gives up or watches are broken."""
+
+
+Fault = Refuse | Delay | LoseAnswer | EndWatch | HoldWatch
 Rule = Callable[[Request], Fault | None]
 """The fault that a request meets, or None to forward the request."""
 
@@ -203,6 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(seconds)
                 self._chunk(b'{"type": "ERROR", "object": %s}\n' % _status(410, request.path))
                 self._chunk(b"")
+            case HoldWatch():
+                self._begin(200)
+                with self.server.proxy.watching(self.connection):
+                    self.rfile.read(1)  # returns when the connection is closed
+                self._break()
             case LoseAnswer(half):
                 self._lose(request, body, half=half)
             case _:

@@ -130,6 +130,10 @@ class Cluster(ControlPlane):
         with self.inside():
             return super().kubectl(*arguments, document=document)
 
+    def run_on_node(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run a command as root on the node, with its mounts and processes."""
+        return subprocess.run(self._node.inside(*command), capture_output=True, text=True, timeout=60, check=False)
+
     def load(self, image: Path) -> None:
         """Load an exported image into the node."""
         self._containerd.load(image)

@@ -100,6 +100,12 @@ class Deployed:
         return bool(self.kubectl("get", "pod", self.pod, "--ignore-not-found", "-o", "name"))
 
     @property
+    def is_ready(self) -> bool:
+        """Whether the driver's pod exists and is ready."""
+        conditions = self.driver["status"].get("conditions", ()) if self.has_pod else ()
+        return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+    @property
     def runs(self) -> int:
         """Number of starts of the driver in its current pod."""
         return int(self.driver["status"]["containerStatuses"][0]["restartCount"]) + 1

@@ -44,6 +44,7 @@ class PrometheusServer:
         options: further command-line options.
         host: address to listen on.
         jobs: further scrape configurations, such as with ``kubernetes_sd_configs``.
+        rules: documents with groups of rules.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class PrometheusServer:
         options: tuple[str, ...] = (),
         host: str = "127.0.0.1",
         jobs: Sequence[Mapping[str, Any]] = (),
+        rules: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.folder = folder
         self._port = free_port()
@@ -63,6 +65,8 @@ class PrometheusServer:
         self._web, self._prefix, self._options = web, prefix, options
         self._process: Process | None = None
         self.scrape(targets)
+        for number, document in enumerate(rules):
+            _write(folder / f"rules-{number}.yml", document)
         _write(folder / "prometheus.yml", self._settings(scrape_interval))
         if web is not None:
             _write(folder / "web.yml", web)
@@ -136,6 +140,7 @@ class PrometheusServer:
         }
         return {
             "global": {"scrape_interval": scrape_interval, "scrape_timeout": scrape_interval},
+            "rule_files": ["rules-*.yml"],
             "scrape_configs": [job, *self._jobs],
         }
 
@@ -150,9 +155,10 @@ def running_prometheus(
     options: tuple[str, ...] = (),
     host: str = "127.0.0.1",
     jobs: Sequence[Mapping[str, Any]] = (),
+    rules: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[PrometheusServer]:
     """Run a Prometheus, and kill it at the end. The arguments are those of ``PrometheusServer``."""
-    server = PrometheusServer(folder, targets, scrape_interval, web, prefix, options, host, jobs)
+    server = PrometheusServer(folder, targets, scrape_interval, web, prefix, options, host, jobs, rules)
     try:
         server.start()
         yield server

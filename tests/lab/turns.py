@@ -1,6 +1,7 @@
-"""Tests that CI runs in turn: they take long, so each CI run takes every second one of a file, by its commit.
+"""Tests that CI runs in turn: they take long, so each CI run takes every second one of a file, by its turn.
 
-``MILLRACE_TURN`` chooses by hand; without CI, all of them run.
+The turn is the number of commits that lead to this one, so that runs of one commit after another take turns. In a
+shallow clone, it is a number from the commit's name. ``MILLRACE_TURN`` chooses by hand; without CI, all of them run.
 """
 
 from __future__ import annotations
@@ -8,18 +9,17 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 
 def turn() -> int | None:
-    """Return 0 or 1, the turn of this CI run; None outside CI."""
+    """Return the turn of this CI run; None outside CI."""
     if not os.environ.get("CI"):
         return None
-    command = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
-    return int(os.environ.get("MILLRACE_TURN") or int(commit.strip() or "0", 16)) % 2
+    return int(os.environ.get("MILLRACE_TURN") or _turn_of_commit())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if now is None or not item.get_closest_marker("in_turn") or item.get_closest_marker("slow"):
             continue
-        if seen[item.path] % 2 != now:
+        if seen[item.path] % 2 != now % 2:
             item.add_marker(pytest.mark.skip(reason=f"not in turn {now}, another commit's CI runs it: make test"))
         seen[item.path] += 1
 
@@ -38,3 +38,18 @@ def pytest_report_header() -> str:
     """Report the turn."""
     now = turn()
     return "tests in turn: all" if now is None else f"tests in turn: MILLRACE_TURN={now}"
+
+
+@cache
+def _turn_of_commit() -> int:
+    if _git("rev-parse", "--is-shallow-repository") == "false":
+        return int(_git("rev-list", "--count", "--first-parent", "HEAD"))
+    return int(_git("rev-parse", "HEAD")[:8] or "0", 16)
+
+
+def _git(*arguments: str) -> str:
+    """Return what git answers; nothing without a repository."""
+    command = ["git", *arguments]
+    return subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    ).stdout.strip()

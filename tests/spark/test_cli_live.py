@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from millrace_jobs.run.metrics_contract import CONTRACT
+
 from .cli import Project, fields
 
 pytestmark = pytest.mark.spark
@@ -41,6 +43,17 @@ def metrics(base: str) -> dict[str, float]:
             labels = [value for name, value in sorted(sample.labels.items()) if name != "query"]
             found[" ".join([sample.name, *labels])] = sample.value
     return found
+
+
+def undeclared(base: str) -> list[str]:
+    """What is exported and not in the contract, or with labels that the contract does not have."""
+    declared = {metric.name.removesuffix("_total"): metric for metric in CONTRACT}
+    parsed = text_string_to_metric_families(get(f"{base}/metrics")[1])
+    families = [family for family in parsed if not family.name.endswith("_created")]
+    wrong = [family.name for family in families if family.name not in declared]
+    wrong += [name for name in declared if name not in {family.name for family in families}]
+    samples = [(family.name, sample) for family in families if family.name in declared for sample in family.samples]
+    return wrong + [each for name, sample in samples for each in declared[name].violations(sample.labels)]
 
 
 def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
@@ -75,7 +88,7 @@ def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
         project.give("03.csv", "at,who,n\n2024-01-01T00:00:03Z,late,1\n2024-01-01T00:06:30Z,c,7\n")
         run.wait_for(r"rows=2 .*plan=native/1/2 late=1 rejected=0\n")
 
-        said = metrics(base)
+        said, wrong = metrics(base), undeclared(base)
         printed = [fields(line) for line in run.wait_for("batch=").splitlines() if line.startswith("batch=")]
         run.process.terminate()
         result = run.finish()
@@ -95,6 +108,12 @@ def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
     wanted = ["millrace_source_lag_rows", "millrace_plan_epoch", "millrace_watermark_delay_seconds"]
     wanted += ["millrace_state_rows", "millrace_state_bytes", "millrace_stage_task_seconds_count combine"]
     assert set(wanted) <= said.keys()
+    assert wrong == []
+    assert said["millrace_record_latency_seconds_count"] == 6  # the files' times are those of this test
+    assert said["millrace_record_latency_seconds_bucket 600.0"] == 6
+    assert said["millrace_checkpoint_write_seconds_count"] == len(printed)
+    assert said["millrace_checkpoint_write_seconds_sum"] > 0
+    assert said["millrace_checkpoint_failures_total"] == 0
 
     last = project.millrace("run", query, "--once")
     assert last.status == 0, last

@@ -14,7 +14,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sinks.base import ResultBatch
-from millrace_jobs.sources.base import Slice
+from millrace_jobs.sources.base import OnArrival, Slice
 from millrace_jobs.sources.files import FilesSource
 
 from .aggregators import fail_first_attempt
@@ -137,8 +137,8 @@ def test_a_batch_replayed_after_kill_9_has_its_old_plan(spark, tmp_path):
 class FailingOnceSource(FilesSource):
     """Files whose every slice fails after its first block, once."""
 
-    def read(self, piece: Slice, label: str):
-        blocks = super().read(piece, label)
+    def read(self, piece: Slice, label: str, on_arrival: OnArrival):
+        blocks = super().read(piece, label, on_arrival)
         yield next(blocks)
         fail_first_attempt()
         yield from blocks

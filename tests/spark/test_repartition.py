@@ -185,13 +185,13 @@ DEATHS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=0.15)
 @pytest.mark.parametrize("step", DEATHS)
 def test_a_process_that_dies_at_any_step_leaves_a_checkpoint_that_runs(spark, tmp_path, step):
     die_and_go_on(spark, tmp_path, step, AGGREGATED, sql=AGGREGATED.spark)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(minutes=0.15)
 @pytest.mark.parametrize("step", ["before Spark commits", "between the renames"])
 def test_so_it_is_with_the_state_of_a_python_aggregator(spark, tmp_path, step):
     die_and_go_on(spark, tmp_path, step, SPREAD, python=PYTHON)

@@ -94,7 +94,12 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* A small query: for `helm test`, and for who has just installed the chart. */}}
+{{/* The policy, as the operator reads it. */}}
+{{- define "millrace.policy" -}}
+{{ toYaml (dict "policy" .Values.policy) }}
+{{- end }}
+
+{{/* A small query of the given name, without its checkpoint: for `helm test`, and for who has just installed the chart. */}}
 {{- define "millrace.smallQuery" -}}
 sources:
   ticks:
@@ -105,7 +110,18 @@ sink:
   console: {}
 batchInterval: 2s
 parallelism: {max: 1}
-executors: {initial: 1, max: 1, cores: 1, memory: 512m}
+executors:
+  initial: 1
+  max: 1
+  cores: 1
+  memory: 512m
+  podTemplate:  # on the driver's node: a volume of most storage classes is mounted on one node at a time
+    spec:
+      affinity:
+        podAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            - topologyKey: kubernetes.io/hostname
+              labelSelector: {matchLabels: {millrace.io/query: {{ . }}, millrace.io/role: driver}}
 driver: {cores: 1, memory: 1g}
 scaling: {mode: "Off"}
 {{- end }}

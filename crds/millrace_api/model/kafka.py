@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar
 
 from pydantic import Field
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
 from millrace_api.model.values import ByteSize, Flag, Path, Text, Timestamp, Topic, WholeNumber
@@ -182,16 +184,35 @@ class KafkaSourceSpec(KafkaConnection):
 
     def reads(self, topic: str) -> bool:
         """Return whether the source reads a topic of this name."""
-        matches = self.topic_pattern is not None and bool(re.fullmatch(self.topic_pattern, topic))
+        matches = self.topic_pattern is not None and _matches(self.topic_pattern, topic)
         return matches or topic in self.named_topics
 
 
 def _is_pattern(text: str) -> bool:
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
     return True
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    """Return whether a pattern matches a whole name; False if it has what only backtracking can match.
+
+    The operator compares the queries of others, and ``re`` can take for ever on a pattern such as ``(a+)+b``. The
+    engine here takes time proportional to the length of the name.
+    """
+    validator = _linear(pattern)
+    return validator is not None and validator.isinstance_python(topic)
+
+
+@lru_cache(maxsize=1024)
+def _linear(pattern: str) -> SchemaValidator | None:
+    schema = core_schema.str_schema(pattern=rf"\A(?:{pattern})\z", regex_engine="rust-regex")
+    try:
+        return SchemaValidator(schema)
+    except SchemaError:
+        return None
 
 
 def _are_distinct(values: list[tuple[str, int]]) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
@@ -14,6 +16,9 @@ from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, probl
 from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.schema_ddl import Column
 from millrace_api.sql.stream_checks import stream_problems
+
+_MOST = 20
+"""Unknown names that are reported of a SELECT; each is compared with all known ones, to suggest what to write."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +64,9 @@ def check_sql(
         return problems  # the columns of a missing table are unknown, so further checks would guess
     scopes = traverse_scope(query)
     for scope in scopes:
-        problems += _ScopeCheck(text, scope, tables).unknown_columns()
+        problems += islice(_ScopeCheck(text, scope, tables).unknown_columns(), _MOST)
     if not more_functions:
-        problems += _unknown_functions(text, query)
+        problems += islice(_unknown_functions(text, query), _MOST)
     problems += _unknown_ordinals(query)
     problems += _window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
@@ -161,13 +166,25 @@ class _ScopeCheck:
             if known is None:
                 return None
             visible |= known
-        visible |= {call.name.lower(): call.name.lower() for call in _window_calls(select)}
+        visible |= self._windows
         if column.find_ancestor(exp.Where, exp.Join) is None:
-            visible |= {name.lower(): name for name in _aliases(select, column)}
+            own = column.find_ancestor(exp.Alias)  # the item that contains the column
+            visible |= {name.lower(): name for item, name in self._aliases if item is not own}
         if self._outer is None:
             return visible
         outer = self._outer._visible(column)
         return None if outer is None else {**outer, **visible}
+
+    @cached_property
+    def _windows(self) -> dict[str, str]:
+        """Names of the window columns of this SELECT."""
+        return {call.name.lower(): call.name.lower() for call in _window_calls(self._scope.expression)}
+
+    @cached_property
+    def _aliases(self) -> list[tuple[exp.Expr, str]]:
+        """Items of the SELECT list with an alias, and the aliases."""
+        items = self._scope.expression.expressions
+        return [(item, item.alias) for item in items if isinstance(item, exp.Alias)]
 
     def _columns(self, source: exp.Expr | Scope) -> dict[str, str] | None:
         """Return the columns of a table, CTE or derived table, lower case to declared; None if they are unknown."""
@@ -202,12 +219,6 @@ def output_names(select: exp.Query) -> list[str]:
         for call in select.selects
         if not call.is_star
     ]
-
-
-def _aliases(select: exp.Select, column: exp.Column) -> list[str]:
-    """Return the aliases of the SELECT, without the alias of the item that contains ``column``."""
-    own = column.find_ancestor(exp.Alias)
-    return [item.alias for item in select.selects if isinstance(item, exp.Alias) and item is not own]
 
 
 def _window_calls(select: exp.Expr) -> Iterator[exp.Expr]:

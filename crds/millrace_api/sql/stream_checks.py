@@ -76,6 +76,8 @@ class _StreamCheck:
         self._only_adds = self._updates and not takes_back
         self._streams: dict[int, str] = {}
         """Sources of the tables that are streams, by the identity of the table; a CTE has the source of its SELECT."""
+        self._reading: dict[int, bool] = {}
+        """Whether an expression reads a stream, by its identity, once all streams are known."""
         self._aggregated: set[int] = set()
         """Identities of the SELECTs and set operations over streams whose rows result from an aggregation."""
 
@@ -100,7 +102,11 @@ class _StreamCheck:
                 self._streams[id(table)] = name
 
     def _reads(self, node: exp.Expr | None) -> bool:
-        return node is not None and any(id(table) in self._streams for table in node.find_all(exp.Table))
+        if node is None:
+            return False
+        if id(node) not in self._reading:  # each call of a SELECT asks for all of it
+            self._reading[id(node)] = any(id(table) in self._streams for table in node.find_all(exp.Table))
+        return self._reading[id(node)]
 
     def _at(self, start: int | None, message: str, hint: str) -> Problem:
         return problem_at(self._text, start, message, hint)

@@ -31,6 +31,11 @@ AnyModel = TypeVar("AnyModel", bound=Model)
 
 _EMPTY_HINT = "write a value ({} to use all defaults), or leave it out"
 
+_LEVELS = 64
+"""Levels of mappings and lists in a query; a pod template has fewer than twenty."""
+
+_SHALLOW_HINT = "write it with fewer levels"
+
 
 def load_queries(path: Path | str) -> list[StreamQuery]:
     """Return the queries of a file.
@@ -58,14 +63,23 @@ def load_plan(path: Path | str) -> Plan:
     Raises:
         MillraceError: with all problems of the file.
     """
+    return load_document(Plan, path, "a plan")
+
+
+def load_document(model: type[AnyModel], path: Path | str, what: str) -> AnyModel:
+    """Return the model in a file with one document; ``what`` names it in messages.
+
+    Raises:
+        MillraceError: with all problems of the file.
+    """
     documents, problems = read_documents(path)
     if len(documents) > 1:
         second = documents[1].node.start_mark.line + 1
-        problems.append(Problem("a plan file has one document", "remove the others", str(path), second))
-    plan, found = _validate(Plan, documents[0]) if documents else (None, [])
-    if plan is None or problems:
+        problems.append(Problem(f"{what} file has one document", "remove the others", str(path), second))
+    loaded, found = _validate(model, documents[0]) if documents else (None, [])
+    if loaded is None or problems:
         raise MillraceError(*_in_order(problems + found))
-    return plan
+    return loaded
 
 
 def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Problem]:
@@ -153,6 +167,17 @@ def read_query(value: Mapping[str, Any]) -> StreamQuery:
         MillraceError: if the query is invalid, with all problems, each with its field.
     """
     wanted = {name: part for name, part in value.items() if name != "status"}
+    if _is_nested(wanted, _LEVELS):
+        raise MillraceError(Problem(f"is nested more than {_LEVELS} levels deep", _SHALLOW_HINT, field="spec"))
+    try:
+        return _checked(wanted)
+    except RecursionError:  # in SQL, in a schema or in a pattern
+        raise MillraceError(
+            Problem("has an expression that is nested too deeply", _SHALLOW_HINT, field="spec")
+        ) from None
+
+
+def _checked(wanted: Mapping[str, Any]) -> StreamQuery:
     try:
         query = StreamQuery.model_validate(wanted, by_name=False)
     except ValidationError as error:
@@ -163,3 +188,12 @@ def read_query(value: Mapping[str, Any]) -> StreamQuery:
     if problems := check_query(query):
         raise MillraceError(*problems)
     return query
+
+
+def _is_nested(value: object, levels: int) -> bool:
+    """Return whether mappings and lists are nested more than this many levels deep."""
+    containers: list[Any] = [value]
+    for _ in range(levels):
+        below = [part for each in containers for part in (each.values() if isinstance(each, Mapping) else each)]
+        containers = [each for each in below if isinstance(each, Mapping | list)]
+    return bool(containers)

@@ -253,6 +253,11 @@ class Checkpoint(SparkLog):
         """The reason why this process is no longer the driver, as far as is known; None while it is."""
         return None if self._lease is None else self._lease.lost
 
+    @property
+    def failed_writes(self) -> int:
+        """The number of writes of the lease that have failed so far."""
+        return 0 if self._lease is None else self._lease.failures
+
     def source_folder(self, name: str) -> Path:
         """Return the folder in which a source records what its offsets do not hold."""
         return self.root / "sources" / name

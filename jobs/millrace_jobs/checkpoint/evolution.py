@@ -1,87 +1,21 @@
-"""Query evolution: which parts of a query may change between two runs on one checkpoint.
+"""Query evolution: whether a query can continue from the checkpoint of its earlier version.
 
-A checkpoint holds offsets, which are valid only for their own sources, and state, which is valid only for the
-grouping, the window and the aggregates that built it. Everything else may change: the plan, the resources of the job,
-the sink, and which results are shown.
+``millrace_api.validation.evolution`` has the rules for the fields of the spec.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.sql.schema_ddl import parse_schema
+from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.pipeline.aggregation import longest_window
-from millrace_jobs.pipeline.state_layout import Outline, outline, same_sql
-
-
-class SpecChange(Enum):
-    """Kind of a field's change: FREE, limited (SCHEMA, SQL), or forbidden; its value is the reason in messages."""
-
-    FREE = "it may change"
-    NAME = "the sink identifies its earlier results by it"
-    RECORDS = "the offsets in the checkpoint belong to other records"
-    EMIT = "the state was built for another emit mode"
-    STATE = "the state in the checkpoint depends on it"
-    START = "it only applies to the first run"
-    SCHEMA = "columns may be added and removed, but none may change its type"
-    SQL = "filter and output may change, but not what the state depends on"
-
-
-_FIELDS = {
-    SpecChange.FREE: """
-        apiVersion kind metadata status
-        spec.state spec.sink spec.sink.table.history.retention
-        spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
-        spec.scaling spec.checkpoint spec.image spec.serviceAccountName spec.sparkConf
-        spec.restartNonce spec.replanNonce
-        spec.sources.*.files.maxFilesPerBatch spec.sources.*.corruptRecords
-        spec.sources.*.avro.registry spec.sources.*.watermark.delay
-        spec.sources.*.replay.timeColumn spec.sources.*.replay.speed
-        spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
-        spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
-        spec.sources.*.kafka.includeMetadata
-        spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
-        spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
-        spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.table.bootstrapServers
-        spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
-    """,
-    SpecChange.NAME: "metadata.name",
-    SpecChange.RECORDS: """
-        spec.sources.*.rate spec.sources.*.nexmark
-        spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.avro.writerSchema
-        spec.sources.*.files.path spec.sources.*.files.format
-        spec.sources.*.files.header spec.sources.*.files.delimiter
-        spec.sources.*.replay.path spec.sources.*.replay.format
-        spec.sources.*.replay.header spec.sources.*.replay.delimiter
-        spec.sources.*.kafka.topic spec.sources.*.kafka.topics
-        spec.sources.*.kafka.topicPattern spec.sources.*.kafka.partitions
-    """,
-    SpecChange.START: """
-        spec.sources.*.kafka.startingOffsets spec.sources.*.kafka.startingTimestamp
-        spec.sources.*.kafka.endingOffsets spec.sources.*.kafka.endingTimestamp
-    """,
-    SpecChange.STATE: """
-        spec.sources.*.watermark.column spec.sources.*.table spec.query.python spec.sink.table.history.topic
-    """,
-    SpecChange.SCHEMA: "spec.sources.*.schema",
-    SpecChange.SQL: "spec.query.sql",
-    SpecChange.EMIT: "spec.emit spec.additionalOutputs",
-}
-FIELDS = {field: change for change, fields in _FIELDS.items() for field in fields.split()}
-"""Kind of change of every StreamQuery field, by its YAML path; a field that is not listed follows its parent.
-
-The number of state partitions is not a field: it is fixed when the checkpoint is created, and only ``millrace state
-repartition`` changes it.
-"""
-
-_FILTER_CHANGED = "the filter has changed: the state keeps what was counted under the old one"
+from millrace_jobs.pipeline.state_layout import same_sql
 
 
 def check_changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
@@ -90,46 +24,12 @@ def check_changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple
     Raises:
         MillraceError: the query has forbidden changes, with one problem for each.
     """
-    problems, remarks = [], []
-    for field, old, new in differences(before.to_document(), now.to_document()):
-        change = change_of(field)
-        if change is SpecChange.SQL and old and new:
-            objections = _compare_sql(_outline(before), _outline(now))
-            if not objections and _outline(before).where != _outline(now).where and _outline(now).state:
-                remarks.append(f"{field}: {_FILTER_CHANGED}")
-        elif change is SpecChange.SCHEMA and old and new:
-            objections = _compare_schemas(old, new)
-        elif change is SpecChange.FREE or _is_of_static_table(field, before, now):
-            objections = []
-        else:
-            objections = [_difference(old, new)]
-        for objection in objections:
-            message = f"the checkpoint {log.spark.parent} was made {objection}: {change.value}"
-            problems.append(Problem(message, _hint(before, log), field=field))
-    if problems:
-        raise MillraceError(*problems)
-    return tuple(remarks)
-
-
-def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the fields in which two documents differ, each with the old and the new value; None if not given."""
-    if old == new:
-        return
-    if field and not _has_parts(field):
-        yield field, old, new
-        return
-    old, new = old or {}, new or {}
-    for name in dict.fromkeys([*old, *new]):
-        yield from differences(old.get(name), new.get(name), f"{field}.{name}" if field else name)
-
-
-def change_of(field: str) -> SpecChange:
-    """Return a field's kind of change. Raises KeyError if neither the field nor a parent is in the table."""
-    parts = _pattern(field).split(".")
-    for length in range(len(parts), 0, -1):
-        if ".".join(parts[:length]) in FIELDS:
-            return FIELDS[".".join(parts[:length])]
-    raise KeyError(field)
+    forbidden, remarks = compare(before, now)
+    if forbidden:
+        made = f"the checkpoint {log.spark.parent} was made"
+        hint = _hint(before, log)
+        raise MillraceError(*(Problem(f"{made} {each}", hint, field=each.field) for each in forbidden))
+    return remarks
 
 
 def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: SparkLog) -> None:
@@ -146,26 +46,6 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
             what = f"the state's {name} was {_shown(old)} when the checkpoint was made, and would now be {_shown(new)}"
             hint = f"write the query as it was, or start over with {ANOTHER_CHECKPOINT}"
             raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot be continued: {what}", hint))
-
-
-def _compare_schemas(old: str, new: str) -> list[str]:
-    """Describe the columns whose type has changed, each with its old and its new type."""
-    types = {column.name.lower(): column.type for column in parse_schema(old)}
-    changed = (column for column in parse_schema(new) if types.get(column.name.lower(), column.type) != column.type)
-    return [f"with {c.name} {types[c.name.lower()]}, not with {c.name} {c.type}" for c in changed]
-
-
-def _compare_sql(before: Outline, now: Outline) -> list[str]:
-    """Describe the changed parts of the SQL that built the state, each with its old and its new text."""
-    parts = dict.fromkeys([*before.state, *now.state])
-    pairs = ((part, before.state.get(part, "nothing"), now.state.get(part, "nothing")) for part in parts)
-    return [f"with {part} {old or 'nothing'}, not with {new or 'nothing'}" for part, old, new in pairs if old != new]
-
-
-def _outline(query: StreamQuery) -> Outline:
-    schemas = [source.schema_text for source in query.spec.sources.values() if source.schema_text]
-    columns = frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
-    return outline(query.spec.query.sql or "", columns)
 
 
 def _hint(query: StreamQuery, log: SparkLog) -> str:
@@ -188,34 +68,5 @@ def _longest_window_ms(query: StreamQuery) -> int:
     return window.size.microseconds // 1000 if window is not None else 0
 
 
-def _difference(old: Any, new: Any) -> str:
-    """Describe a changed field; None stands for a field that is not given."""
-    if new is None:
-        return f"with {old!r}, which is missing now"
-    return f"without {new!r}" if old is None else f"with {old!r}, not with {new!r}"
-
-
 def _shown(value: Any) -> str:
     return "not given" if value is None else repr(value)
-
-
-def _is_of_static_table(field: str, *queries: StreamQuery) -> bool:
-    """Whether a field belongs to a source that all these queries read again at each start."""
-    parts = field.split(".")
-    if parts[:2] != ["spec", "sources"] or len(parts) < 4:
-        return False
-    sources = [query.spec.sources.get(parts[2]) for query in queries]
-    return all(source is not None and source.is_static for source in sources)
-
-
-def _has_parts(field: str) -> bool:
-    """Whether the table lists parts of a field."""
-    return any(known.startswith(f"{_pattern(field)}.") for known in FIELDS)
-
-
-def _pattern(field: str) -> str:
-    """Return a field with ``*`` for the name of a source or an output."""
-    parts = field.split(".")
-    if parts[:2] in (["spec", "sources"], ["spec", "additionalOutputs"]) and len(parts) > 2:
-        parts[2] = "*"
-    return ".".join(parts)

@@ -83,6 +83,8 @@ class Lease:
         self._thread = threading.Thread(target=self._renew_until_released, name="lease", daemon=True)
         self._renewing = threading.Lock()
         self._lost: MillraceError | None = None
+        self.failures = 0
+        """Number of renewals that failed; each is tried again."""
         self._error = ""
         """The error of the last renewal; empty if that renewal succeeded."""
 
@@ -170,6 +172,7 @@ class Lease:
             except MillraceError as error:
                 self._lost = error
             except OSError as error:
+                self.failures += 1
                 self._error = error.strerror or str(error)
                 log.info("the lease %s was not renewed: %s", self._path, self._error)  # reported if the lease is lost
 

@@ -35,8 +35,10 @@ from millrace_jobs.kafka.errors import (
     patiently,
 )
 from millrace_jobs.partitioners.prompt.partitioner import EarlyRelease
+from millrace_jobs.pipeline.arrivals import Arrivals
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
+from millrace_jobs.sources.kafka.metadata import arrivals
 from millrace_jobs.sources.kafka.offsets import Offsets
 from millrace_jobs.sources.kafka.source import KafkaSource
 
@@ -102,6 +104,7 @@ class _Interval:
     most: int
     cut_off: float
     sends_from: float
+    arrivals: Arrivals
     packs: list[OutputBatch] = field(default_factory=list)
     waited: float = 0.0
     began: float = field(default_factory=time.monotonic)
@@ -209,7 +212,9 @@ class GenerationRun:
         number = next_heartbeat(time.time(), self._release.slack, self._ended, length)
         heartbeat = number * length
         batch = max(self._batch + 1, round(heartbeat / self.work.interval))
-        interval = _Interval(batch, most, self._release.cut_off(heartbeat), heartbeat - _SENDING * length)
+        interval = _Interval(
+            batch, most, self._release.cut_off(heartbeat), heartbeat - _SENDING * length, Arrivals(heartbeat)
+        )
         self.writer.begin(
             {EPOCH: str(self.placing.pin.epoch), BATCH: str(batch), GENERATION: self.work.generation},
         )
@@ -249,6 +254,7 @@ class GenerationRun:
     def _place(self, messages: Sequence[Message], interval: _Interval, rejects: BadMessageHandler) -> None:
         interval.messages += len(messages)
         interval.size += sum(map(len, messages))
+        interval.arrivals.add(*arrivals(messages))
         try:
             block, keys = self._intake.take(messages, rejects, interval.counts)
         except MillraceError as error:
@@ -315,6 +321,7 @@ class GenerationRun:
             latest=counts.latest,
             heartbeat=interval.heartbeat,
             seconds=round(time.monotonic() - began, 6),
+            arrivals=interval.arrivals.note(),
         )
 
     def _is_ahead(self, consumed: int) -> bool:

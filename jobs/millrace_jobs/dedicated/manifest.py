@@ -38,6 +38,7 @@ class Manifest:
             drops count.
         heartbeat: number of the last interval that the replica is done with, counted as above.
         seconds: time from the end of the interval's intake to the commit, in seconds.
+        arrivals: when the records arrived, for the note to the driver: see ``pipeline.arrivals``.
         failure: why the replica cannot go on, and what to do, for a manifest that has nothing else.
     """
 
@@ -54,6 +55,7 @@ class Manifest:
     latest: int | None = None
     heartbeat: int = 0
     seconds: float = 0.0
+    arrivals: Mapping[str, Any] = field(default_factory=dict)
     failure: tuple[str, str] | None = None
 
     def to_bytes(self) -> bytes:

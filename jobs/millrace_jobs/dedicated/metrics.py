@@ -1,4 +1,4 @@
-"""The metrics of one replica; docs/reference has the contract with dashboards and alerts."""
+"""The metrics of one partitioner replica in a process of its own: their contract, and their recording."""
 
 from __future__ import annotations
 
@@ -8,11 +8,85 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_support.metric import QUERY, Label, Metric
 
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 
 _EXACT = 1 << 14
 """Records up to which the placement of an interval is counted exactly; of more, a sample of the keys is."""
+
+
+_PREFIX = "millrace_partitioner_"
+_LABELS = (QUERY, Label("replica", pattern="[0-9]+", bound="the replicas m of the plan"))
+
+CONTRACT = (
+    Metric(
+        "millrace_partitioner_records_total", "counter", "number", "Raw records that the replica has placed.", _LABELS
+    ),
+    Metric(
+        "millrace_partitioner_bytes_total", "counter", "bytes", "Bytes of these records in memory, decoded.", _LABELS
+    ),
+    Metric(
+        "millrace_partitioner_batches_total", "counter", "number", "Intervals that the replica has written.", _LABELS
+    ),
+    Metric(
+        "millrace_partitioner_busy_seconds_total",
+        "counter",
+        "seconds",
+        "Time without a wait, or processor time over the CPU limit.",
+        _LABELS,
+    ),
+    Metric(
+        "millrace_partitioner_paused_seconds_total",
+        "counter",
+        "seconds",
+        "Time that the replica waited for the job (back pressure).",
+        _LABELS,
+    ),
+    Metric(
+        "millrace_partitioner_aborted_batches_total",
+        "counter",
+        "number",
+        "Intervals that were given up, and came again.",
+        _LABELS,
+    ),
+    Metric(
+        "millrace_partitioner_place_seconds",
+        "histogram",
+        "seconds",
+        "Time from the end of an interval's intake to its commit.",
+        _LABELS,
+        _BUCKETS,
+    ),
+    Metric("millrace_partitioner_interval_seconds", "gauge", "seconds", "The batch interval.", _LABELS),
+    Metric(
+        "millrace_partitioner_release_margin_seconds",
+        "gauge",
+        "seconds",
+        "How long before the end of an interval its intake ends.",
+        _LABELS,
+    ),
+    Metric(
+        "millrace_partitioner_load_imbalance_ratio",
+        "gauge",
+        "ratio",
+        "Largest load of a worker over the mean, less 1.",
+        _LABELS,
+    ),
+    Metric("millrace_partitioner_key_split_ratio", "gauge", "ratio", "Workers per key, on average.", _LABELS),
+    Metric(
+        "millrace_partitioner_lag_rows", "gauge", "rows", "Raw records that wait in the replica's partitions.", _LABELS
+    ),
+    Metric(
+        "millrace_partitioner_plan_epoch",
+        "gauge",
+        "number",
+        "Epoch of the plan that the last interval was placed under.",
+        _LABELS,
+    ),
+    Metric("millrace_partitioner_pack_records", "gauge", "number", "Most records of a pack.", _LABELS),
+)
+"""All metrics of a replica."""
 
 
 @dataclass(frozen=True)
@@ -46,58 +120,50 @@ class ReplicaMetrics:
 
     def __init__(self, query: str, index: int, interval: float) -> None:
         self.registry = CollectorRegistry()
-        labels = {"query": query, "replica": str(index)}
-
-        def counter(name: str, about: str) -> Counter:
-            return Counter(f"millrace_partitioner_{name}", about, list(labels), registry=self.registry).labels(**labels)
-
-        def gauge(name: str, about: str) -> Gauge:
-            return Gauge(f"millrace_partitioner_{name}", about, list(labels), registry=self.registry).labels(**labels)
-
-        self._records = counter("records_total", "Raw records that the replica has placed.")
-        self._bytes = counter("bytes_total", "Bytes of these records in memory, decoded.")
-        self._batches = counter("batches_total", "Intervals that the replica has written.")
-        self._busy = counter("busy_seconds_total", "Time without a wait, or processor time over the CPU limit.")
-        self._paused = counter("paused_seconds_total", "Time that the replica waited for the job (back pressure).")
-        self._aborted = counter("aborted_batches_total", "Intervals that were given up, and came again.")
-        self._place = Histogram(
-            "millrace_partitioner_place_seconds",
-            "Time from the end of an interval's intake to its commit.",
-            list(labels),
-            buckets=_BUCKETS,
-            registry=self.registry,
-        ).labels(**labels)
-        gauge("interval_seconds", "The batch interval.").set(interval)
-        self._margin = gauge("release_margin_seconds", "How long before the end of an interval its intake ends.")
-        self._imbalance = gauge("load_imbalance_ratio", "Largest load of a worker over the mean, less 1.")
-        self._split = gauge("key_split_ratio", "Workers per key, on average.")
-        self._lag = gauge("lag_rows", "Raw records that wait in the replica's partitions.")
-        self._epoch = gauge("plan_epoch", "Epoch of the plan that the last interval was placed under.")
-        self._pack = gauge("pack_records", "Most records of a pack.")
+        labels = (query, str(index))
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        for each in CONTRACT:
+            if each.kind == "counter":
+                counter = Counter(each.name, each.help, each.labels, registry=self.registry)
+                self._counters[each.name] = counter.labels(*labels)
+            elif each.kind == "gauge":
+                gauge = Gauge(each.name, each.help, each.labels, registry=self.registry)
+                self._gauges[each.name] = gauge.labels(*labels)
+            else:  # there is one
+                histogram = Histogram(each.name, each.help, each.labels, registry=self.registry, buckets=each.buckets)
+                self._place = histogram.labels(*labels)
+        self._set("interval_seconds", interval)
 
     def wrote(self, report: IntervalReport, keys: Hashes, ids: Workers, workers: int) -> None:
         """Record a written interval, whose records with these key hashes went to these workers. Shapes ``(rows,)``."""
-        self._records.inc(report.records)
-        self._bytes.inc(report.size)
-        self._batches.inc()
-        self._busy.inc(report.busy_seconds)
+        self._add("records_total", report.records)
+        self._add("bytes_total", report.size)
+        self._add("batches_total", 1)
+        self._add("busy_seconds_total", report.busy_seconds)
         self._place.observe(report.place_seconds)
-        self._margin.set(report.margin)
-        self._lag.set(report.lag)
-        self._epoch.set(report.epoch)
-        self._pack.set(report.pack_records)
+        self._set("release_margin_seconds", report.margin)
+        self._set("lag_rows", report.lag)
+        self._set("plan_epoch", report.epoch)
+        self._set("pack_records", report.pack_records)
         if len(ids):
             loads = np.bincount(ids, minlength=workers)
-            self._imbalance.set(float(loads.max() / loads.mean() - 1))
-            self._split.set(key_split_ratio(keys, ids, workers))
+            self._set("load_imbalance_ratio", float(loads.max() / loads.mean() - 1))
+            self._set("key_split_ratio", key_split_ratio(keys, ids, workers))
 
     def aborted(self) -> None:
         """Record an interval that was given up."""
-        self._aborted.inc()
+        self._add("aborted_batches_total", 1)
 
     def paused(self, seconds: float) -> None:
         """Record a wait for the job."""
-        self._paused.inc(seconds)
+        self._add("paused_seconds_total", seconds)
+
+    def _add(self, name: str, amount: float) -> None:
+        self._counters[f"{_PREFIX}{name}"].inc(amount)
+
+    def _set(self, name: str, value: float) -> None:
+        self._gauges[f"{_PREFIX}{name}"].set(value)
 
 
 def key_split_ratio(keys: Hashes, ids: Workers, workers: int) -> float:

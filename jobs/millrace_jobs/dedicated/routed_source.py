@@ -24,7 +24,7 @@ from millrace_jobs.dedicated.topics import KEPT_MS, Topics
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.errors import PATIENCE
 from millrace_jobs.partitioners.prompt.partitioner import MOST_SLACK
-from millrace_jobs.sources.base import PlacedSlice, Position, Rejected, Slice, Source
+from millrace_jobs.sources.base import OnArrival, PlacedSlice, Position, Rejected, Slice, Source, ignore_arrivals
 from millrace_jobs.sources.kafka.offsets import PLACED, OffsetRange, Offsets, of_position, to_position
 from millrace_jobs.sources.kafka.range_reader import RangeReader, offset_of
 from millrace_jobs.sources.kafka.source import KafkaSource
@@ -150,9 +150,11 @@ class RoutedSource(Source):
         first, *others = slices or [RoutedSlice(0)]
         return [RoutedSlice(first.worker, notes, first.within, first.packs), *others]
 
-    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(
+        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
+    ) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of a slice of the raw topics."""
-        return self._raw.read(piece, label)
+        return self._raw.read(piece, label, on_arrival)
 
     def placed_blocks(self, piece: PlacedSlice) -> Iterator[bytes]:
         """Yield the packs of one worker."""
@@ -265,5 +267,6 @@ def _note(manifest: Manifest) -> dict[str, Any]:
         "routed": manifest.routed,
         "rejected": manifest.rejected,
         "epoch": manifest.pin.epoch,
+        **manifest.arrivals,
     }
     return note if manifest.latest is None else note | {"latest": manifest.latest}

@@ -12,6 +12,7 @@ import numpy as np
 
 from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
+from millrace_jobs.pipeline.arrivals import NO_LATENCIES, RecordLatencies
 from millrace_jobs.pipeline.merge import OBSERVED
 from millrace_jobs.pipeline.table_stages import STAGE
 from millrace_jobs.plan.control import Pin
@@ -43,6 +44,8 @@ class BatchReport:
     ``state_updates`` is the number of groups whose state changed, and ``state_partitions`` the tasks that keep them.
     ``bytes`` is the size of the records in memory. ``routed`` of them passed the filter and were sent to workers, in
     blocks of ``routed_bytes``; workers sent ``partial_bytes`` of partial results to the merge.
+    ``latencies`` are the times from the records' arrival to the commit, as far as their arrival is known, and
+    ``checkpoint_seconds`` the time of the writes to Spark's logs and of the commit of a state partition, on average.
     ``joins`` are the loads of the buckets of joins that had something to match.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
@@ -81,6 +84,8 @@ class BatchReport:
     partial_bytes: int = 0
     waiting_in: Mapping[str, int] = field(default_factory=dict)
     joins: tuple[JoinLoad, ...] = ()
+    latencies: RecordLatencies = NO_LATENCIES
+    checkpoint_seconds: float = 0.0
 
     @property
     def work(self) -> float:
@@ -131,14 +136,15 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
     state = progress["stateOperators"]
     event_time = progress.get("eventTime", {})
     durations = progress["durationMs"]
+    began, seconds = datetime.fromisoformat(progress["timestamp"]), durations.get("triggerExecution", 0) / 1000
     n = pin.workers if workers and pin is not None and pin.algorithm != "native" else 0  # 0 if nothing was routed
     profiles = [(note["worker"], key_profile.decode(note["profile"])) for note in workers]
     profile = key_profile.union([own for _, own in profiles]) if profiles else None
     return BatchReport(
         batch=progress["batchId"],
-        began=datetime.fromisoformat(progress["timestamp"]),
+        began=began,
         ended=datetime.now(UTC),
-        seconds=durations.get("triggerExecution", 0) / 1000,
+        seconds=seconds,
         steps={step: durations[step] / 1000 for step in STEPS if step in durations},
         interval=interval,
         rows=sum(note.get("read", 0) for note in replicas),
@@ -168,8 +174,17 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         partial_bytes=sum(note.get("sent", 0) for note in workers),
         waiting_in=waiting,
         joins=tuple(_join_loads(progress)),
+        latencies=RecordLatencies.of(replicas, began.timestamp() + seconds),
+        checkpoint_seconds=_checkpoint_seconds(durations, state),
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
+
+
+def _checkpoint_seconds(durations: Mapping[str, int], operators: Iterable[Mapping[str, Any]]) -> float:
+    """Return the time of the writes to Spark's logs, and of the commit of a state partition, in seconds."""
+    logs = durations.get("walCommit", 0) + durations.get("commitOffsets", 0)
+    state = sum(each["commitTimeMs"] / max(each["numShufflePartitions"], 1) for each in operators)
+    return float(logs + state) / 1000
 
 
 def _late(replicas: list[dict[str, Any]], progress: Mapping[str, Any]) -> int:

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from millrace_jobs.partitioners.shuffle import Shuffle
 from millrace_jobs.pipeline import blocks
+from millrace_jobs.pipeline.arrivals import Arrivals
 from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.plan.control import Pin, read_control
@@ -189,12 +190,13 @@ class _Records:
         self._source = source
         self.replica = replica
         self.rejected = 0
+        self._arrivals = Arrivals()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         if self.replica.piece is None:
             return
         label = f"{self.replica.batch:010d}-{self.replica.index:04d}"
-        for item in self._source.read(self.replica.piece, label):
+        for item in self._source.read(self.replica.piece, label, self._arrivals.add):
             if isinstance(item, Rejected):
                 self.rejected += item.records
             else:
@@ -203,6 +205,7 @@ class _Records:
     def note(self) -> dict[str, Any]:
         """Return the replica's part of its note to the driver."""
         note = {"replica": self.replica.index, "rejected": self.rejected, "watermark": self.replica.watermark}
+        note |= self._arrivals.note()
         return note if self.replica.closing_time is None else note | {"close": self.replica.closing_time}
 
 

@@ -1,31 +1,27 @@
-"""The layout of a query's state, by which a new version of the query is checked against an existing checkpoint.
+"""The layout of a compiled query's state, by which a new version of the query is checked against a checkpoint.
 
-``outline`` derives it from the SQL text alone, ``layout`` from the compiled query.
+``millrace_api.sql.outline`` derives from the SQL text alone what decides it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.outline import outline
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery, Routed
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_stages import BUCKETS
 from millrace_jobs.tables.state import SLOTS
-
-_PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
-"""Clauses of a SELECT that aggregates records of one source and keeps no other state."""
 
 _NATIVE = frozenset({"text", "GROUP BY"})
 """Entries that mark the state layout of a native query: it has one of them, and a routed query's has neither."""
@@ -36,41 +32,6 @@ _STAGES = "operators on tables"
 
 _PARTITIONS = "first number of partitions"
 """Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
-
-
-@dataclass(frozen=True)
-class Outline:
-    """The parts of a query that decide whether it can continue from the state of another query.
-
-    ``state`` holds the SQL of each part that determines the state, by the name of the part; it is empty if the query
-    has no state. Columns of the state have no names, so the order of keys and aggregates matters. ``where`` is the
-    filter.
-    """
-
-    state: Mapping[str, str]
-    where: str
-
-
-def outline(sql: str, columns: AbstractSet[str]) -> Outline:
-    """Return the outline of a query; ``columns`` are the names in its sources, in lower case."""
-    query = _normal(parse_query(sql))
-    if not _is_plain(query):
-        return Outline({"text": to_sql(query)}, "")
-    assert isinstance(query, exp.Select)
-    source = query.args.get("from_") or query.args.get("from")
-    where = query.args.get("where")
-    aliases = {item.alias: item.this for item in query.expressions if isinstance(item, exp.Alias)}
-    keys = [_resolved(node, query.expressions, {k: v for k, v in aliases.items() if k not in columns})
-            for node in (query.args["group"].expressions if query.args.get("group") else [])]  # fmt: skip
-    calls = _aggregates([*query.expressions, *filter(None, [query.args.get("having")])])
-    if not keys and not calls:
-        return Outline({}, to_sql(where) if where else "")
-    state = {
-        "FROM": to_sql(source.this) if source else "",
-        "GROUP BY": ", ".join(map(to_sql, keys)),
-        "list of aggregates": ", ".join(calls),
-    }
-    return Outline(state, to_sql(where) if where else "")
 
 
 def layout(query: CompiledQuery) -> dict[str, Any]:
@@ -148,47 +109,6 @@ def _canonical(value: Any) -> Any:
         with suppress(SqlglotError):
             return to_sql(parse_expression(text))
     return value
-
-
-def _is_plain(query: exp.Query) -> bool:
-    if not isinstance(query, exp.Select) or any(value for clause, value in query.args.items() if clause not in _PLAIN):
-        return False
-    if any(inner is not query for inner in query.find_all(exp.Select)) or query.find(exp.Window):
-        return False
-    group = query.args.get("group")
-    if group is not None and (group.args.get("all") or group.find(exp.GroupingSets, exp.Cube, exp.Rollup)):
-        return False
-    return group is None or not any(item.is_star for item in query.expressions)
-
-
-def _resolved(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.Expr]) -> exp.Expr:
-    """Return a key with ordinals and aliases of the SELECT list resolved."""
-    if isinstance(node, exp.Literal) and node.is_int and 0 < int(node.name) <= len(items):
-        return items[int(node.name) - 1].unalias()
-    if isinstance(node, exp.Column):
-        return aliases.get(node.name, node)
-    return node
-
-
-def _aggregates(items: Sequence[exp.Expr]) -> list[str]:
-    """Return the distinct aggregate calls in order, each with its FILTER."""
-    found = (node for item in items for node in item.find_all(exp.AggFunc, exp.Filter))
-    return list(dict.fromkeys(to_sql(node) for node in found if not isinstance(node.parent, exp.Filter)))
-
-
-def _normal(query: exp.Query) -> exp.Query:
-    """Return the query with names as Spark compares them; if it has one source, columns lose the source's name."""
-    tables = list(query.find_all(exp.Table))
-    for name in query.find_all(exp.Identifier):
-        name.set("this", name.name.lower())
-        name.set("quoted", False)
-    if len(tables) == 1:
-        names = (tables[0].name, tables[0].alias_or_name)
-        for column in query.find_all(exp.Column):
-            if column.table in names:
-                column.set("table", None)
-        tables[0].set("alias", None)
-    return query
 
 
 def _types(schema: Any) -> list[str]:

@@ -21,7 +21,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
-from millrace_jobs.session import pod_session, silence
+from millrace_jobs.session import authenticated, pod_session, silence
 
 
 class DriverPod:
@@ -30,16 +30,18 @@ class DriverPod:
     Args:
         config_map: name of the ConfigMap with the plan.
         mounted: the file that the plan is mounted as.
+        auth_secret: file with the secret of driver and executors; None for connections that everyone may make.
 
     Raises:
         MillraceError: not in a driver's pod, no service account token, or a first plan that cannot be followed.
     """
 
-    def __init__(self, config_map: str, mounted: Path) -> None:
+    def __init__(self, config_map: str, mounted: Path, auth_secret: Path | None) -> None:
         self._namespace, self.host = _pod_variable("POD_NAMESPACE"), _pod_variable("POD_IP")
         self._api = _api()
         self._watch = PlanWatch(self._api, self._namespace, config_map, mounted)
         self._agent = Agent(self._api, self._namespace, config_map, self._watch)
+        self._auth_secret = auth_secret
         self.chooses_algorithm = True
         self._spark: SparkSession | None = None
 
@@ -58,7 +60,8 @@ class DriverPod:
         # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
-        self._spark = pod_session(query.name, partitions, query.spec.spark_conf, workspace, self.host, prefix, wanted)
+        settings = query.spec.spark_conf | (authenticated(self._auth_secret) if self._auth_secret else {})
+        self._spark = pod_session(query.name, partitions, settings, workspace, self.host, prefix, wanted)
         return self._spark
 
     def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:

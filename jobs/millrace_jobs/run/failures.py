@@ -236,9 +236,10 @@ MAX_RESTARTS = 5
 
 
 class Restarts:
-    """A count of the restarts since the last finished batch."""
+    """A count of the restarts since the last finished batch, and of all since the start."""
 
     def __init__(self) -> None:
+        self.total = 0
         self._in_a_row = 0
         self._backoff = Backoff()
 
@@ -260,6 +261,7 @@ class Restarts:
             final.failure = failure.failure
             raise final from None
         self._in_a_row += 1
+        self.total += 1
         return self._backoff.next()
 
     def __str__(self) -> str:

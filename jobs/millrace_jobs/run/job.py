@@ -41,7 +41,7 @@ from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
@@ -189,7 +189,12 @@ class Job:
         auto = plans if isinstance(plans, AutoPlans) else None
         # the first batch of a backlog takes long
         health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds))
-        self._observer = Observer(self._display, JobMetrics(self.query.name), health, self.platform, auto)
+        counts = {
+            CHECKPOINT_FAILURES: lambda: self._checkpoint.failed_writes,
+            RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
+        }
+        metrics = JobMetrics(self.query.name, counts)
+        self._observer = Observer(self._display, metrics, health, self.platform, auto)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()

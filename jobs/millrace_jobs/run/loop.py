@@ -142,6 +142,11 @@ class QueryRun:
         )
 
     @property
+    def restarts(self) -> int:
+        """The number of times that the query was started again after a transient failure."""
+        return self._restarts.total
+
+    @property
     def plan_changes(self) -> int:
         """The number of plans adopted after the first one."""
         return self._steering.plan_changes

@@ -1,161 +1,58 @@
-"""The job's metrics: the contract with their consumers, and the recording of a batch."""
+"""The recording of a job's metrics, which ``metrics_contract`` declares."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from typing import Literal
+from types import MappingProxyType
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
-from millrace_jobs.pipeline.progress import STEPS, BatchReport, placement_of
+from millrace_jobs.pipeline.arrivals import RecordLatencies
+from millrace_jobs.pipeline.progress import BatchReport, placement_of
+from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.selection.selector import SwitchOutcome
-from millrace_jobs.selection.switch import REASONS, Switch
+from millrace_jobs.selection.switch import Switch
+from millrace_support.metric import Metric
 
-# The buckets of batches cover intervals from 0.1 s to several minutes; neighbors differ by at most a factor of 2.
-_BATCH_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600)
-_TASK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
+MOST_WORKERS = 64
+"""Most series of workers; with more workers, neighbors share one."""
 
-
-@dataclass(frozen=True)
-class JobMetric:
-    """One metric that the job exports; ``buckets`` are the upper bounds of a histogram, in its unit."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ("query",)
-    buckets: tuple[float, ...] = ()
+_LATENCY = "millrace_record_latency_seconds"
+CHECKPOINT_FAILURES, RUN_RESTARTS = "millrace_checkpoint_failures_total", "millrace_run_restarts_total"
 
 
-_BY_STAGE = ("query", "stage")
+class LatencyHistogram(Collector):
+    """A histogram that observes many records at once; absent until the first."""
 
-CONTRACT = (
-    JobMetric("millrace_batches_total", "counter", "Batches finished."),
-    JobMetric(
-        "millrace_batch_processing_seconds",
-        "histogram",
-        "Processing time of a batch, from its trigger to its commit.",
-        buckets=_BATCH_BUCKETS,
-    ),
-    JobMetric(
-        "millrace_batch_step_seconds_total",
-        "counter",
-        f"Time that the steps of batches took. step is {', '.join(STEPS)}, as Spark names them; tasks run in addBatch.",
-        ("query", "step"),
-    ),
-    JobMetric("millrace_batch_interval_seconds", "gauge", "The batch interval: processing time should stay below it."),
-    JobMetric("millrace_input_rows_total", "counter", "Records read from the sources."),
-    JobMetric("millrace_input_bytes_total", "counter", "Size of these records in memory, once they are decoded."),
-    JobMetric("millrace_routed_rows_total", "counter", "Records that passed the filter and were sent to workers."),
-    JobMetric(
-        "millrace_stage_output_bytes_total",
-        "counter",
-        "Size of what the tasks of a stage sent to the next stage, before compression: blocks of records by route, "
-        "partial results by combine.",
-        _BY_STAGE,
-    ),
-    JobMetric(
-        "millrace_rejected_rows_total",
-        "counter",
-        "Records that were dropped or dead-lettered because they could not be decoded.",
-    ),
-    JobMetric("millrace_late_rows_total", "counter", "Records behind the watermark, which no result counts."),
-    JobMetric("millrace_source_lag_rows", "gauge", "Records the sources had left when the last batch was planned."),
-    JobMetric(
-        "millrace_distinct_keys",
-        "gauge",
-        "Distinct keys in the last batch: exact up to 256, else an estimate with a standard error of up to 7 %.",
-    ),
-    JobMetric(
-        "millrace_load_imbalance_ratio",
-        "gauge",
-        "Largest load of a worker less the average one, as a fraction of the average, in the last batch; "
-        "absent while no record is routed. stage is combine.",
-        _BY_STAGE,
-    ),
-    JobMetric(
-        "millrace_cardinality_imbalance_ratio",
-        "gauge",
-        "Most distinct keys of a worker less the average number, as a fraction of the average, in the last batch; "
-        "absent while no record is routed. stage is combine.",
-        _BY_STAGE,
-    ),
-    JobMetric(
-        "millrace_aggregation_cost_keys",
-        "gauge",
-        "Distinct keys of each worker, summed over the workers, in the last batch; absent while no record is routed.",
-    ),
-    JobMetric(
-        "millrace_replication_factor_ratio",
-        "gauge",
-        "Workers a key was sent to, on average, in the last batch; absent while no record is routed.",
-    ),
-    JobMetric(
-        "millrace_moved_keys_ratio",
-        "gauge",
-        "Share of the keys that went to other workers than in the batch before, in a sample of the keys of both; "
-        "absent while no record is routed, and where the sample is empty.",
-    ),
-    JobMetric(
-        "millrace_stage_task_seconds",
-        "histogram",
-        "Time of each task of a stage. stage is route or combine; Spark reports the merge's only as a sum, see "
-        "millrace_merge_task_seconds_total.",
-        _BY_STAGE,
-        _TASK_BUCKETS,
-    ),
-    JobMetric(
-        "millrace_merge_task_seconds_total",
-        "counter",
-        "Time spent on updating and committing state, summed over the tasks of the merge.",
-    ),
-    JobMetric(
-        "millrace_partial_results_total",
-        "counter",
-        "Partial results of combine: one for each key and pane of a task.",
-    ),
-    JobMetric("millrace_state_updates_total", "counter", "Results whose state changed."),
-    JobMetric("millrace_state_partitions", "gauge", "State partitions, each of which is a task of the merge."),
-    JobMetric("millrace_plan_epoch", "gauge", "Epoch of the plan that the last batch ran under."),
-    JobMetric("millrace_plan_workers", "gauge", "Workers (n) in the plan of the last batch."),
-    JobMetric("millrace_plan_replicas", "gauge", "Partitioner replicas (m) in the plan of the last batch."),
-    JobMetric(
-        "millrace_plan_info",
-        "gauge",
-        "Always 1; the label algorithm names the partitioner in the plan of the last batch.",
-        ("query", "algorithm"),
-    ),
-    JobMetric(
-        "millrace_auto_switches_total",
-        "counter",
-        "Switches of algorithm auto. reason is imbalance, aggregation cost, routing, measured or trial.",
-        ("query", "reason"),
-    ),
-    JobMetric(
-        "millrace_auto_prediction_error_ratio",
-        "gauge",
-        "Batch time that algorithm auto last predicted less the one that was then observed, as a fraction of the "
-        "latter; absent before anything was predicted.",
-    ),
-    JobMetric(
-        "millrace_watermark_delay_seconds",
-        "gauge",
-        "Event time by which the watermark of the last batch was behind the newest record seen.",
-    ),
-    JobMetric(
-        "millrace_state_rows",
-        "gauge",
-        "Rows in the state after the last batch; of operators on tables, those in buckets processed since the start.",
-    ),
-    JobMetric("millrace_state_bytes", "gauge", "Memory that the state store used after the last batch."),
-)
-"""Everything the job exports; each series has the label ``query``."""
+    def __init__(self, metric: Metric, *labels: str) -> None:
+        self._metric, self._labels = metric, labels
+        self._bounds = np.array(metric.buckets)
+        self._counts = np.zeros(len(metric.buckets) + 1, np.int64)
+        self._sum = 0.0
+
+    def observe(self, latencies: RecordLatencies) -> None:
+        """Add the latencies of a batch."""
+        buckets = np.searchsorted(self._bounds, latencies.seconds)  # a bound belongs to its bucket
+        self._counts += np.bincount(buckets, latencies.records, len(self._counts)).astype(np.int64)
+        self._sum += float(latencies.seconds @ latencies.records)
+
+    def collect(self) -> Iterable[Family]:
+        """Return the family, without a series before the first record."""
+        family = HistogramMetricFamily(self._metric.name, self._metric.help, labels=self._metric.labels)
+        if self._counts.any():
+            bounds = [*map(floatToGoString, self._metric.buckets), "+Inf"]
+            cumulative = np.cumsum(self._counts).tolist()
+            family.add_metric(self._labels, list(zip(bounds, cumulative, strict=True)), self._sum)
+        return [family]
 
 
 class JobMetrics(Collector):
@@ -163,9 +60,13 @@ class JobMetrics(Collector):
 
     Gauges describe the last batch only: a value that it did not have is absent, not stale. A scrape sees a batch as a
     whole or not at all, so a processing time never stands beside the epoch of another plan.
+
+    Args:
+        query: name of the query.
+        counts: functions that return what some counters have counted so far, by the name of the metric.
     """
 
-    def __init__(self, query: str) -> None:
+    def __init__(self, query: str, counts: Mapping[str, Callable[[], int]] = MappingProxyType({})) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._query = query
         self._newest: datetime | None = None
@@ -174,17 +75,16 @@ class JobMetrics(Collector):
         self._counters = {m.name: Counter(m.name, m.help, m.labels, registry=None) for m in _of_kind("counter")}
         self._gauges = {m.name: Gauge(m.name, m.help, m.labels, registry=None) for m in _of_kind("gauge")}
         self._histograms = {
-            m.name: Histogram(m.name, m.help, m.labels, registry=None, buckets=m.buckets) for m in _of_kind("histogram")
+            m.name: Histogram(m.name, m.help, m.labels, registry=None, buckets=m.buckets)
+            for m in _of_kind("histogram")
+            if m.name != _LATENCY
         }
-        for metric in _of_kind("counter"):
-            if metric.labels == ("query",):
-                self._counters[metric.name].labels(query)  # start at 0, or Prometheus would miss the first increase
-        for stage in ("route", "combine"):
-            self._counters["millrace_stage_output_bytes_total"].labels(query, stage)
-        for step in STEPS:
-            self._counters["millrace_batch_step_seconds_total"].labels(query, step)
-        for reason in REASONS:
-            self._counters["millrace_auto_switches_total"].labels(query, reason)
+        self._latency = LatencyHistogram(next(m for m in CONTRACT if m.name == _LATENCY), query)
+        self._counts = counts
+        self._counted = dict.fromkeys(counts, 0)
+        for metric in _of_kind("counter"):  # start at 0, or Prometheus would miss the first increase
+            for values in itertools.product(*(label.values for label in metric.dimensions[1:])):
+                self._counters[metric.name].labels(query, *values)
         self.registry.register(self)
 
     def record(self, report: BatchReport) -> None:
@@ -196,6 +96,7 @@ class JobMetrics(Collector):
             self._show_batch(report)
             self._show_plan(report)
             self._show_placement(report)
+            self._show_workers(report.worker_rows)
 
     def record_choice(self, outcomes: Sequence[SwitchOutcome], switch: Switch | None) -> None:
         """Record the prediction error and the switch of ``algorithm: auto`` after the last recorded batch."""
@@ -207,8 +108,12 @@ class JobMetrics(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Return all families as of one batch, in the order of the contract (the registry's hook)."""
-        everything = self._counters | self._gauges | self._histograms
+        everything = self._counters | self._gauges | self._histograms | {_LATENCY: self._latency}
         with self._lock:
+            for name, count in self._counts.items():
+                now = count()
+                self._add(name, now - self._counted[name])
+                self._counted[name] = now
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 
     def _count(self, report: BatchReport) -> None:
@@ -224,6 +129,8 @@ class JobMetrics(Collector):
         self._add("millrace_partial_results_total", sum(task.groups for task in report.combined))
         self._add("millrace_state_updates_total", report.state_updates)
         self._observe("millrace_batch_processing_seconds", report.seconds)
+        self._observe("millrace_checkpoint_write_seconds", report.checkpoint_seconds)
+        self._latency.observe(report.latencies)
         for step, seconds in report.steps.items():
             self._add("millrace_batch_step_seconds_total", seconds, step)
         for stage, times in (("route", report.route), ("combine", report.combine)):
@@ -261,6 +168,15 @@ class JobMetrics(Collector):
         self._set("millrace_replication_factor_ratio", cost.replication_factor)
         self._set("millrace_moved_keys_ratio", moved.share if moved is not None and moved.keys else None)
 
+    def _show_workers(self, rows: Sequence[int]) -> None:
+        if not sum(rows):
+            return
+        size = -(-len(rows) // MOST_WORKERS)
+        for first in range(0, len(rows), size):
+            last = min(first + size, len(rows)) - 1
+            worker = str(first) if first == last else f"{first}-{last}"
+            self._set("millrace_worker_rows", sum(rows[first : last + 1]), worker)
+
     def _watermark_delay(self, report: BatchReport) -> float | None:
         """Return the seconds behind the newest event time, not behind the clock: a recording may be years old."""
         times = [time for time in (self._newest, report.max_event_time, report.watermark) if time is not None]
@@ -280,5 +196,5 @@ class JobMetrics(Collector):
             self._gauges[name].labels(self._query, *labels).set(value)
 
 
-def _of_kind(kind: str) -> list[JobMetric]:
+def _of_kind(kind: str) -> list[Metric]:
     return [metric for metric in CONTRACT if metric.kind == kind]

@@ -7,12 +7,14 @@ A source knows nothing about Spark, plans or partitioners; ``pipeline`` wraps it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 Position = Mapping[str, Any]
 """How far a source has been consumed, as JSON. It is stored in Spark's offset log, so it is small and bounded."""
@@ -37,6 +39,24 @@ class Rejected:
     """
 
     records: int
+
+
+OnArrival = Callable[[NDArray[np.int64], NDArray[np.int64]], None]
+"""Receives arrival times in µs since 1970, and how many records each time stands for. Shapes ``(times,)``."""
+
+MOST_TIMES = 256
+"""Arrival times of one block of records at most: of more records, every so many is looked at."""
+
+
+def ignore_arrivals(micros: NDArray[np.int64], records: NDArray[np.int64]) -> None:
+    """Ignore when records arrived."""
+
+
+def sampled(records: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the indexes of up to ``MOST_TIMES`` records, evenly spaced, and how many records each stands for."""
+    step = max(-(-records // MOST_TIMES), 1)
+    indexes = np.arange(0, records, step)
+    return indexes, np.minimum(step, records - indexes)
 
 
 class Slice(Protocol):
@@ -106,11 +126,14 @@ class Source(Protocol):
         """Return the blocks of a slice of placed records, each an encapsulated Arrow record batch."""
         return iter(())
 
-    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(
+        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
+    ) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of one slice, always the same ones in the same order.
 
         ``label`` identifies the slice within this source, such as ``000000000017-003`` for batch and replica. It is
-        the same on every retry and replay: dead letters are filed under it.
+        the same on every retry and replay: dead letters are filed under it. ``on_arrival`` gets the times at which
+        records arrived, as far as they are known.
 
         Raises MillraceError for a record that does not decode, under the policy ``fail``.
         """

@@ -10,14 +10,24 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem
-from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, Source, cut
+from millrace_jobs.sources.base import (
+    CorruptRecords,
+    OnArrival,
+    Position,
+    Rejected,
+    Slice,
+    Source,
+    cut,
+    ignore_arrivals,
+)
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.file_log import FileLog, SeenFile
 from millrace_jobs.sources.formats.file_formats import file_format
@@ -33,6 +43,8 @@ class FilePiece:
     size: int
     begin: int
     end: int
+    modified_ns: int = field(default=0, compare=False)
+    """When the file was written, in ns since 1970."""
 
 
 @dataclass(frozen=True)
@@ -134,17 +146,23 @@ class FilesSource(Source):
         lengths = [self._format.extent(file.path, file.size) for file in files]
         indivisible = {i for i, file in enumerate(files) if not self._format.divisible(file.path)}
         return [
-            FilesSlice(tuple(FilePiece(files[i].path, files[i].size, begin, end) for i, begin, end in part))
+            FilesSlice(
+                tuple(FilePiece(files[i].path, files[i].size, begin, end, files[i].mtime_ns) for i, begin, end in part)
+            )
             for part in cut(lengths, replicas, indivisible)
         ]
 
-    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(
+        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
+    ) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of the pieces of a slice."""
         assert isinstance(piece, FilesSlice)
         with BadRecordHandler(self.name, self._corrupt, label) as rejects:
             for part in piece.pieces:
                 _check_unchanged(part.path, part.size)
-                yield from self._format.read(part.path, part.begin, part.end, rejects.reject)
+                for records in self._format.read(part.path, part.begin, part.end, rejects.reject):
+                    on_arrival(np.array([part.modified_ns // 1000]), np.array([records.num_rows]))
+                    yield records
         if rejects.records:
             yield Rejected(rejects.records)
 

@@ -9,7 +9,7 @@ import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
 
@@ -17,10 +17,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.base import Position, Rejected, Slice, Source, bounds
+from millrace_jobs.sources.base import (
+    OnArrival,
+    Position,
+    Rejected,
+    Slice,
+    Source,
+    bounds,
+    ignore_arrivals,
+    sampled,
+)
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.file_formats import MAX_ROWS
-from millrace_jobs.sources.pacing import Pacer, RatePace
+from millrace_jobs.sources.pacing import Pace, Pacer, RatePace
 
 _SCHEMA = pa.schema([("timestamp", TIMESTAMP), ("key", pa.string()), ("value", pa.float64())])
 _GOLDEN_RATIO = 0.618
@@ -32,11 +41,15 @@ _WORDS = 4
 
 @dataclass(frozen=True)
 class GeneratedRows:
-    """Rows ``[begin, end)`` of the stream that began at ``epoch`` (µs since 1970)."""
+    """Rows ``[begin, end)`` of the stream that began at ``epoch`` (µs since 1970).
+
+    ``paced_from`` is the time at which the pace began, in seconds since 1970; None if it does not run.
+    """
 
     begin: int
     end: int
     epoch: int
+    paced_from: float | None = field(default=None, compare=False)
 
 
 class GeneratedSource(Source, ABC):
@@ -86,13 +99,18 @@ class GeneratedSource(Source, ABC):
         The epoch is taken from ``end``, because that of ``start`` may be newer.
         """
         cuts = [start["row"] + cut for cut in bounds(end["row"] - start["row"], replicas)]
-        return [GeneratedRows(low, high, end["epoch"]) for low, high in itertools.pairwise(cuts) if low < high]
+        began = self._pacer.began()
+        return [GeneratedRows(low, high, end["epoch"], began) for low, high in itertools.pairwise(cuts) if low < high]
 
-    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(
+        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
+    ) -> Iterator[pa.RecordBatch | Rejected]:
         """Generate the rows of the slice."""
         assert isinstance(piece, GeneratedRows)
         for begin in range(piece.begin, piece.end, MAX_ROWS):
-            yield self._generate(np.arange(begin, min(begin + MAX_ROWS, piece.end)), piece.epoch)
+            end = min(begin + MAX_ROWS, piece.end)
+            report_due(self.pace, begin, end, piece.paced_from, on_arrival)
+            yield self._generate(np.arange(begin, end), piece.epoch)
 
     @abstractmethod
     def _generate(self, rows: NDArray[np.int64], epoch: int) -> pa.RecordBatch:
@@ -141,6 +159,13 @@ class RateSource(GeneratedSource):
             ],
             schema=_SCHEMA,
         )
+
+
+def report_due(pace: Pace, begin: int, end: int, paced_from: float | None, on_arrival: OnArrival) -> None:
+    """Report when the rows ``[begin, end)`` of a pace were due; nothing if it is not known when the pace began."""
+    if paced_from is not None:
+        indexes, records = sampled(end - begin)
+        on_arrival(round(paced_from * 1e6) + pace.due_micros(begin + indexes), records)
 
 
 def random_words(key: int, rows: NDArray[np.int64]) -> NDArray[np.uint64]:

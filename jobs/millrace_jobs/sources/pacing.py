@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,6 +36,10 @@ class Pace(Protocol):
         """Return the earliest time at which ``row`` records are due."""
         ...
 
+    def due_micros(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return when each row, numbered from 0, is due, in µs. Shapes ``(rows,)``."""
+        ...
+
 
 class Pacer:
     """A pace on a running clock."""
@@ -53,6 +58,10 @@ class Pacer:
         if self._origin is None:
             self._origin = now - self._pace.seconds(row)
         return max(row, self._pace.rows(now - self._origin))
+
+    def began(self) -> float | None:
+        """Return the time of day at which the clock of the pace was 0, in seconds since 1970; None before ``due``."""
+        return None if self._origin is None else time.time() - (self._clock() - self._origin)
 
 
 class EventTimePace:
@@ -76,6 +85,10 @@ class EventTimePace:
         """Return the time at which the last of ``row`` records is due."""
         reached = max(int(self._clock[row - 1]), self._begin) if row else self._begin
         return (reached - self._begin) / 1e6 / self._speed
+
+    def due_micros(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return when the event time of each row is reached, in µs. Shapes ``(rows,)``."""
+        return ((np.maximum(self._clock[rows], self._begin) - self._begin) / self._speed).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -128,6 +141,10 @@ class RatePace:
         gaps = np.divide(1e6, self.rates, out=np.zeros(len(self.rates)), where=self.rates > 0)
         micros = self.times[step] * 1e6 + (rows - self._counts[step]) * gaps[step]
         return np.floor(micros).astype(np.int64)
+
+    def due_micros(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return when each row, numbered from 0, is due, in µs. Shapes ``(rows,)``."""
+        return self.micros(rows + 1)
 
 
 def read_rate_trace(

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -25,19 +25,33 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.base import CorruptRecords, Position, Rejected, Slice, Source, bounds
+from millrace_jobs.sources.base import (
+    CorruptRecords,
+    OnArrival,
+    Position,
+    Rejected,
+    Slice,
+    Source,
+    bounds,
+    ignore_arrivals,
+)
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.file_formats import MAX_ROWS, FormatReader, file_format
-from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pacer, RatePace
+from millrace_jobs.sources.generated import report_due
+from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pace, Pacer, RatePace
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """The rows ``[begin, end)`` of a recording."""
+    """The rows ``[begin, end)`` of a recording.
+
+    ``paced_from`` is the time at which the pace began, in seconds since 1970; None without a pace.
+    """
 
     begin: int
     end: int
+    paced_from: float | None = field(default=None, compare=False)
 
 
 def require_file(name: str, path: str) -> None:
@@ -106,8 +120,12 @@ class ReplaySource(Source):
         self._clock = clock
 
     @cached_property
+    def _pace(self) -> Pace:
+        return self._rate or EventTimePace(self._recording.clock(), self._speed)
+
+    @cached_property
     def _pacer(self) -> Pacer:
-        return Pacer(self._rate or EventTimePace(self._recording.clock(), self._speed), self._clock)
+        return Pacer(self._pace, self._clock)
 
     def initial(self) -> Position:
         """Return the position before the first row."""
@@ -139,12 +157,19 @@ class ReplaySource(Source):
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the rows into ranges whose sizes differ by at most one."""
         cuts = [start["row"] + cut for cut in bounds(end["row"] - start["row"], replicas)]
-        return [RowRange(low, high) for low, high in itertools.pairwise(cuts) if low < high]
+        began = self._pacer.began()
+        return [RowRange(low, high, began) for low, high in itertools.pairwise(cuts) if low < high]
 
-    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(
+        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
+    ) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the rows of the slice from memory-mapped files."""
         assert isinstance(piece, RowRange)
-        yield from self._recording.read(piece.begin, piece.end)
+        begin = piece.begin
+        for records in self._recording.read(piece.begin, piece.end):
+            report_due(self._pace, begin, begin + records.num_rows, piece.paced_from, on_arrival)
+            begin += records.num_rows
+            yield records
         if piece.begin == 0 and self._recording.rejected:
             yield Rejected(self._recording.rejected)
 

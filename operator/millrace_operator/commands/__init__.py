@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from . import explain, get, model, operator, queries, uninstall
+from . import diff, explain, get, model, operator, queries, uninstall
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
     get.extend_get(app)
     for command in (
         queries.status,
+        diff.diff,
         queries.top,
         queries.logs,
         queries.pause,

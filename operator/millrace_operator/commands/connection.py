@@ -117,6 +117,10 @@ class MissingError(MillraceError):
     """The named object does not exist."""
 
 
+class ForbiddenError(MillraceError):
+    """The user has no right to the request."""
+
+
 @contextmanager
 def user_errors(cluster: Cluster, verb: str, resource: str, namespace: str | None, name: str = "") -> Iterator[None]:
     """Convert the errors of a request in this block to MillraceError with a message for the user.
@@ -125,6 +129,7 @@ def user_errors(cluster: Cluster, verb: str, resource: str, namespace: str | Non
 
     Raises:
         MissingError: the object does not exist.
+        ForbiddenError: the user has no right to it.
         TransientError: the server is unreachable or cannot answer now.
         MillraceError: the server refuses the request.
     """
@@ -147,7 +152,7 @@ def _refusal(error: ApiException, cluster: Cluster, what: str, right: str) -> Mi
             problem = f"the API server {cluster.server} rejects the credentials of context {cluster.context}"
             return MillraceError(Problem(f"cannot {what}: {problem}", "log in again, or choose another --context"))
         case HTTPStatus.FORBIDDEN:
-            return MillraceError(Problem(f"you may not {what}", f'ask for a role with the right "{right}"'))
+            return ForbiddenError(Problem(f"you may not {what}", f'ask for a role with the right "{right}"'))
         case HTTPStatus.NOT_FOUND if not _names_an_object(error):
             problem = f"the API server {cluster.server} has no {right.partition(' ')[2]}"
             hint = "install the CRD: millrace crd | kubectl apply --server-side -f -"

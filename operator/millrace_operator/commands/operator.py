@@ -90,6 +90,10 @@ def operator(
     prometheus_password_file: Annotated[
         Path | None, typer.Option(help="File with the password of that user.", show_default=False)
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="YAML file with what the queries of each namespace may ask for.", show_default=False),
+    ] = None,
     port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz; 0 takes a free one.")] = 8080,
     bind: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 - for other machines
     log_format: Annotated[
@@ -106,6 +110,7 @@ def operator(
     from ..leadership.shard import Shard
     from ..metrics_source.settings import PrometheusSettings
     from ..resources.pod_defaults import PodDefaults
+    from ..resources.policy import Policy
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
     for name in namespaces:
@@ -138,6 +143,7 @@ def operator(
         bind=bind,
         port=port,
         prometheus=prometheus,
+        policy=Policy() if policy is None else Policy.load(policy),
     )
     configure(log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON))
     _run(options)

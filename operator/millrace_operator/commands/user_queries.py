@@ -22,7 +22,7 @@ from ..resources.names import Manifest, scaling_config_map
 from .connection import TIMEOUT, Cluster, MissingError, user_errors
 from .query_view import QueryView
 
-_RESOURCE = f"{PLURAL}.{GROUP}"
+RESOURCE = f"{PLURAL}.{GROUP}"
 _SELECTOR = f"!{CANARY_LABEL}"
 _CONFLICTS = ConflictBackoff(steps=10, duration=0.02, factor=1.5, jitter=0.5)
 
@@ -44,7 +44,7 @@ class UserQueries:
     def all(self, *, everywhere: bool) -> tuple[list[QueryView], str]:
         """Return the queries of the namespace or of all namespaces, without canaries, and their resource version."""
         namespace = None if everywhere else self._cluster.namespace
-        with user_errors(self._cluster, "list", _RESOURCE, namespace):
+        with user_errors(self._cluster, "list", RESOURCE, namespace):
             query = {"labelSelector": _SELECTOR}
             found = self._cluster.client.request("GET", QUERIES.path(namespace), query, timeout=TIMEOUT)
         return [QueryView(item) for item in found["items"]], found["metadata"]["resourceVersion"]
@@ -56,7 +56,7 @@ class UserQueries:
 
     def scale(self, name: str, executors: int) -> None:
         """Set the number of executors, like ``kubectl scale``."""
-        with self._user_errors("patch", name, f"{_RESOURCE}/scale"):
+        with self._user_errors("patch", name, f"{RESOURCE}/scale"):
             self._request("PATCH", f"{name}/scale", {"spec": {"replicas": executors}})
 
     def restart(self, name: str) -> QueryView:
@@ -94,7 +94,7 @@ class UserQueries:
         return self._cluster.client.request(method, path, {}, patch, MERGE, TIMEOUT)
 
     @contextmanager
-    def _user_errors(self, verb: str, name: str, resource: str = _RESOURCE) -> Iterator[None]:
+    def _user_errors(self, verb: str, name: str, resource: str = RESOURCE) -> Iterator[None]:
         try:
             with user_errors(self._cluster, verb, resource, self._cluster.namespace, name):
                 yield
@@ -160,7 +160,7 @@ class WatchedQueries:
         if not self._version:
             self._version = self._listed()
         namespace = None if self._everywhere else self._cluster.namespace
-        with user_errors(self._cluster, "watch", _RESOURCE, namespace):
+        with user_errors(self._cluster, "watch", RESOURCE, namespace):
             timeout = TIMEOUT[0], _WATCH_SECONDS + TIMEOUT[1]
             watched = self._cluster.client, QUERIES.path(namespace), _SELECTOR
             try:

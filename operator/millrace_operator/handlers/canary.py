@@ -1,7 +1,8 @@
-"""Canary: a StreamQuery that the leader touches periodically, and whose touches every operator's watch must show.
+"""Canary: a StreamQuery that the leader touches periodically, and that proves the path of every query.
 
-There is one canary in each namespace that is watched individually, otherwise one in the operator's own namespace. It
-proves only the watch of StreamQueries. Kopf restarts any watch that stays silent for a while.
+Every operator's watch must show the touches. At the leader, a worker must also take the canary from the queue and
+answer each touch in its status, and the watch must show the answer. There is one canary in each namespace that is
+watched individually, otherwise one in the operator's own namespace. Kopf restarts a watch that stays silent.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from millrace_api.crd import GROUP
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
 from millrace_api.model.streamquery import CANARY_LABEL
 
 from ..kube.client import APPLY, MANAGER, QUERIES, Client
+from ..leadership.leader import NotLeadingError
+from ..lifecycle.canary import TOUCHED, answered_touch, touch_of
 from ..telemetry.logs import in_short
 
 TOUCH_SECONDS = 30.0
@@ -25,11 +30,15 @@ TOUCH_SECONDS = 30.0
 MISSED = 3
 """Number of touches that the watch may miss before it counts as stale."""
 
+UNANSWERED = 6
+"""Number of touches that the workers may leave unanswered before the path counts as stuck.
+
+The canary is first in the queue, so that it waits only until a worker has finished its step. Six touches take longer
+than the longest step: the first one of a query makes ten requests, each of which may take up to 15 seconds.
+"""
+
 CHECK_SECONDS = 2 * TOUCH_SECONDS
 """Seconds between two checks of a standby, and the age of the last touch at which a check asks the API server."""
-
-TOUCHED = f"{GROUP}/touched"
-"""Annotation with the time of the last touch."""
 
 _REQUEST_SECONDS = 10.0
 _SPEC = {
@@ -40,11 +49,6 @@ _SPEC = {
 }
 
 log = logging.getLogger(__name__)
-
-
-def is_canary(body: Mapping[str, Any]) -> bool:
-    """Return whether a query is a canary, which is never deployed."""
-    return CANARY_LABEL in body["metadata"].get("labels", {})
 
 
 class CanaryApi:
@@ -60,7 +64,7 @@ class CanaryApi:
         # a list with one item, because it needs no right beyond those for the watch
         query = {"fieldSelector": f"metadata.name={self._name}"}
         listed = self._client.request("GET", QUERIES.path(self._namespace), query, timeout=_REQUEST_SECONDS)
-        found = [each["metadata"].get("annotations", {}).get(TOUCHED) for each in listed["items"]]
+        found = [touch_of(each) for each in listed["items"]]
         return found[0] if found else None
 
     def touch(self, stamp: str) -> None:
@@ -78,54 +82,71 @@ class CanaryApi:
 
 
 class Staleness:
-    """Tracker of the touches that a watch has shown.
+    """Tracker of the touches that a watch has shown, or of the answers to them.
 
     A touch that the API server has not accepted does not count, because the watch is not at fault. All methods may be
     called from any thread.
+
+    Args:
+        clock: monotonic clock, in seconds.
+        missed: number of counted touches that may be missed.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, missed: int = MISSED) -> None:
         self._clock = clock
+        self._missed = missed
         self._lock = threading.Lock()
-        self._unshown: set[str] = set()
+        self._unshown: dict[str, float] = {}
+        """Time of each touch that was not shown yet."""
         self._unseen = 0
+        self._waiting_since: float | None = None
+        self._took: float | None = None
         self._seen_at: float | None = None
 
     def touching(self, stamp: str) -> None:
         """Announce a touch with a unique ``stamp``."""
         with self._lock:
-            self._unshown.add(stamp)
+            self._unshown[stamp] = self._clock()
 
     def touched(self, stamp: str) -> None:
         """Count a touch that the API server has accepted, unless the watch has already shown it."""
         with self._lock:
             if stamp in self._unshown:
                 self._unseen += 1
+                if self._waiting_since is None:
+                    self._waiting_since = self._unshown[stamp]
 
     def reset(self) -> None:
         """Count from 0 again, because the watch works or the API server may be at fault."""
         with self._lock:
-            self._unseen = 0
+            self._unseen, self._waiting_since = 0, None
 
     def seen(self, stamp: str) -> None:
         """Record a touch shown by the watch, made by this operator or another one."""
         with self._lock:
             self._seen_at = self._clock()
             if stamp in self._unshown:
+                self._took = self._seen_at - self._unshown[stamp]
                 self._unshown.clear()
-                self._unseen = 0
+                self._unseen, self._waiting_since = 0, None
 
     @property
     def stale(self) -> bool:
-        """Whether the watch has missed more than ``MISSED`` of the counted touches and must be dead."""
+        """Whether the watch has missed more of the counted touches than it may, and must be dead."""
         with self._lock:
-            return self._unseen > MISSED
+            return self._unseen > self._missed
 
     @property
     def age(self) -> float | None:
         """Seconds since the watch last showed any touch; None before the first."""
         with self._lock:
             return None if self._seen_at is None else self._clock() - self._seen_at
+
+    @property
+    def took(self) -> float | None:
+        """Seconds from the last own touch until it was shown, or for which a counted one has waited so far."""
+        with self._lock:
+            return self._took if self._waiting_since is None else self._clock() - self._waiting_since
 
 
 class Canary:
@@ -143,6 +164,7 @@ class Canary:
         self._name = name
         self._apis = apis
         self._staleness = {namespace: Staleness() for namespace in apis}
+        self._answers = {namespace: Staleness(missed=UNANSWERED) for namespace in apis}
         self._found: dict[str, str] = {}
         """Last touch found by a check, by namespace."""
         self._leads = threading.Event()
@@ -181,16 +203,39 @@ class Canary:
             staleness.touching(stamp)
             staleness.touched(stamp)
 
-    def seen(self, body: Mapping[str, Any]) -> None:
-        """Note a canary shown by the watch; canaries of another name or namespace are ignored."""
-        metadata = body["metadata"]
-        if metadata["name"] == self._name and metadata["namespace"] in self._staleness:
-            self._staleness[metadata["namespace"]].seen(metadata.get("annotations", {}).get(TOUCHED, ""))
+    def owns(self, namespace: str, name: str) -> bool:
+        """Return whether a canary is one of this operator's, and not another shard's."""
+        return name == self._name and namespace in self._apis
+
+    def seen(self, body: Mapping[str, Any]) -> bool:
+        """Note an own canary shown by the watch; return whether a worker has to answer its last touch."""
+        namespace, touch, answered = body["metadata"]["namespace"], touch_of(body), answered_touch(body)
+        self._staleness[namespace].seen(touch or "")
+        self._answers[namespace].seen(answered or "")
+        return touch != answered
+
+    def failed(self, namespace: str, name: str, error: Exception) -> None:
+        """Note that a step has failed: where the API server refuses or is away, the path is not at fault."""
+        if self.owns(namespace, name) and isinstance(error, ApiException | HTTPError | NotLeadingError):
+            self._answers[namespace].reset()
 
     @property
     def dead(self) -> list[str]:
         """Namespaces whose canary is no longer shown by the watch."""
         return [namespace for namespace, staleness in self._staleness.items() if staleness.stale]
+
+    @property
+    def stuck(self) -> list[str]:
+        """Namespaces whose canary is no longer answered: workers hang, or their statuses are not shown."""
+        return [namespace for namespace, answers in self._answers.items() if answers.stale]
+
+    @property
+    def path(self) -> float | None:
+        """Seconds that the last touch took until its answer was shown, or waits for it; the maximum of all canaries.
+
+        None before the first answer, and where this operator does not touch them.
+        """
+        return max((took for answers in self._answers.values() if (took := answers.took) is not None), default=None)
 
     @property
     def age(self) -> float | None:
@@ -211,12 +256,15 @@ class Canary:
             self._ending.wait(TOUCH_SECONDS)
 
     def _touch(self, namespace: str) -> None:
-        staleness, stamp = self._staleness[namespace], datetime.now(UTC).isoformat()
-        staleness.touching(stamp)
+        stamp, trackers = datetime.now(UTC).isoformat(), (self._staleness[namespace], self._answers[namespace])
+        for each in trackers:
+            each.touching(stamp)
         try:
             self._apis[namespace].touch(stamp)
         except Exception as error:  # a failed request or a lost lease is no fault of the watch
-            staleness.reset()
+            for each in trackers:
+                each.reset()
             log.warning("the canary in %s was not touched: %s", namespace, in_short(error))
         else:
-            staleness.touched(stamp)
+            for each in trackers:
+                each.touched(stamp)

@@ -1,4 +1,4 @@
-"""Watches of the objects that belong to queries, found by label; objects of other shards are ignored."""
+"""Watches of the objects that belong to queries, found by label, and of what limits the pods of a namespace."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from millrace_api.model.streamquery import QUERY_LABEL
 
 from ..kube.client import Client
 from ..kube.informer import Informer
-from ..kube.objects import OWNED
+from ..kube.objects import LIMITING, OWNED
 from ..lifecycle.observe import Observations, QueryKey
 from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
+from ..telemetry.watches import Watches
 
 DEBOUNCE_SECONDS = 0.25
 """Seconds within which changes of a query's objects are handled together, because they come in bursts."""
 
 
 class OwnedObjects:
-    """Watches of the objects of queries, from ``start`` to ``stop``.
+    """Watches of the objects of queries and of quotas, from ``start`` to ``stop``; other shards' objects are ignored.
 
     Kopf is not used here: it starts a task per object, and each task waits until all objects are listed.
 
@@ -29,6 +30,7 @@ class OwnedObjects:
         observations: where observed objects are stored.
         queue: receives the queries whose objects have changed.
         owns: returns whether a query, given by namespace and name, belongs to this operator.
+        watches: where the watches report their health.
     """
 
     def __init__(
@@ -38,26 +40,37 @@ class OwnedObjects:
         observations: Observations,
         queue: WorkQueue[QueryKey],
         owns: Callable[[str, str], bool],
+        watches: Watches,
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
         self._informers = [
-            Informer(client, kind, namespace, self._on_event) for kind in OWNED for namespace in namespaces or (None,)
+            Informer(client, kind, namespace, self._on_event, watches.of(kind.plural, namespace))
+            for kind in OWNED
+            for namespace in namespaces or (None,)
+        ]
+        self._limits = [
+            Informer(client, kind, namespace, self._on_limit, watches.of(kind.plural, namespace, needed=False), "")
+            for kind in LIMITING
+            for namespace in namespaces or (None,)
         ]
         self._ended = threading.Event()
 
     def start(self) -> None:
         """Start listing and watching."""
-        for informer in self._informers:
+        for informer in (*self._informers, *self._limits):
             informer.start()
 
     def stop(self) -> None:
         """Stop watching."""
         self._ended.set()
-        for informer in self._informers:
+        for informer in (*self._informers, *self._limits):
             informer.stop()
 
     def wait(self) -> bool:
-        """Wait until all objects have been listed; return False if stopped."""
+        """Wait until all objects have been listed; return False if stopped.
+
+        It does not wait for what limits pods: an operator without the rights to read that works, too.
+        """
         while not all(informer.listed.is_set() for informer in self._informers):
             if self._ended.wait(0.05):
                 break
@@ -68,3 +81,7 @@ class OwnedObjects:
         if self._owns(metadata["namespace"], metadata["labels"][QUERY_LABEL]):
             update = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
             self._queue.add_later(update(body), DEBOUNCE_SECONDS)
+
+    def _on_limit(self, type: str, body: Manifest) -> None:
+        update = self._observations.limit_gone if type == "DELETED" else self._observations.limit_seen
+        update(body)

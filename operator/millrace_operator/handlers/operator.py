@@ -16,7 +16,8 @@ from typing import Any
 from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import HttpServer, ProbeResult
 
-from ..kube.client import Client, load_configuration, own_namespace
+from ..kube.client import Client, load_configuration, own_account, own_namespace
+from ..kube.json_depth import decode_any_depth
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
@@ -24,14 +25,19 @@ from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
 from ..lifecycle.autoscaler import AskMetrics, Autoscaler
+from ..lifecycle.canary import is_canary
 from ..lifecycle.observe import QueryKey
+from ..lifecycle.query_row import query_rows
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
 from ..metrics_source.settings import PrometheusSettings
+from ..resources.permissions import Permissions
 from ..resources.pod_defaults import PodDefaults
+from ..resources.policy import Policy
 from ..telemetry.metrics import OperatorMetrics
-from .canary import Canary, CanaryApi, is_canary
+from ..telemetry.watches import Watches
+from .canary import Canary, CanaryApi
 from .objects import DEBOUNCE_SECONDS, OwnedObjects
 
 LEASE = "millrace-operator"
@@ -57,6 +63,7 @@ class OperatorOptions:
     bind: str = "0.0.0.0"  # noqa: S104 - Prometheus and the kubelet ask from elsewhere
     port: int = 8080
     prometheus: PrometheusSettings | None = None
+    policy: Policy = field(default_factory=Policy)
 
 
 class Operator:
@@ -68,6 +75,7 @@ class Operator:
 
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
+        decode_any_depth()
         self._shard = options.shard
         # outside a pod, the first watched namespace
         home = options.lease_namespace or own_namespace() or next(iter(options.namespaces), "default")
@@ -80,7 +88,18 @@ class Operator:
         client = Client(self._metrics, self._leader.require) if self._leader else Client(self._metrics)
         objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kind(options.namespaces)
-        self._reconciler = Reconciler(queries, objects, options.pods, metrics=self._metrics)
+        name = canary_of(options.lease_name, self._shard)
+        self._canary = Canary(
+            name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
+        )
+        self._reconciler = Reconciler(
+            queries,
+            objects,
+            options.pods,
+            metrics=self._metrics,
+            on_error=lambda key, error: self._canary.failed(*key, error),
+            permissions=Permissions(options.policy, own_account()),
+        )
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         self._owned = OwnedObjects(
             Client(self._metrics),
@@ -88,10 +107,7 @@ class Operator:
             self._reconciler.observations,
             self._reconciler.queue,
             self._shard.owns,
-        )
-        name = canary_of(options.lease_name, self._shard)
-        self._canary = Canary(
-            name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
+            self.watches,
         )
         self._loops = (self._reconciler, self._autoscaler)
         self._lock = threading.Lock()
@@ -100,9 +116,16 @@ class Operator:
         self._metrics.show(
             queue_depth=lambda: len(self._reconciler.queue),
             phases=self._reconciler.observations.phases,
+            queries=lambda: query_rows(self._reconciler.observations),
             leads=self._leads,
             canary_age=lambda: self._canary.age,
+            canary_path=lambda: self._canary.path,
         )
+
+    @property
+    def watches(self) -> Watches:
+        """Health of all watches of this operator."""
+        return self._metrics.watches
 
     def start(self) -> None:
         """Start the HTTP endpoint, the watches and the leader election."""
@@ -136,14 +159,24 @@ class Operator:
     def on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
         if is_canary(body):
-            self._canary.seen(body)
-            return
+            if self._canary.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
+                self._on_canary(kind, body)
+                return
+            kind = "DELETED"  # a query that is labeled as one later is no longer this operator's
         if kind == "DELETED":
             self._queue_all(self._reconciler.chains.gone(body))
         if self._shard.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
             observations = self._reconciler.observations
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
             self._reconciler.queue.add(key, new=kind == "ADDED")
+
+    def _on_canary(self, kind: str | None, body: Mapping[str, Any]) -> None:
+        if kind == "DELETED":
+            self._reconciler.observations.query_gone(body)  # the next touch makes another
+            return
+        key = self._reconciler.observations.query_seen(body)
+        if self._canary.seen(body):
+            self._reconciler.queue.add_first(key)
 
     def _queue_all(self, queries: Iterable[tuple[str, str]]) -> None:
         for key in queries:
@@ -171,11 +204,15 @@ class Operator:
     def _liveness(self) -> ProbeResult:
         if dead := ", ".join(self._canary.dead):
             return ProbeResult(False, f"the watch of StreamQueries is dead: it does not show the canary in {dead}")
+        if stuck := ", ".join(self._canary.stuck):
+            return ProbeResult(False, f"the workers hang: nothing answers the canary in {stuck}")
         return ProbeResult(True, "ok")
 
     def _readiness(self) -> ProbeResult:
         if self._canary.age is None:
             return ProbeResult(False, "the watched objects are not all listed yet, or no operator leads yet")
+        if stale := "; ".join(f"{each} has heard nothing for {each.age:.0f} s" for each in self.watches.stale):
+            return ProbeResult(False, stale)
         return ProbeResult(True, "ok")
 
 

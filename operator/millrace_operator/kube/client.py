@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 import time
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +27,7 @@ from millrace_api.model.streamquery import KIND
 from millrace_support.refusals import message_of
 
 from ..resources.names import Manifest
+from ..resources.permissions import Account
 
 if TYPE_CHECKING:
     from ..telemetry.metrics import OperatorMetrics
@@ -239,6 +241,25 @@ def own_namespace() -> str | None:
     """Return the namespace of this pod's service account; None outside a pod."""
     file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
     return file.read_text(encoding="utf-8").strip() if file.exists() else None
+
+
+def own_account() -> Account | None:
+    """Return this pod's service account, which the subject of its token names; None outside a pod.
+
+    Raises:
+        MillraceError: the token is not one of a service account.
+    """
+    file = Path(incluster_config.SERVICE_TOKEN_FILENAME)
+    if not file.exists():
+        return None
+    try:
+        claims = file.read_text(encoding="utf-8").split(".")[1]
+        subject = json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["sub"]
+        _, _, namespace, name = subject.split(":")
+    except (LookupError, ValueError, TypeError, AttributeError):
+        message = "the pod's token does not name its service account"
+        raise MillraceError(Problem(message, "let Kubernetes mount it", file=str(file))) from None
+    return Account(namespace, name)
 
 
 def server_message(error: ApiException) -> str:

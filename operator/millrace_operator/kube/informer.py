@@ -1,4 +1,4 @@
-"""Informer for all objects of one kind with the query label: a list, then a watch, like client-go's informers."""
+"""Informer for the objects of one kind, by default with the query label: a list, then a watch, like client-go's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
+from ..telemetry.watches import WatchHealth
 from .client import JsonClient, ResourceKind
 
 PAGE = 500
@@ -47,14 +48,26 @@ class Informer:
         kind: kind of the objects.
         namespace: namespace of the objects; None for all.
         on_event: handler of the events; the bodies include the kind.
+        health: where the informer reports what it hears.
+        selector: labels of the objects; empty for all objects.
     """
 
-    def __init__(self, client: JsonClient, kind: ResourceKind, namespace: str | None, on_event: EventHandler) -> None:
+    def __init__(
+        self,
+        client: JsonClient,
+        kind: ResourceKind,
+        namespace: str | None,
+        on_event: EventHandler,
+        health: WatchHealth,
+        selector: str = QUERY_LABEL,
+    ) -> None:
         self.listed = threading.Event()
         self._client = client
         self._kind = kind
         self._path = kind.path(namespace)
         self._on_event = on_event
+        self._health = health
+        self._selector = selector
         self._known: dict[str, Manifest] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch-{kind.plural}", daemon=True)
@@ -68,15 +81,18 @@ class Informer:
         self._ended.set()
 
     def _run(self) -> None:
-        version, backoff = "", Backoff()
+        version, backoff, last_error = "", Backoff(), ""
         while not self._ended.is_set():
             try:
                 if not version:
                     version = self._list()
+                    last_error = ""
                 has_events = False
-                for event in watch_events(self._client, self._path, QUERY_LABEL, version, WATCH_SECONDS, TIMEOUT):
+                for event in watch_events(self._client, self._path, self._selector, version, WATCH_SECONDS, TIMEOUT):
                     version, has_events = self._report(event), True
+                    self._health.heard(len(self._known))
                     backoff.reset()
+                    last_error = ""
                     if self._ended.is_set():
                         return
                 if has_events:
@@ -84,12 +100,15 @@ class Informer:
             except VersionTooOldError:
                 version = ""
             except Exception as error:  # without this watch, the operator would miss all changes
-                log.warning("the watch of %s is restarted: %s", self._kind.plural, in_short(error))
+                self._health.failed()
+                if (text := in_short(error)) != last_error:  # a missing right would be logged twice a minute
+                    log.warning("the watch of %s is restarted: %s", self._kind.plural, text)
+                last_error = text
             self._ended.wait(backoff.next())
 
     def _list(self) -> str:
         """Report all objects and the deletions since the last list; return the list's resource version."""
-        query = {"labelSelector": QUERY_LABEL, "limit": str(PAGE)}
+        query = {"labelSelector": self._selector, "limit": str(PAGE)}
         found: set[str] = set()
         while True:
             page = self._client.request("GET", self._path, query)
@@ -101,6 +120,7 @@ class Informer:
                 break
         for uid in self._known.keys() - found:
             self._on_event("DELETED", self._known.pop(uid))
+        self._health.heard(len(self._known))
         self.listed.set()
         return str(page["metadata"]["resourceVersion"])
 
@@ -116,7 +136,10 @@ class Informer:
 
     def _report_seen(self, body: Manifest) -> None:
         body = body | self._kind.type_meta
-        self._known[body["metadata"]["uid"]] = identity(body)
+        before = self._known.get(body["metadata"]["uid"])
+        self._known[body["metadata"]["uid"]] = now = identity(body)
+        if before is not None and _query_in(before) != _query_in(now):  # it moved from one query to another
+            self._on_event("DELETED", before)
         self._on_event("SEEN", body)
 
 
@@ -145,6 +168,11 @@ def watch_events(
         if error.status == HTTPStatus.GONE:
             raise VersionTooOldError from None
         raise
+
+
+def _query_in(body: Manifest) -> str | None:
+    query: str | None = body["metadata"].get("labels", {}).get(QUERY_LABEL)
+    return query
 
 
 def identity(body: Mapping[str, Any]) -> Manifest:

@@ -17,6 +17,7 @@ from kopf._cogs.structs.references import Namespace, Resource
 from millrace_support.backoff import Backoff
 
 from ..telemetry.logs import in_short
+from ..telemetry.watches import Watches
 from .informer import identity
 
 log = logging.getLogger(__name__)
@@ -27,9 +28,9 @@ _Watch: TypeAlias = "tuple[Resource, Namespace]"
 _kopf_watch = watching.continuous_watch
 
 
-def patch_watches() -> None:
-    """Patch kopf so that all watches started from now on use ``PatchedWatches``."""
-    watching.continuous_watch = PatchedWatches().follow
+def patch_watches(health: Watches) -> None:
+    """Patch kopf so that all watches started from now on use ``PatchedWatches``, which report their health."""
+    watching.continuous_watch = PatchedWatches(health).follow
 
 
 class PatchedWatches:
@@ -42,7 +43,8 @@ class PatchedWatches:
     error. Kopf would end the whole operator. Refusals that need a person still end it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, health: Watches) -> None:
+        self._health = health
         self._known: defaultdict[_Watch, dict[str, RawBody]] = defaultdict(dict)
         """Identifying fields of the known objects, by watch and uid."""
         self._backoffs: defaultdict[_Watch, Backoff] = defaultdict(Backoff)
@@ -51,6 +53,7 @@ class PatchedWatches:
         """List all objects, then watch them; replaces kopf's ``continuous_watch``."""
         watch = resource, namespace
         known, listed, backoff = self._known[watch], set[str](), self._backoffs[watch]
+        health = self._health.of(resource.plural, namespace)
         is_listed = False
         try:
             async for event in _kopf_watch(resource=resource, namespace=namespace, **others):
@@ -59,15 +62,18 @@ class PatchedWatches:
                     is_listed = True
                     for uid in known.keys() - listed:
                         yield {"type": "DELETED", "object": known.pop(uid)}
+                    health.heard(len(known))
                     continue
                 if is_listed:
                     backoff.reset()
                 else:
                     listed.add(event["object"]["metadata"]["uid"])
                 _note(known, event)
+                health.heard(len(known))
         except (APIError, watching.WatchingError) as error:
             if not _is_temporary(error):
                 raise
+            health.failed()
             log.warning("the watch of %s is restarted: %s", resource.plural, in_short(error))
         await asyncio.sleep(backoff.next())
 

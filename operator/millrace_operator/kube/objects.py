@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from http import HTTPStatus
 
 from kubernetes.client import ApiException
 
 from millrace_api.model.streamquery import QUERY_LABEL
 
-from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, QuotaExceededError
+from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
+from ..resources.auth import auth_secret
 from ..resources.names import Manifest, Owner
 from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
 
@@ -25,11 +27,29 @@ OWNED = (
 )
 """Kinds of objects that queries own."""
 
+LIMITING = (
+    ResourceKind("ResourceQuota", "api/v1", "resourcequotas"),
+    ResourceKind("LimitRange", "api/v1", "limitranges"),
+)
+"""Kinds of objects that limit the pods of a namespace."""
+
+_SECRETS = ResourceKind("Secret", "api/v1", "secrets")
+"""Made and deleted, and never read or watched."""
+
 _KINDS = {kind.name: kind for kind in OWNED}
+
+_OF_NONE = "1"
+"""Version that no object has: an apply with it creates an object, and is a conflict where there is one already."""
 
 _FAULTS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 _QUOTA = "exceeded quota"
 """Part of the message about a quota, which has the status of a missing right."""
+
+_REFUSALS = (*_FAULTS, HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR)
+"""Answers to the creation of a pod that refuse it; the last one is that of a webhook that fails."""
+
+_SAYS_NOTHING = ('cannot create resource "pods"', "does not support dry run")
+"""Parts of messages about a dry run that say nothing about the pod."""
 
 _UNTYPED = "failed to create typed patch object"
 """Message of server-side apply about unknown fields, which it reports as an internal error."""
@@ -45,22 +65,24 @@ class ObjectApi:
         """Create an object by server-side apply and return it, or the one there is, if it is the owner's.
 
         That one has not been seen by the watches yet, or never will be, because it has lost the label that they select;
-        then it gets it again. An object of another that comes after this has looked is left alone by the API server:
-        the request does not force it to give up its fields, and so is a conflict.
+        then it gets it again. Another's object is left alone, also if it was created a moment ago.
 
         Raises:
             ObjectRefusedError: the API server rejects the object.
             NameTakenError: another's object has its name.
         """
         metadata, kind = manifest["metadata"], _KINDS[manifest["kind"]]
-        name = {"fieldSelector": f"metadata.name={metadata['name']}"}
-        for found in self._client.request("GET", kind.path(metadata["namespace"]), name)["items"]:
-            if not owner.owns(found):
-                raise NameTakenError(kind.name, metadata["name"])
-            if QUERY_LABEL in (found["metadata"].get("labels") or {}):
-                return {**kind.type_meta, **found}
-            return self.apply(manifest | {"metadata": metadata | {"uid": found["metadata"]["uid"]}}, dry_run=dry_run)
-        return self._patch(manifest, {}, dry_run=dry_run)
+        try:
+            return self._patch(manifest | {"metadata": metadata | {"resourceVersion": _OF_NONE}}, dry_run=dry_run)
+        except ApiException as error:
+            found = self._find(kind, metadata) if error.status == HTTPStatus.CONFLICT else None
+            if found is None:
+                raise
+        if not owner.owns(found):
+            raise NameTakenError(kind.name, metadata["name"])
+        if QUERY_LABEL in (found["metadata"].get("labels") or {}):
+            return {**kind.type_meta, **found}
+        return self.apply(manifest | {"metadata": metadata | {"uid": found["metadata"]["uid"]}}, dry_run=dry_run)
 
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Update the object that the manifest's uid names by server-side apply, and return the result.
@@ -70,7 +92,30 @@ class ObjectApi:
         Raises:
             ObjectRefusedError: the API server rejects the object.
         """
-        return self._patch(manifest, {"force": "true"}, dry_run=dry_run)
+        return self._patch(manifest, dry_run=dry_run)
+
+    def make_secret(self, owner: Owner, *, dry_run: bool = False) -> str:
+        """Make a Secret for driver and executors, and return its name. Its value is kept nowhere else.
+
+        Raises:
+            ObjectRefusedError: the API server rejects it.
+        """
+        manifest, query = auth_secret(owner), {"fieldManager": MANAGER} | _dry(dry_run)
+        try:
+            self._client.request("POST", _SECRETS.path(owner.namespace), query, manifest)
+        except ApiException as error:
+            for value in manifest["data"].values():  # an admission webhook may quote what it refuses
+                error.body = str(error.body).replace(value, "HIDDEN").replace(b64decode(value).decode(), "HIDDEN")
+            raise _refusal(error) from None
+        return str(manifest["metadata"]["name"])
+
+    def drop_secret(self, owner: Owner, name: str) -> None:
+        """Delete a Secret of ``make_secret``, if it is there."""
+        try:
+            self._client.request("DELETE", _SECRETS.path(owner.namespace, name), {})
+        except ApiException as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods, change nothing else, and return the result.
@@ -80,15 +125,45 @@ class ObjectApi:
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
         return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
 
-    def _patch(self, manifest: Manifest, query: dict[str, str], *, dry_run: bool) -> Manifest:
+    def refuses(self, pod: Manifest) -> ObjectRefusedError | None:
+        """Return why the API server would refuse to create a pod, by a dry run; None if it would not, or does not say.
+
+        It does not say if the operator may not create pods, or if a webhook does not support dry runs.
+        """
+        path = _KINDS["Pod"].path(pod["metadata"]["namespace"])
+        try:
+            self._client.request("POST", path, {"fieldManager": MANAGER, "dryRun": "All"}, pod)
+        except ApiException as error:
+            text = server_message(error)
+            if error.status not in _REFUSALS or any(each in text for each in _SAYS_NOTHING):
+                return None
+            return QuotaExceededError(text) if _QUOTA in text else PodRefusedError(text)
+        return None
+
+    def _find(self, kind: ResourceKind, metadata: Manifest) -> Manifest | None:
+        """Return the object of a name by a list, which needs no right beyond those for the watch."""
+        name = {"fieldSelector": f"metadata.name={metadata['name']}"}
+        found: list[Manifest] = self._client.request("GET", kind.path(metadata["namespace"]), name)["items"]
+        return found[0] if found else None
+
+    def _patch(self, manifest: Manifest, *, dry_run: bool) -> Manifest:
         metadata = manifest["metadata"]
         path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
-        query |= {"fieldManager": MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        query = {"fieldManager": MANAGER, "force": "true"} | _dry(dry_run)
         try:
             return self._client.request("PATCH", path, query, manifest, APPLY)
         except ApiException as error:
-            if error.status == HTTPStatus.FORBIDDEN and _QUOTA in str(error.body):
-                raise QuotaExceededError(server_message(error)) from None
-            if error.status in _FAULTS or _UNTYPED in str(error.body):
-                raise ObjectRefusedError(server_message(error)) from None
-            raise
+            raise _refusal(error) from None
+
+
+def _refusal(error: ApiException) -> Exception:
+    """Return the error to raise: one that says what was refused if the object is at fault, else the given one."""
+    if error.status == HTTPStatus.FORBIDDEN and _QUOTA in str(error.body):
+        return QuotaExceededError(server_message(error))
+    if error.status in _FAULTS or _UNTYPED in str(error.body):
+        return ObjectRefusedError(server_message(error))
+    return error
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}

@@ -6,13 +6,13 @@ from typing import Protocol
 
 from ..resources.names import Manifest, Owner
 from .observe import ObservedQuery
-from .refusals import NameTakenError
+from .refusals import NameTakenError, RefusedError
 
 
 class Objects(Protocol):
     """API for the objects of queries. A dry run stores nothing.
 
-    Both of the first raise ObjectRefusedError if the object is rejected.
+    Each of the first three raises ObjectRefusedError if the object is rejected.
     """
 
     def create(self, manifest: Manifest, owner: Owner, *, dry_run: bool = False) -> Manifest:
@@ -24,8 +24,17 @@ class Objects(Protocol):
     def apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Update the object that the manifest's uid names, and return the result."""
 
+    def make_secret(self, owner: Owner, *, dry_run: bool = False) -> str:
+        """Make a Secret for driver and executors, and return its name."""
+
+    def drop_secret(self, owner: Owner, name: str) -> None:
+        """Delete a Secret of ``make_secret``, if it is there."""
+
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods and return the result."""
+
+    def refuses(self, pod: Manifest) -> RefusedError | None:
+        """Return why the API server would refuse to create a pod; None if it would not, or does not say."""
 
 
 def apply(objects: Objects, observed: ObservedQuery, manifest: Manifest, *, dry_run: bool = False) -> Manifest:

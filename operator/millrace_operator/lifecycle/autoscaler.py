@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from millrace_api.model.deployment import ScalingMode
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import LastScaling, ObservedLoad, Phase
-from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.model.streamquery import Spec
 
 from ..metrics_source.client import PrometheusError
 from ..scaling.decision.decision import Decision, Reason
@@ -40,7 +40,7 @@ from .scaling_status import (
     scaling_conditions,
     with_outcome,
 )
-from .target import runs_healthy, spec_to_run
+from .target import running_spec
 from .workqueue import WorkQueue
 
 PERIOD = 10.0
@@ -129,7 +129,7 @@ class Autoscaler:
     def check(self, key: QueryKey) -> None:
         """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting."""
         observed = self._reconciler.observations.of(key)
-        spec = None if observed is None else self._spec_of(key, observed)
+        spec = None if observed is None else running_spec(observed, self._reconciler.query_of(key, observed))
         if observed is None or spec is None:
             self._states.pop(key, None)
             return
@@ -149,17 +149,10 @@ class Autoscaler:
             apply(self._objects, observed, saved_state(observed.owner, state.last, state.scaler))
             state.saved, state.epoch = seconds, plan.epoch
 
-    def _spec_of(self, key: QueryKey, observed: ObservedQuery) -> Spec | None:
-        """Return the spec that the driver runs; after an invalid change the last healthy one, or None."""
-        query = self._reconciler.query_of(key, observed)
-        if isinstance(query, StreamQuery):
-            return spec_to_run(observed, query.spec)
-        return observed.healthy[1] if observed.healthy is not None and runs_healthy(observed) else None
-
     def _decide(
         self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, state: _ScalerState, now: datetime
     ) -> ScalingResult:
-        situation = situation_of(observed, plan, now)
+        situation = situation_of(observed, spec, plan, now)
         answer, failure = self._answer(key, situation.now, situation.executors_ready)
         decision = state.scaler.step(answer, situation)
         if decision.reason is not Reason.NO_ANSWER:

@@ -237,7 +237,7 @@ def _sources_of(documents: Mapping[str, Any]) -> Iterator[tuple[str, SourceSpec]
     for name, document in documents.items():
         try:
             yield name, SourceSpec.model_validate(document, by_name=False)
-        except ValidationError:
+        except (ValidationError, RecursionError):
             continue
 
 

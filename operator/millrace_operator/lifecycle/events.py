@@ -11,7 +11,14 @@ from millrace_api.model.status import Condition, ConditionStatus, ConditionType,
 from .chain_status import UpstreamReason
 from .conditions import ReadyReason, condition_of
 
-_WARNINGS = (ReadyReason.INVALID_QUERY, ReadyReason.NAME_TAKEN, ReadyReason.QUOTA_EXCEEDED, ReadyReason.FAILED)
+_WARNINGS = (
+    ReadyReason.INVALID_QUERY,
+    ReadyReason.NOT_ALLOWED,
+    ReadyReason.NAME_TAKEN,
+    ReadyReason.QUOTA_EXCEEDED,
+    ReadyReason.POD_REFUSED,
+    ReadyReason.FAILED,
+)
 """Reasons of Ready that are warnings."""
 
 

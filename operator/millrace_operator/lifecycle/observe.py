@@ -16,13 +16,26 @@ from pydantic import ValidationError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_api.model.streamquery import PARTITIONER, QUERY_LABEL, ROLE_LABEL, Annotation, Spec
+from millrace_api.model.streamquery import (
+    CANARY_LABEL,
+    EXECUTOR,
+    PARTITIONER,
+    QUERY_LABEL,
+    ROLE_LABEL,
+    Annotation,
+    ObjectMeta,
+    QueryState,
+    Spec,
+    StreamQuery,
+)
 
+from ..resources.auth import mounted_auth
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
-from ..resources.spec_fields import REVISION
+from ..resources.restrictions import problems
+from ..resources.spec_fields import REVISION, revision
 from .chain import Upstream
-from .conditions import parse_time
+from .conditions import ReadyReason, parse_time
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
@@ -44,6 +57,14 @@ class QueryKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class RefusedPods(NamedTuple):
+    """Pods of one role that are missing because the API server refuses them, with the reason of a condition."""
+
+    role: str
+    reason: ReadyReason
+    message: str
+
+
 @dataclass(frozen=True)
 class ObservedQuery:
     """Query as last observed.
@@ -51,12 +72,20 @@ class ObservedQuery:
     Attributes:
         body: the whole object.
         objects: all objects with its label.
+        limits: ResourceQuotas and LimitRanges of its namespace; empty also if they cannot be read.
         upstream: the queries before it.
+        refused: its missing pods that the API server refuses.
+        allows: returns whether a policy allows what a query asks for in a namespace.
+        new_secret: a Secret that was made for its next driver, and that no object names yet.
     """
 
     body: Mapping[str, Any]
     objects: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
+    limits: tuple[Manifest, ...] = ()
     upstream: Upstream = field(default_factory=Upstream)
+    refused: tuple[RefusedPods, ...] = ()
+    allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True
+    new_secret: str | None = None
 
     @property
     def owner(self) -> Owner:
@@ -95,14 +124,32 @@ class ObservedQuery:
 
     @cached_property
     def healthy(self) -> tuple[str, Spec] | None:
-        """Revision and spec under which the driver was last healthy; None before it ever was."""
+        """Revision and spec under which the driver was last healthy; None before it ever was.
+
+        Others may write the ConfigMap, too. So what it has counts only if the revision is that of the spec, and if a
+        query may have this spec; one that a stricter policy does not allow any longer counts while it is what runs.
+        """
         saved = self._config_map(self.owner.healthy)
-        return _readable(
+        found = _readable(
             lambda: (
                 saved["metadata"]["annotations"][REVISION],
                 Spec.model_validate_json(saved["data"]["spec.json"], by_name=False),
             )
         )
+        if found is None or revision(found[1]) != found[0]:
+            return None
+        query = self.query_with(found[1])
+        if problems(query) or not (self.allows(query, self.owner.namespace) or self._revision_to_run == found[0]):
+            return None
+        return found
+
+    @property
+    def _revision_to_run(self) -> str | None:
+        """Revision of the driver's StatefulSet."""
+        found = self.stateful_set
+        template: Manifest = {} if found is None else found["spec"].get("template", {})
+        annotations: Mapping[str, str] = template.get("metadata", {}).get("annotations") or {}
+        return annotations.get(REVISION)
 
     @property
     def scaling_state(self) -> Manifest:
@@ -127,14 +174,35 @@ class ObservedQuery:
     @property
     def partitioner_pods(self) -> list[Manifest]:
         """Pods of partitioner replicas, in the order of their names."""
-        pods = [each for (kind, _), each in sorted(self.objects.items()) if kind == "Pod"]
-        return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) == PARTITIONER]
+        return self._pods(PARTITIONER)
+
+    @property
+    def live_executors(self) -> list[Manifest]:
+        """Pods of executors that have not ended and are not being deleted, in the order of their names."""
+        return [
+            each
+            for each in self._pods(EXECUTOR)
+            if "deletionTimestamp" not in each["metadata"]
+            and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+        ]
 
     @property
     def revision(self) -> str | None:
         """Revision that the driver's pod was created from; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the spec, valid or not, asks for no driver."""
+        return bool((self.body.get("spec") or {}).get("state") == QueryState.SUSPENDED)
+
+    @property
+    def auth_secret(self) -> str | None:
+        """Name of the Secret that the driver has, or that its StatefulSet mounts; None without one."""
+        if self.driver is not None and (name := mounted_auth(self.owner, self.driver)) is not None:
+            return name
+        return None if self.stateful_set is None else mounted_auth(self.owner, self.stateful_set["spec"]["template"])
 
     @property
     def wants_pods(self) -> bool:
@@ -166,6 +234,19 @@ class ObservedQuery:
             each for each in desired if not covers(self.objects.get((each["kind"], each["metadata"]["name"])), each)
         ]
 
+    def query_with(self, spec: Spec) -> StreamQuery:
+        """Return the query with another spec than that of its body, which may be invalid."""
+        metadata = ObjectMeta(name=self.owner.name, namespace=self.owner.namespace)
+        return StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
+
+    def refused_pods(self, role: str) -> RefusedPods | None:
+        """Return what the API server refuses of the missing pods of a role; None if it refuses none."""
+        return next((each for each in self.refused if each.role == role), None)
+
+    def _pods(self, role: str) -> list[Manifest]:
+        pods = [each for (kind, _), each in sorted(self.objects.items()) if kind == "Pod"]
+        return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) == role]
+
     def _config_map(self, name: str) -> Manifest:
         return self._own("ConfigMap", name)
 
@@ -177,16 +258,18 @@ class ObservedQuery:
 
 
 class Observations:
-    """Thread-safe cache of all queries and their objects; handlers write to it, workers read from it.
+    """Thread-safe cache of all queries, their objects and quotas; handlers write to it, workers read from it.
 
     Responses to requests and watch events about one object may arrive out of order, so an older version never replaces
     a newer one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True) -> None:
+        self._allows = allows
         self._lock = threading.Lock()
         self._queries: dict[QueryKey, Manifest] = {}
         self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
+        self._limits: defaultdict[str, dict[ObjectKey, Manifest]] = defaultdict(dict)
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
         """Store the observed version of a query; return its key."""
@@ -218,11 +301,27 @@ class Observations:
                 del self._objects[key]
         return key
 
+    def limit_seen(self, body: Manifest) -> None:
+        """Store a ResourceQuota or a LimitRange."""
+        with self._lock:
+            _store(self._limits[body["metadata"]["namespace"]], _key_of(body), body)
+
+    def limit_gone(self, body: Manifest) -> None:
+        """Remove a deleted ResourceQuota or LimitRange."""
+        namespace = body["metadata"]["namespace"]
+        with self._lock:
+            _remove(self._limits[namespace], _key_of(body), body)
+            if not self._limits[namespace]:
+                del self._limits[namespace]
+
     def of(self, key: QueryKey) -> ObservedQuery | None:
         """Return the observed state of a query, or None if it no longer exists."""
         with self._lock:
             body = self._queries.get(key)
-            return None if body is None else ObservedQuery(body, dict(self._objects.get(key, {})))
+            if body is None:
+                return None
+            limits = tuple(self._limits.get(key.namespace, {}).values())
+            return ObservedQuery(body, dict(self._objects.get(key, {})), limits, allows=self._allows)
 
     def queries(self) -> list[QueryKey]:
         """Return the keys of all queries."""
@@ -236,9 +335,13 @@ class Observations:
         return None if body is None else int(body["metadata"]["generation"])
 
     def phases(self) -> list[str]:
-        """Return the last reported phase of each query; Pending if none was reported."""
+        """Return the last reported phase of each query but the canaries; Pending if none was reported."""
         with self._lock:
-            return [(body.get("status") or {}).get("phase", "Pending") for body in self._queries.values()]
+            return [
+                (body.get("status") or {}).get("phase", "Pending")
+                for body in self._queries.values()
+                if CANARY_LABEL not in body["metadata"].get("labels", {})
+            ]
 
 
 def covers(found: Any, desired: Any, name: str = "") -> bool:
@@ -267,7 +370,7 @@ def _readable(read: Callable[[], Found]) -> Found | None:
     """Return what ``read`` finds in an object; None if the object lacks it or it is not valid."""
     try:
         return read()
-    except (KeyError, TypeError, ValueError):  # pydantic's ValidationError is a ValueError
+    except (KeyError, TypeError, ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
         return None
 
 

@@ -16,17 +16,21 @@ from millrace_api.validation.loading import read_query
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
+from ..resources.permissions import Permissions
 from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .applying import Objects, apply
+from .canary import is_canary
 from .chain import Chains
 from .events import EventBudget, StatusEvent, events_of
+from .missing_pods import PodChecks, missing_pods
 from .observe import Observations, ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
-from .step import FINALIZER, Action, Apply, Drain, Finalize, Step, next_step
+from .step import FINALIZER, Action, Apply, Drain, DropSecret, Finalize, MakeSecret, Step, next_step
+from .target import running_spec
 from .workqueue import WorkQueue
 
 WORKERS = 8
@@ -99,6 +103,8 @@ class Reconciler:
         defaults: settings of the pods of all queries.
         clock: the time of day.
         metrics: the operator's own metrics.
+        on_error: called with each step that failed and its error.
+        permissions: what queries may ask for; by default, all that no query is refused.
     """
 
     def __init__(
@@ -108,8 +114,11 @@ class Reconciler:
         defaults: PodDefaults,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         metrics: OperatorMetrics | None = None,
+        on_error: Callable[[QueryKey, Exception], None] = lambda key, error: None,
+        permissions: Permissions | None = None,
     ) -> None:
-        self.observations = Observations()
+        self._permissions = permissions or Permissions()
+        self.observations = Observations(self._permissions.allow)
         self.chains = Chains()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(metrics=self._metrics)
@@ -119,9 +128,12 @@ class Reconciler:
         self._objects = objects
         self._defaults = defaults
         self._clock = clock
+        self._on_error = on_error
         self._backoff = ApplyBackoff()
         self._events = EventBudget()
         self._refusals = Refusals()
+        self._pods = PodChecks(objects.refuses)
+        self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
 
     def start(self) -> None:
@@ -142,14 +154,21 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return
-        observed = replace(observed, upstream=self.chains.upstream_of(*key))
         now = self._clock()
+        query = self.query_of(key, observed)
+        missing = missing_pods(observed, running_spec(observed, query), self._defaults)
+        refused = self._pods.refused(key, missing, now)
+        observed = replace(
+            observed,
+            upstream=self.chains.upstream_of(*key),
+            refused=refused,
+            new_secret=self._unused_secret(key, observed),
+        )
         scaling = self.scaling.get(key)
         if scaling is not None and scaling.uid != observed.owner.uid:
             scaling = None
         refusal = self._refusals.of(key, observed)
         waits = refusal is not None and refusal.until > now
-        query = self.query_of(key, observed)
         step = next_step(observed, query, self._defaults, now, scaling, refusal if waits else None)
         try:
             self._dry_run(observed, step, everything=refusal is not None and not waits)
@@ -166,8 +185,9 @@ class Reconciler:
             self.observations.query_gone(observed.body)  # its deletion may have been observed before this version
             self._forget(key)
             return
-        if step.requeue_at is not None:
-            self.queue.add_later(key, max((step.requeue_at - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
+        for due in (step.requeue_at, self._pods.due(key)):
+            if due is not None:
+                self.queue.add_later(key, max((due - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
         if not waits:
             self._refusals.forget(key)
 
@@ -175,15 +195,36 @@ class Reconciler:
         """Return the validated query, or its validation error; cached per generation of the spec."""
         cached = self._valid.get(key)
         if cached is None or cached[:2] != (observed.owner.uid, observed.generation):
-            cached = self._valid[key] = (observed.owner.uid, observed.generation, _validated(observed))
+            cached = self._valid[key] = (observed.owner.uid, observed.generation, self._validated(observed))
         return cached[2]
+
+    def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
+        try:
+            query = read_query(observed.body)
+            if forbidden := problems(query):
+                raise MillraceError(*forbidden)
+            self._permissions.require(query, observed.owner.namespace)
+            return query
+        except MillraceError as error:
+            return error
+
+    def _unused_secret(self, key: QueryKey, observed: ObservedQuery) -> str | None:
+        """Return the Secret that was made for the next driver of a query; None if there is none, or if it is used."""
+        uid, name = self._new_secrets.get(key, ("", None))
+        if uid != observed.owner.uid or name == observed.auth_secret:
+            self._new_secrets.pop(key, None)
+            return None
+        return name
 
     def _forget(self, key: QueryKey) -> None:
         self._backoff.forget(key)
         self._events.forget(key)
         self._refusals.forget(key)
+        self._pods.forget(key)
+        self._new_secrets.pop(key, None)
         self._valid.pop(key, None)
         self.scaling.pop(key, None)
+        self._metrics.forget(key)
 
     def _write_status(self, key: QueryKey, observed: ObservedQuery, now: Status) -> None:
         """Write the status if it has changed, and post events for notable changes."""
@@ -191,6 +232,9 @@ class Reconciler:
         if now == before:
             return
         self.observations.query_seen(self._queries.write_status(key, observed.owner.uid, now))
+        if is_canary(observed.body):  # its status changes with every touch
+            return
+        self._metrics.status_written(key, before, now)
         for each in events_of(before, now):
             log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
             if self._events.take(key):
@@ -205,6 +249,8 @@ class Reconciler:
             match action:
                 case Drain(_, replacements):
                     manifests = replacements
+                    if replacements:
+                        self._objects.make_secret(observed.owner, dry_run=True)
                 case Apply(manifest) if everything:
                     manifests = (manifest,)
                 case _:
@@ -225,7 +271,10 @@ class Reconciler:
         except Exception:
             self._backoff.forget(key)  # an error is no conflict: only the queue's back-off applies
             raise
-        self.queue.add_later(key, REQUEUE_SECONDS)
+        if MakeSecret() in step.actions:
+            self.queue.add(key)  # no watch reports it
+        else:
+            self.queue.add_later(key, REQUEUE_SECONDS)
 
     def _carry_out(self, action: Action, key: QueryKey, observed: ObservedQuery) -> None:
         """Carry out an action and store the result without waiting for the watch to report it."""
@@ -234,6 +283,10 @@ class Reconciler:
                 self.observations.object_seen(apply(self._objects, observed, manifest))
             case Drain(stateful_set):
                 self.observations.object_seen(self._objects.drain(key.namespace, stateful_set))
+            case MakeSecret():
+                self._new_secrets[key] = observed.owner.uid, self._objects.make_secret(observed.owner)
+            case DropSecret(name):
+                self._objects.drop_secret(observed.owner, name)
             case Finalize(present=True):
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():
@@ -246,14 +299,5 @@ class Reconciler:
                     self.reconcile(key)
                 self.queue.forget(key)
             except Exception as error:  # one failing query must not stop the others
+                self._on_error(key, error)
                 log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
-
-
-def _validated(observed: ObservedQuery) -> StreamQuery | MillraceError:
-    try:
-        query = read_query(observed.body)
-        if forbidden := problems(query):
-            raise MillraceError(*forbidden)
-        return query
-    except MillraceError as error:
-        return error

@@ -31,6 +31,12 @@ class QuotaExceededError(ObjectRefusedError):
     reason = ReadyReason.QUOTA_EXCEEDED
 
 
+class PodRefusedError(ObjectRefusedError):
+    """The API server would not create a pod, for a reason other than a quota."""
+
+    reason = ReadyReason.POD_REFUSED
+
+
 class NameTakenError(RefusedError):
     """An object that is not the query's has a name that the query needs."""
 

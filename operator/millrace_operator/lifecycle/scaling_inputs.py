@@ -13,10 +13,11 @@ from datetime import datetime
 from millrace_api.model.dedicated import dedicated_obstacle
 from millrace_api.model.deployment import Placement, PlacementSetting, ScalingMode
 from millrace_api.model.plan import Plan
-from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL, Annotation, Spec
+from millrace_api.model.streamquery import Annotation, Spec
 
 from ..resources.bandwidth import executor_network
 from ..resources.names import Manifest, Owner
+from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import placement_subject
 from ..scaling.decision.decision import Decision, Situation
 from ..scaling.decision.placement import PlacedScaler
@@ -24,7 +25,9 @@ from ..scaling.decision.scaler import Scaler
 from ..scaling.decision.settings import Mode, Settings
 from ..scaling.shape import Bounds, Range, Shape
 from .driver_health import created, ready_since
+from .missing_pods import expected_executor
 from .observe import ObservedQuery
+from .quota_room import Room, room_for
 
 DECISION, LEARNED = "decision.json", "learned.json"
 """Keys of the ConfigMap with the saved state; ``millrace explain`` shows the first entry."""
@@ -89,19 +92,25 @@ def state_partitions(observed: ObservedQuery, spec: Spec) -> int:
     return spec.state_partitions(spec.executors.max * spec.executors.cores)
 
 
-def situation_of(observed: ObservedQuery, plan: Plan, now: datetime) -> Situation:
-    """Return plan, executors and pauses. An executor is ready once it takes tasks, some time after its pod is ready."""
-    pods = _live_executors(observed)
+def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime) -> Situation:
+    """Return plan, executors, quota and pauses.
+
+    An executor is ready once it takes tasks, some time after its pod is ready.
+    """
+    pods = observed.live_executors
     pending = [created(each).timestamp() for each in pods if ready_since(each) is None]
     ready = len(pods) - len(pending)
     if observed.applied is not None:
         ready = min(ready, observed.applied.executors_ready)
+    room = _room(observed, spec)
     return Situation(
         now=now.timestamp(),
         plan=shape_of(plan),
         epoch=plan.epoch,
         executors_ready=ready,
         executors_pending_since=min(pending, default=None),
+        executors_quota=None if room is None else len(pods) + room.pods,
+        quota_reason="" if room is None else room.why,
         paused=observed.is_set(Annotation.PAUSED),
         scale_in_paused=observed.is_set(Annotation.PAUSED_SCALE_IN),
         scale_out_paused=observed.is_set(Annotation.PAUSED_SCALE_OUT),
@@ -140,13 +149,12 @@ def restore(scaler: AnyScaler, observed: ObservedQuery) -> bool:
         return False
 
 
-def _live_executors(observed: ObservedQuery) -> list[Manifest]:
-    """Return the executor pods that have not ended and are not being deleted."""
-    return [
-        each
-        for (kind, _), each in observed.objects.items()
-        if kind == "Pod"
-        and each["metadata"]["labels"].get(ROLE_LABEL) == EXECUTOR
-        and "deletionTimestamp" not in each["metadata"]
-        and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
-    ]
+def _room(observed: ObservedQuery, spec: Spec) -> Room | None:
+    """Return the room for further executors in the namespace; None if nothing limits them.
+
+    The newest executor shows best what another one counts, since admission may have added containers and defaults.
+    """
+    if not observed.limits:
+        return None
+    newest = max(observed.live_executors, key=created, default=None)
+    return room_for(newest or expected_executor(observed, spec, PodDefaults("")), observed.limits)

@@ -19,9 +19,10 @@ from millrace_api.model.status import (
     PlanStatus,
     Status,
 )
-from millrace_api.model.streamquery import EXECUTOR, Spec
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
 
 from ..resources.names import Manifest
+from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
 from .driver_health import blocked, failed_runs, ready_since, waiting_for
@@ -44,6 +45,7 @@ class _Summary(NamedTuple):
 
 _AT_REST = (
     ProgressingReason.INVALID_QUERY,
+    ProgressingReason.NOT_ALLOWED,
     ProgressingReason.FAILED,
     ProgressingReason.PAUSED,
     ProgressingReason.SETTLED,
@@ -102,7 +104,12 @@ def invalid_status(
     ``before`` is the status to update, of a query that is scaled; without it, the query is not.
     """
     phase = Phase.RUNNING if _is_ready(observed) else (before or observed.status).phase or Phase.PENDING
-    summary = _Summary(phase, ReadyReason.INVALID_QUERY, str(error), ProgressingReason.INVALID_QUERY)
+    reasons = ReadyReason.INVALID_QUERY, ProgressingReason.INVALID_QUERY
+    if isinstance(error, NotAllowedError):
+        reasons = ReadyReason.NOT_ALLOWED, ProgressingReason.NOT_ALLOWED
+        if observed.is_suspended and observed.stateful_set is not None and not observed.wants_pods:
+            phase = Phase.SUSPENDED if observed.is_drained else Phase.DRAINING
+    summary = _Summary(phase, reasons[0], str(error), reasons[1])
     return _not_followed(observed, summary, now, before)
 
 
@@ -228,8 +235,10 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
     """Return the summary of a query whose driver runs or starts."""
     if _is_ready(observed):
         return _Summary(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
-    message = waiting_for(observed.driver)
-    return _Summary(Phase.DEPLOYING, ReadyReason.DEPLOYING, message, ProgressingReason.DEPLOYING)
+    reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
+    if (refused := observed.refused_pods(DRIVER)) is not None:
+        reason, message = refused.reason, refused.message
+    return _Summary(Phase.DEPLOYING, reason, message, ProgressingReason.DEPLOYING)
 
 
 def _is_ready(observed: ObservedQuery) -> bool:
@@ -245,6 +254,8 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason = DegradedReason.ROLLED_BACK
         message = f"generation {rejected.generation} did not become healthy, and the last healthy spec runs again: "
         message += rejected.message
+    elif observed.refused:
+        _, reason, message = observed.refused[0]
     elif last is not None and not was_too_early(observed.upstream, last):
         reason, message = last.reason, last.message
     elif blockage is not None:
@@ -258,9 +269,11 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
 
 
 def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
-    """Return Degraded as far as the driver's pod shows it, whatever it runs."""
+    """Return Degraded as far as pods and missing pods show it, whatever the driver runs."""
     reason, message = str(DegradedReason.HEALTHY), ""
-    if observed.driver is not None:
+    if observed.refused:
+        _, reason, message = observed.refused[0]
+    elif observed.driver is not None:
         runs = failed_runs(observed.driver)
         found = blocked(observed.driver, now)
         if found is not None:

@@ -8,13 +8,15 @@ from datetime import datetime, timedelta
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.plan import Plan
-from millrace_api.model.status import Status
-from millrace_api.model.streamquery import Annotation, ObjectMeta, QueryState, StreamQuery
+from millrace_api.model.status import Phase, Status
+from millrace_api.model.streamquery import Annotation, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
+from ..resources.permissions import NotAllowedError
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import replaced_fields, revision
+from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
 from .observe import ObservedQuery
@@ -27,8 +29,14 @@ from .target import DriverTarget, healthy_from, plan_for, pod_missing_at, runs_h
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""
 
+_UNKNOWN = "not-made-yet"
+"""In the place of a Secret's name, in objects that are compared or tried but not applied."""
+
 DRAIN_MARGIN = timedelta(seconds=60)
 """Time beyond the driver pod's grace period that a deletion waits for the driver."""
+
+_LONGEST_GRACE = 5 * 365 * 86_400
+"""Seconds of a grace period that count, so that a pod with a huge one does not keep its query for ever."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,19 @@ class Finalize:
     present: bool
 
 
-Action = Apply | Drain | Finalize
+@dataclass(frozen=True)
+class MakeSecret:
+    """Action that makes a Secret for the next driver. The objects that name it follow in the next step."""
+
+
+@dataclass(frozen=True)
+class DropSecret:
+    """Action that deletes the Secret of drivers that have ended."""
+
+    name: str
+
+
+Action = Apply | Drain | Finalize | MakeSecret | DropSecret
 
 
 @dataclass(frozen=True)
@@ -88,6 +108,8 @@ def next_step(
     ``defaults`` are those of the pods of all queries. ``scaling`` is the last scaling result, and ``refusal`` what the
     API server has refused of this version of the query and is not to be tried again yet.
     """
+    if is_canary(observed.body):
+        return Step(canary_status(observed, now))
     if observed.deleted_at is not None:
         return _delete(observed, observed.deleted_at, now)
     if isinstance(query, MillraceError):
@@ -125,7 +147,8 @@ def _keep_running(
 ) -> Step:
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec.
 
-    If what runs is that spec, it is scaled as before.
+    If what runs is that spec, it is scaled as before. A suspended query stays so: its last healthy spec may be one that
+    a policy no longer allows. A query that is not allowed is suspended all the same.
     """
 
     def status(before: Status | None = None) -> Status:
@@ -133,15 +156,17 @@ def _keep_running(
             return refused_status(observed, why, now, before)
         return invalid_status(observed, why, now, before)
 
-    suspended = (observed.body.get("spec") or {}).get("state") == QueryState.SUSPENDED
-    restarts = observed.stateful_set is not None and observed.is_drained and not suspended
-    follows = isinstance(why, MillraceError) and runs_healthy(observed) and not suspended
-    if observed.healthy is None or not (restarts or follows) or observed.is_set(Annotation.PAUSED):
+    if observed.is_set(Annotation.PAUSED):
         return Step(status())
-    metadata = ObjectMeta(name=observed.owner.name, namespace=observed.owner.namespace)
-    spec = observed.healthy[1]
-    query = StreamQuery(api_version="millrace.io/v1alpha1", kind="StreamQuery", metadata=metadata, spec=spec)
-    step = _apply(observed, target_of(observed, query, now), defaults, now, scaling)
+    if observed.is_suspended:
+        return Step(status(), _drains(observed) if isinstance(why, NotAllowedError) else ())
+    was_suspended = observed.status.phase is Phase.SUSPENDED
+    restarts = observed.stateful_set is not None and observed.is_drained and not was_suspended
+    follows = isinstance(why, MillraceError) and runs_healthy(observed)
+    if observed.healthy is None or not (restarts or follows):
+        return Step(status())
+    target = target_of(observed, observed.query_with(observed.healthy[1]), now)
+    step = _apply(observed, target, defaults, now, scaling)
     return replace(step, status=status(step.status))
 
 
@@ -155,7 +180,7 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
 def _drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime) -> Step:
     replacements: tuple[Manifest, ...] = ()
     if target.may_run:
-        desired = _objects(observed, target, plan_for(observed, target.query), defaults)
+        desired = _objects(observed, target, plan_for(observed, target.query), defaults, _UNKNOWN)
         replacements = tuple(each for each in desired if each["kind"] == "StatefulSet")
     actions = _drains(observed, replacements)
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
@@ -181,9 +206,11 @@ def _apply(
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
-    missing = observed.missing(_objects(observed, target, plan, defaults))
+    auth = _auth_secret(observed, target)
+    missing = observed.missing(_objects(observed, target, plan, defaults, auth or _UNKNOWN))
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
-    actions += [Apply(each) for each in missing]
+    actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
+    actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
     healthy = healthy_from(observed.driver) if target.may_run else None
     if healthy is not None and healthy <= now and observed.revision == target.revision:
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
@@ -200,17 +227,29 @@ def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Ste
     if not _has_finalizer(observed):
         return Step(observed.status)
     grace = int((observed.driver or {}).get("spec", {}).get("terminationGracePeriodSeconds", 30))
-    until = deleted_at + timedelta(seconds=grace) + DRAIN_MARGIN
+    until = deleted_at + timedelta(seconds=min(grace, _LONGEST_GRACE)) + DRAIN_MARGIN
     if observed.is_drained or observed.is_set(Annotation.SKIP_DRAIN) or now >= until:
         return Step(observed.status, (Finalize(present=False),))
     return Step(deleting_status(observed, until, now), _drains(observed), until)
 
 
-def _objects(observed: ObservedQuery, target: DriverTarget, plan: Plan, defaults: PodDefaults) -> list[Manifest]:
+def _auth_secret(observed: ObservedQuery, target: DriverTarget) -> str | None:
+    """Return the name of the Secret for driver and executors; None if one has to be made.
+
+    Each driver that the operator starts gets another one. So a value that has leaked is of no use after a restart, and
+    a Secret that another client has deleted is replaced.
+    """
+    starts = target.may_run and observed.driver is None and not observed.wants_pods
+    return observed.new_secret if starts or observed.auth_secret is None else observed.auth_secret
+
+
+def _objects(
+    observed: ObservedQuery, target: DriverTarget, plan: Plan, defaults: PodDefaults, auth: str
+) -> list[Manifest]:
     """Return the desired objects of the query under this plan."""
     query, running = target.query, target.may_run
     replicas = partitioners_for(observed, query.spec, plan, defaults.image, running=running)
-    return objects(query, observed.owner, plan, defaults, running=running, partitioners=replicas)
+    return objects(query, observed.owner, plan, defaults, running=running, auth=auth, partitioners=replicas)
 
 
 def _drains(observed: ObservedQuery, replacements: tuple[Manifest, ...] = ()) -> tuple[Drain, ...]:

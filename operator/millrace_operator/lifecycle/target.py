@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
+from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, FailureClass, RejectedSpec
-from millrace_api.model.streamquery import QueryState, Spec, StreamQuery
+from millrace_api.model.streamquery import DRIVER, QueryState, Spec, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import AUTO_FOR, plan_settings
@@ -153,10 +154,17 @@ def spec_to_run(observed: ObservedQuery, spec: Spec) -> Spec:
 
     The in-place fields are always those of ``spec``.
     """
-    rejected, healthy = observed.status.rejected, observed.healthy
-    if rejected is None or healthy is None or rejected.revision != revision(spec):
+    rejected = observed.status.rejected
+    if rejected is None or rejected.revision != revision(spec) or observed.healthy is None:
         return spec
-    return with_in_place(healthy[1], spec)
+    return with_in_place(observed.healthy[1], spec)
+
+
+def running_spec(observed: ObservedQuery, query: StreamQuery | MillraceError) -> Spec | None:
+    """Return the spec that the driver runs or should run; after an invalid change the last healthy one, or None."""
+    if isinstance(query, StreamQuery):
+        return spec_to_run(observed, query.spec)
+    return observed.healthy[1] if observed.healthy is not None and runs_healthy(observed) else None
 
 
 def pod_missing_at(observed: ObservedQuery, target: DriverTarget) -> datetime | None:
@@ -205,8 +213,9 @@ def _unhealthy(observed: ObservedQuery, target: DriverTarget, now: datetime) -> 
     if failed.last is not None and limited and (failed.given_up or failed.of_last_class >= RUNS_TO_ROLL_BACK):
         return f"{failed.last.reason}: {failed.last.message}"
     if pod is None:
-        since = _pod_missing_since(observed, target)
-        return POD_MISSING if since is not None and now >= since + HEALTH_DEADLINE else ""
+        since, refused = _pod_missing_since(observed, target), observed.refused_pods(DRIVER)
+        why = POD_MISSING if refused is None else refused.message
+        return why if since is not None and now >= since + HEALTH_DEADLINE else ""
     if ready_since(pod) is not None or now < created(pod) + HEALTH_DEADLINE:
         return ""
     return f"not ready within {HEALTH_DEADLINE.seconds // 60} minutes: {waiting_for(pod)}"

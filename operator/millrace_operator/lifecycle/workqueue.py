@@ -57,6 +57,14 @@ class WorkQueue(Generic[Key]):
         with self._changed:
             self._add(key, new=new)
 
+    def add_first(self, key: Key) -> None:
+        """Queue a key before all others, so that it waits for a worker only, however many others wait."""
+        with self._changed:
+            self._add(key)
+            if key in self._ready:
+                self._ready.remove(key)
+                self._ready.appendleft(key)
+
     def add_later(self, key: Key, seconds: float) -> None:
         """Queue a key after a delay; an earlier due time of the same key stays."""
         with self._changed:

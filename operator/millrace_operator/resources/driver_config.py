@@ -13,6 +13,9 @@ from .pod_defaults import PodDefaults
 SECRETS = "/etc/millrace/secrets"
 """Mount path of Secrets: one folder per Secret, one file per entry."""
 
+AUTH_FILE = "/etc/millrace/auth/secret"
+"""Path of the secret that driver and executors share."""
+
 CHECKPOINT = "/var/lib/millrace/checkpoint"
 """Mount path of the checkpoint's volume claim in driver and executors, with one folder per query name."""
 

@@ -8,10 +8,12 @@ from typing import Any
 import yaml
 
 from millrace_api.model.plan import PLAN_KEY, Plan
-from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, ROLE_LABEL, StreamQuery
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
 
+from .auth import with_auth
 from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .network import job_policy
 from .partitioner import Partitioners, partitioner_objects
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
@@ -46,16 +48,18 @@ def objects(
     defaults: PodDefaults,
     *,
     running: bool,
+    auth: str,
     partitioners: Partitioners | None = None,
 ) -> list[Manifest]:
     """Return the desired objects of a query under this plan; the driver last, because it needs all the others.
 
     The same input gives the same objects, so applying them again changes nothing. ``running`` is whether the driver
-    should run now. ``partitioners`` are the replicas in pods of their own; with None, there are no objects for them.
+    should run now. ``auth`` is the name of the Secret that driver and executors share. ``partitioners`` are the
+    replicas in pods of their own; with None, there are no objects for them.
     """
     document, secrets = mounted_query(query)
-    template = driver_pod(query, owner, defaults, secrets)
-    executor = executor_pod(query, owner, defaults, secrets)
+    template = with_auth(driver_pod(query, owner, defaults, secrets), DRIVER, auth)
+    executor = with_auth(executor_pod(query, owner, defaults, secrets), EXECUTOR, auth)
     files = {
         "query.yaml": to_yaml(document),
         "spark-defaults.conf": spark_defaults(query, owner, defaults, executor),
@@ -69,7 +73,7 @@ def objects(
         owner.manifest("v1", "ConfigMap", owner.query, {"data": files}),
         _plan(query, owner, plan),
         _service(owner),
-        _network_policy(owner),
+        job_policy(owner),
         _disruption_budget(owner, plan),
         *([] if partitioners is None else partitioner_objects(query, owner, partitioners, defaults)),
         _stateful_set(owner, template, running=running),
@@ -132,24 +136,6 @@ def _service(owner: Owner) -> Manifest:
         "ports": [{"name": name, "port": port, "targetPort": name} for name, port in ports.items()],
     }
     return owner.manifest("v1", "Service", owner.driver, {"spec": spec}, DRIVER)
-
-
-def _network_policy(owner: Owner) -> Manifest:
-    """Return a policy that lets driver and executors reach each other, and everyone else only their metrics port.
-
-    Partitioner replicas have a policy of their own, since nothing but Kafka is between them and the job.
-    """
-    others = {"key": ROLE_LABEL, "operator": "NotIn", "values": [PARTITIONER]}
-    selector = {"matchLabels": owner.selector(), "matchExpressions": [others]}
-    spec = {
-        "podSelector": selector,
-        "policyTypes": ["Ingress"],
-        "ingress": [
-            {"from": [{"podSelector": selector}]},
-            {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
-        ],
-    }
-    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.driver, {"spec": spec})
 
 
 def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:

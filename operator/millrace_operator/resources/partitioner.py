@@ -13,6 +13,7 @@ from millrace_api.model.streamquery import PARTITIONER, StreamQuery
 
 from .driver_config import source_secrets
 from .names import METRICS_PORT, Manifest, Owner
+from .network import partitioner_policy
 from .pod_defaults import PodDefaults
 from .pods import partitioner_pod
 
@@ -32,7 +33,7 @@ def partitioner_objects(
     return [
         owner.manifest("v1", "ServiceAccount", owner.partitioner, {"automountServiceAccountToken": False}, PARTITIONER),
         _service(owner),
-        _network_policy(owner),
+        partitioner_policy(owner),
         _disruption_budget(owner),
         _stateful_set(query, owner, wanted.replicas, replace(defaults, image=wanted.image)),
     ]
@@ -46,16 +47,6 @@ def _service(owner: Owner) -> Manifest:
         "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}],
     }
     return owner.manifest("v1", "Service", owner.partitioner, {"spec": spec}, PARTITIONER)
-
-
-def _network_policy(owner: Owner) -> Manifest:
-    """Return a policy that admits nothing but what asks for metrics and probes."""
-    spec = {
-        "podSelector": {"matchLabels": owner.selector(PARTITIONER)},
-        "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]}],
-    }
-    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.partitioner, {"spec": spec}, PARTITIONER)
 
 
 def _disruption_budget(owner: Owner) -> Manifest:

@@ -10,8 +10,8 @@ from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
-from .driver_config import CHECKPOINT, LOCAL, SECRETS, grace
-from .memory import driver_limit
+from .driver_config import AUTH_FILE, CHECKPOINT, LOCAL, SECRETS, grace, mounted_query
+from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
 from .spec_fields import REVISION, revision
@@ -76,6 +76,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
     arguments = ["millrace", "driver", f"{_CONFIGURATION}/query/query.yaml"]
     arguments += ["--plan", f"{_CONFIGURATION}/plan/{PLAN_KEY}", "--plan-config-map", owner.plan]
     arguments += ["--metrics-port", str(METRICS_PORT), "--grace", str(grace(query) - 5)]
+    arguments += ["--auth-secret", AUTH_FILE]
     container = {
         "name": "driver",
         "image": query.spec.image or defaults.image,
@@ -129,6 +130,22 @@ def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secret
         "spec": pod,
     }
     return _restricted(strategic_merge(template, query.spec.executors.pod_template or {}), defaults)
+
+
+def made_executor(query: StreamQuery, owner: Owner, defaults: PodDefaults) -> Manifest:
+    """Return an executor's pod as Spark makes it of the template, as far as admission of the API server looks at it."""
+    pod = executor_pod(query, owner, defaults, mounted_query(query)[1])
+    executors = query.spec.executors
+    memory = f"{(executors.memory.bytes >> 20) + executor_overhead(query.spec)}Mi"
+    sized = _resources(executors.cores, memory)
+    container, *others = pod["spec"]["containers"]
+    resources = strategic_merge(sized, container.get("resources") or {})
+    for kind in ("requests", "limits"):
+        resources[kind]["memory"] = memory  # Spark's own value replaces that of the template
+    image = query.spec.image or defaults.image
+    containers = [container | {"image": image, "resources": resources}, *others]
+    metadata = pod["metadata"] | {"name": owner.executors, "namespace": owner.namespace}
+    return pod | {"metadata": metadata, "spec": pod["spec"] | {"restartPolicy": "Never", "containers": containers}}
 
 
 def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace_api.errors import Problem, quote
-from millrace_api.model.deployment import CheckpointSpec
 from millrace_api.model.streamquery import StreamQuery
 
+from .asked import CONTAINERS, brokers, entries, files, pod_templates, schema_registries
 from .bandwidth import wrong_bandwidths
+from .checkpoint_volume import checkpoint_problems
 
 _OURS = (
     "spark.app.id",
@@ -32,15 +33,29 @@ _OURS = (
     "spark.executor.cores",
     "spark.executor.instances",
     "spark.executor.memory",
+    "spark.executor.minMemoryOverhead",
+    "spark.executor.pyspark.memory",
+    "spark.io.encryption.",
     "spark.kubernetes.",
     "spark.local.dir",
     "spark.master",
     "spark.memory.offHeap.",
+    "spark.network.crypto.",
     "spark.plugins",
+    "spark.ssl.",
     "spark.storage.decommission.",
     "spark.submit.",
+    "spark.unsafe.offHeap",
+    "spark.yarn.",
 )
-"""Reserved Spark settings, or prefixes of them, by which a query could bypass its spec."""
+"""Reserved Spark settings, or prefixes of them, by which a query could bypass its spec.
+
+The last two are earlier names of others, which Spark still reads (``SparkConf.allAlternatives``). A plugin runs in the
+driver before Spark's scheduler has read its settings, and could change reserved ones. Other settings that load code,
+such as ``spark.extraListeners``, ``spark.sql.extensions``, ``spark.sql.queryExecutionListeners`` or a class path, are
+allowed: a query runs code of its user's anyway, and that code may do no more by coming that way. Code from elsewhere
+than the image is refused where a policy restricts images, see ``permissions.py``.
+"""
 
 _SIZES = {
     "spark.driver.cores": "spec.driver.cores",
@@ -48,18 +63,49 @@ _SIZES = {
     "spark.executor.cores": "spec.executors.cores",
     "spark.executor.instances": "spec.executors.initial",
     "spark.executor.memory": "spec.executors.memory",
+    "spark.executor.minMemoryOverhead": "spec.executors.memory",
+    "spark.executor.pyspark.memory": "spec.executors.memory",
     "spark.memory.offHeap.": "spec.executors.memory",
+    "spark.unsafe.offHeap": "spec.executors.memory",
+    "spark.yarn.driver.memoryOverhead": "spec.driver.memory",
+    "spark.yarn.executor.memoryOverhead": "spec.executors.memory",
 }
 """Fields to write instead of some of these settings, by setting or prefix."""
+
+_RESERVED = tuple(name.lower() for name in _OURS)
+"""The reserved names in lower case, so that no spelling of them is taken for another setting."""
 
 _SETTING = re.compile(r"[A-Za-z0-9._-]+")
 """Valid setting names; blanks or escapes could smuggle other settings into a properties file."""
 
-_SECRET = re.compile(r"secret|password|token|access[.]?key|account[.]key", re.IGNORECASE)
-"""Names of settings that are secrets; but for the last one, Spark hides the same (``spark.redaction.regex``)."""
+_SECRET = re.compile(r"secret|passw|passphrase|token|(access|account|private|api)[._-]?key|sas[._-]?key", re.IGNORECASE)
+"""Names of settings, environment variables and system properties that are secrets.
+
+Spark hides fewer (``spark.redaction.regex``).
+"""
+
+_SECRET_WITHIN = re.compile(rf"({_SECRET.pattern})[\w.-]*\s*=\s*[^\s,;]", re.IGNORECASE)
+"""A secret within a value, such as ``-Dfs.s3a.secret.key=...``, or ``password="..."`` in a login."""
+
+_LOGIN = re.compile(r"://[^/?#\s]*:[^/?#\s]*@")
+"""A URI with a user and a password. A user alone is no secret: ``abfss://container@account`` has a container there."""
+
+_JAVA_OPTIONS = re.compile(r"spark[.](driver|executor)[.](extra|default)JavaOptions", re.IGNORECASE)
+_LOGIN_HINT = "leave it out of the address, and log in by a Secret, such as that of sasl in a Kafka source"
 
 _PREFIX = "millrace.io/"
 """Prefix of the labels by which the operator knows a query's pods, and of its annotations."""
+
+_POD_LABELS = (
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/name",
+)
+"""Labels that the operator sets; by them, its own Service, NetworkPolicy and Deployment find its pods."""
+
+_POD_LABEL_PREFIXES = ("spark-", "apps.kubernetes.io/", "batch.kubernetes.io/", "statefulset.kubernetes.io/")
+"""Labels by which Spark knows the executors of a driver, which it also deletes, and Kubernetes the pods of a set."""
 
 _VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
@@ -67,54 +113,52 @@ _VOLUMES = frozenset(
 """Volume types that the restricted level allows."""
 
 _POD_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "serviceAccount", "serviceAccountName", "nodeName")
+_MOUNT_HINT = "mount a Secret by driver.podTemplate and executors.podTemplate, or let the service account log in"
 _HINT = "leave it out: pods run at Kubernetes' restricted security level, under their own service account"
 
 
 def problems(query: StreamQuery) -> list[Problem]:
     """Return all forbidden or missing parts of a query on a cluster, each with its field."""
-    found = [*_checkpoint_problems(query.spec.checkpoint)]
-    found += [
-        Problem(f'"{name}" is set by Millrace itself', _instead(name), field=f"spec.sparkConf[{name}]")
-        for name in query.spec.spark_conf
-        if name.startswith(_OURS)
+    conf = query.spec.spark_conf
+    found = [problem for name, value in conf.items() for problem in _setting_problems(name, value)]
+    if query.spec.service_account_name == "default":
+        message = '"default" is the account of all pods that name none, which would get the rights of the driver'
+        hint = "leave it out, or write another account"
+        found.append(Problem(message, hint, field="spec.serviceAccountName"))
+    for field, address in (*brokers(query.spec), *schema_registries(query.spec), *files(query.spec)):
+        if _LOGIN.search(f"://{address.partition('://')[2] or address}"):
+            message = "has a password in it, which everyone who may read ConfigMaps would see"
+            found.append(Problem(message, _LOGIN_HINT, field=field))
+    malformed = [
+        problem
+        for field, template in pod_templates(query.spec).items()
+        for problem in _template_problems(field, template)
     ]
-    found += [
-        Problem(
-            f"{name!r} is not the name of a setting", "write letters, digits, '.', '-' and '_'", field="spec.sparkConf"
-        )
-        for name in query.spec.spark_conf
-        if not _SETTING.fullmatch(name)
-    ]
-    found += [
-        Problem(
-            f'"{name}" is a secret, which everyone who may read ConfigMaps would see',
-            "mount a Secret by driver.podTemplate and executors.podTemplate, or let the service account log in",
-            field=f"spec.sparkConf[{name}]",
-        )
-        for name in query.spec.spark_conf
-        if _SECRET.search(name) and not name.startswith(_OURS)
-    ]
-    spec = query.spec
-    pods = {"driver": spec.driver, "executors": spec.executors, "partitioner.pod": spec.partitioner.pod}
-    for field, pod in pods.items():
-        if pod.pod_template is not None:
-            found += _template_problems(f"spec.{field}.podTemplate", pod.pod_template)
-    return found
+    return [*([] if malformed else checkpoint_problems(query)), *found, *malformed]
 
 
-def _checkpoint_problems(checkpoint: CheckpointSpec | None) -> Iterator[Problem]:
-    """Yield problems of the checkpoint, which must be on storage that the driver and all executors share."""
-    hint = "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount"
-    if checkpoint is None:
-        yield Problem("a query on a cluster needs a checkpoint", hint, field="spec.checkpoint")
-    elif checkpoint.uri is not None and not checkpoint.uri.startswith("file:"):
-        message = f'a checkpoint at "{checkpoint.uri}" is not supported on a cluster'
-        yield Problem(message, hint, field="spec.checkpoint.uri")
+def _setting_problems(name: str, value: str) -> Iterator[Problem]:
+    """Yield what is wrong with a Spark setting; values are not repeated, since they may be secrets."""
+    field = f"spec.sparkConf[{name}]"
+    if not _SETTING.fullmatch(name):
+        message, hint = f"{name!r} is not the name of a setting", "write letters, digits, '.', '-' and '_'"
+        yield Problem(message, hint, field="spec.sparkConf")
+    if name.lower().startswith(_RESERVED):
+        yield Problem(f'"{name}" is set by Millrace itself', _instead(name), field=field)
+    elif _SECRET.search(name):
+        message = f'"{name}" is a secret, which everyone who may read ConfigMaps would see'
+        yield Problem(message, _MOUNT_HINT, field=field)
+    elif _SECRET_WITHIN.search(value) or _LOGIN.search(value):
+        message = f'the value of "{name}" has a secret in it, which everyone who may read ConfigMaps would see'
+        yield Problem(message, _MOUNT_HINT, field=field)
+    elif _JAVA_OPTIONS.fullmatch(name) and "-Dspark." in re.sub(r"[\"'\\]", "", value):
+        message = f'"{name}" has Spark settings in it, past the checks of spec.sparkConf'
+        yield Problem(message, "write them as settings of their own", field=field)
 
 
 def _instead(name: str) -> str:
     for prefix, field in _SIZES.items():
-        if name.startswith(prefix):
+        if name.lower().startswith(prefix.lower()):
             return f"write {field}"
     return "leave it out"
 
@@ -129,10 +173,13 @@ def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Prob
     metadata = template.get("metadata")
     for part in ("labels", "annotations"):
         names = metadata.get(part) if isinstance(metadata, Mapping) else None
-        for name in names if isinstance(names, Mapping) else ():
-            if str(name).startswith(_PREFIX):
+        for name in map(str, names if isinstance(names, Mapping) else ()):
+            if name.startswith(_PREFIX):
                 hint = "leave it out, or write it without that prefix"
                 yield Problem(f'"{name}" is the operator\'s own', hint, field=f"{field}.metadata.{part}")
+            elif part == "labels" and (name in _POD_LABELS or name.startswith(_POD_LABEL_PREFIXES)):
+                message = f'"{name}" says what the pod belongs to, and is set by Millrace, Spark or Kubernetes'
+                yield Problem(message, "leave it out, or write another label", field=f"{field}.metadata.{part}")
     spec = template.get("spec")
     for place, value in _forbidden(spec if isinstance(spec, Mapping) else {}):
         yield Problem(f"may not be {_shown(value)}", _HINT, field=f"{field}.spec.{place}")
@@ -154,10 +201,10 @@ def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     if not isinstance(spec, Mapping):
         return
     yield from _not_a_mapping("spec.securityContext", spec.get("securityContext"), nullable=True)
-    for kind, entries in (("containers", spec.get("containers", [])), ("initContainers", spec.get("initContainers"))):
-        if not isinstance(entries, list) and (entries is not None or kind == "containers"):
-            yield f"spec.{kind}", f"{_quoted(entries)} is not a list", "write a list of containers, each with its name"
-        for number, container in enumerate(entries if isinstance(entries, list) else ()):
+    for kind, listed in (("containers", spec.get("containers", [])), ("initContainers", spec.get("initContainers"))):
+        if not isinstance(listed, list) and (listed is not None or kind == "containers"):
+            yield f"spec.{kind}", f"{_quoted(listed)} is not a list", "write a list of containers, each with its name"
+        for number, container in enumerate(listed if isinstance(listed, list) else ()):
             yield from _malformed_container(f"spec.{kind}[{number}]", container)
 
 
@@ -189,16 +236,30 @@ def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     if spec.get("automountServiceAccountToken") is not None:
         yield "automountServiceAccountToken", spec["automountServiceAccountToken"]
     yield from _forbidden_context("securityContext", spec.get("securityContext"))
-    for number, volume in _entries(spec, "volumes"):
+    for number, volume in entries(spec, "volumes"):
         for kind in sorted(set(volume) - {"name"} - _VOLUMES):
             yield f"volumes[{number}].{kind}", volume[kind]
-    for kind in ("containers", "initContainers", "ephemeralContainers"):
-        for number, container in _entries(spec, kind):
+    for kind in CONTAINERS:
+        for number, container in entries(spec, kind):
             at = f"{kind}[{number}]"
             yield from _forbidden_context(f"{at}.securityContext", container.get("securityContext"))
-            for index, port in _entries(container, "ports"):
+            for index, port in entries(container, "ports"):
                 if port.get("hostPort"):
                     yield f"{at}.ports[{index}].hostPort", port["hostPort"]
+            for place, host in _asked_hosts(container):
+                yield f"{at}.{place}.host", host
+
+
+def _asked_hosts(container: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the hosts that the kubelet would ask from the node's network, for a probe or a hook, instead of the pod."""
+    hooks = container.get("lifecycle")
+    hooks = {f"lifecycle.{name}": hook for name, hook in hooks.items()} if isinstance(hooks, Mapping) else {}
+    for name, handler in {**container, **hooks}.items():
+        if isinstance(handler, Mapping) and (name.endswith("Probe") or name in hooks):
+            for kind in ("httpGet", "tcpSocket"):
+                action = handler.get(kind)
+                if isinstance(action, Mapping) and action.get("host"):
+                    yield f"{name}.{kind}", action["host"]
 
 
 def _forbidden_context(at: str, context: object) -> Iterator[tuple[str, Any]]:
@@ -225,13 +286,6 @@ def _forbidden_context(at: str, context: object) -> Iterator[tuple[str, Any]]:
                 yield f"{at}.capabilities.add", capability
         if "drop" in capabilities and "ALL" not in (capabilities["drop"] or ()):
             yield f"{at}.capabilities.drop", capabilities["drop"]
-
-
-def _entries(holder: Mapping[str, Any], name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    entries = holder.get(name)
-    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if isinstance(entry, Mapping):
-            yield number, entry
 
 
 def _shown(value: object) -> str:

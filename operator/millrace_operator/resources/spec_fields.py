@@ -102,7 +102,7 @@ def with_in_place(spec: Spec, wanted: Spec) -> Spec:
     document, source = spec.to_document(), wanted.to_document()
     for field, effect in EFFECTS.items():
         if effect is Effect.IN_PLACE:
-            _put(document, field, _at(source, field))
+            _put(document, field, value_at(source, field))
     try:
         return Spec.model_validate(document, by_name=False)
     except ValidationError:
@@ -111,11 +111,12 @@ def with_in_place(spec: Spec, wanted: Spec) -> Spec:
 
 def _replaced(spec: Spec) -> dict[str, Any]:
     document = spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    values = {field: _at(document, field) for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
+    values = {field: value_at(document, field) for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
     return {field: value for field, value in values.items() if value is not None}
 
 
-def _at(document: Mapping[str, Any], field: str) -> Any:
+def value_at(document: Mapping[str, Any], field: str) -> Any:
+    """Return the value of a field of ``EFFECTS`` in a spec's document; None if it is not given."""
     value: Any = document
     for part in field.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

@@ -77,14 +77,24 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Formatter for text lines: time, level, the query in brackets, message."""
+    """Formatter for text lines: time, level, the query in brackets, message.
+
+    Messages quote what users write and what their jobs report. So no line of one looks like a record of its own, and
+    no control character reaches a terminal.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; with a traceback, several lines."""
+        """Return the line; further lines of the message, and of a traceback, are indented."""
         subject = _subject_of(record)
         query = f"[{subject.get('namespace')}/{subject['query']}] " if "query" in subject else ""
-        line = f"{_time_of(record)} {record.levelname:7} {query}{record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        text = f"{_time_of(record)} {record.levelname:7} {query}{record.getMessage()}"
+        if record.exc_info:
+            text = f"{text}\n{self.formatException(record.exc_info)}"
+        return "\n    ".join(map(_printable, text.splitlines()))
+
+
+def _printable(line: str) -> str:
+    return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def _time_of(record: logging.LogRecord) -> str:

@@ -1,4 +1,4 @@
-"""Metrics of the operator: the contract with their readers, and their recording."""
+"""Recording of the operator's metrics, which ``contract`` declares."""
 
 from __future__ import annotations
 
@@ -6,82 +6,29 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_WAITING = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5)
+from millrace_api.model.status import Status
+from millrace_support.metric import Metric
 
+from .contract import CONTRACT, OF_QUERIES
+from .query_metrics import QueryCounts, QueryRow, query_families
+from .watches import Watches
 
-@dataclass(frozen=True)
-class OperatorMetric:
-    """Metric that the operator exports. ``buckets`` are the upper bounds of a histogram, in its unit."""
+_READ_AT_SCRAPE = (*(metric.name for metric in OF_QUERIES), "millrace_operator_informer_errors_total")
+"""Metrics beside the gauges that each scrape computes."""
 
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
-
-CONTRACT = (
-    OperatorMetric(
-        "millrace_operator_reconciles_total",
-        "counter",
-        "Steps taken for queries. result is success, or error: it is tried again.",
-        ("result",),
-    ),
-    OperatorMetric("millrace_operator_reconcile_seconds", "histogram", "Time that a step took.", buckets=_SECONDS),
-    OperatorMetric("millrace_operator_retries_total", "counter", "Queries put back into the queue after an error."),
-    OperatorMetric("millrace_operator_queue_depth", "gauge", "Queries that wait to be worked on."),
-    OperatorMetric(
-        "millrace_operator_queue_seconds",
-        "histogram",
-        "Time that a query waited for a worker while this operator led.",
-        buckets=_WAITING,
-    ),
-    OperatorMetric(
-        "millrace_operator_queries", "gauge", "Queries of this operator, by the phase in their status.", ("phase",)
-    ),
-    OperatorMetric(
-        "millrace_operator_api_requests_total",
-        "counter",
-        "Requests to the API server, other than kopf's; a watch counts once, when it opens. verb is the HTTP method; "
-        "resource is the plural, with a subresource after a slash; code is the HTTP status, or none without an answer.",
-        ("verb", "resource", "code"),
-    ),
-    OperatorMetric(
-        "millrace_operator_api_request_seconds",
-        "histogram",
-        "Time until such a request was answered.",
-        ("verb", "resource"),
-        _SECONDS,
-    ),
-    OperatorMetric("millrace_operator_leader", "gauge", "1 where this operator leads, 0 where it stands by."),
-    OperatorMetric(
-        "millrace_operator_canary_age_seconds",
-        "gauge",
-        "Time since the watch last showed a touch of the canary; absent before the first.",
-    ),
-    OperatorMetric(
-        "millrace_operator_scaling_decisions_total",
-        "counter",
-        "Decisions of the autoscaler, by their reason.",
-        ("reason",),
-    ),
-    OperatorMetric(
-        "millrace_operator_prediction_error_ratio",
-        "histogram",
-        "Difference of the predicted and the observed processing time after a change, as a fraction of the latter.",
-        buckets=_RATIOS,
-    ),
+_SHOWN = (
+    "millrace_operator_queue_depth",
+    "millrace_operator_leader",
+    "millrace_operator_canary_age_seconds",
+    "millrace_operator_canary_path_seconds",
 )
-"""All exported metrics besides those of the Python process and its garbage collector; no label is a query's name."""
+"""Gauges of the whole operator, each with a function of its own."""
 
 
 class OperatorMetrics(Collector):
@@ -89,13 +36,21 @@ class OperatorMetrics(Collector):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._counters = {m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of("counter")}
+        self._counters = {
+            m.name: Counter(m.name, m.help, m.labels, registry=self.registry)
+            for m in _of("counter")
+            if m.name not in _READ_AT_SCRAPE
+        }
         self._histograms = {
             m.name: Histogram(m.name, m.help, m.labels, registry=self.registry, buckets=m.buckets)
             for m in _of("histogram")
         }
-        self._gauges: dict[str, Callable[[], float | None]] = {}
+        self._gauges: dict[str, Callable[[], float | None]] = dict.fromkeys(_SHOWN, _unknown)
         self._phases: Callable[[], Iterable[str]] = tuple
+        self._queries: Callable[[], Iterable[QueryRow]] = tuple
+        self._counts = QueryCounts()
+        self.watches = Watches()
+        """The watches of this operator, which report their health here."""
         for result in ("success", "error"):
             self._counters["millrace_operator_reconciles_total"].labels(result)  # at 0, so that rates see the first
         self.registry.register(self)
@@ -134,37 +89,76 @@ class OperatorMetrics(Collector):
         """Record a prediction error of either sign: predicted minus observed, as a fraction of the observed value."""
         self._histograms["millrace_operator_prediction_error_ratio"].observe(abs(error))
 
+    def status_written(self, key: tuple[str, str], before: Status, now: Status) -> None:
+        """Count the failed runs and the change of the plan that are new in a query's status."""
+        self._counts.status_written(key, before, now)
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """Drop the counters of a query that is gone."""
+        self._counts.forget(key)
+
     def show(
         self,
         *,
         queue_depth: Callable[[], int],
         phases: Callable[[], Iterable[str]],
+        queries: Callable[[], Iterable[QueryRow]],
         leads: Callable[[], bool],
         canary_age: Callable[[], float | None],
+        canary_path: Callable[[], float | None],
     ) -> None:
-        """Set the functions that each scrape reads the gauges from; a canary without an age is not exported."""
+        """Set the functions that each scrape reads the gauges from.
+
+        A gauge whose function returns None is not exported, nor is any metric of a query where this operator does not
+        lead.
+        """
         self._phases = phases
-        self._gauges = {
-            "millrace_operator_queue_depth": queue_depth,
-            "millrace_operator_leader": leads,
-            "millrace_operator_canary_age_seconds": canary_age,
-        }
+        self._queries = lambda: queries() if leads() else ()
+        self._gauges = dict(zip(_SHOWN, (queue_depth, leads, canary_age, canary_path), strict=True))
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the gauges without values, for the registry."""
-        return [GaugeMetricFamily(m.name, m.help, labels=m.labels) for m in _of("gauge")]
+    def describe(self) -> Iterable[Family]:
+        """Return the metrics that are computed at each scrape, without values, for the registry."""
+        return [_family(metric) for metric in CONTRACT if metric.kind == "gauge" or metric.name in _READ_AT_SCRAPE]
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield the gauges with their current values, for the registry."""
-        for metric in _of("gauge"):
-            family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-            if metric.labels:
-                for phase, count in Tally(self._phases()).items():
-                    family.add_metric([phase], count)
-            elif metric.name in self._gauges and (value := self._gauges[metric.name]()) is not None:
+    def collect(self) -> Iterable[Family]:
+        """Yield the metrics that are computed at each scrape, for the registry."""
+        yield from self._of_operator()
+        yield from self._of_watches()
+        yield from query_families(self._queries(), self._counts)
+
+    def _of_operator(self) -> Iterator[Family]:
+        phases = _family(_METRICS["millrace_operator_queries"])
+        for phase, count in Tally(self._phases()).items():
+            phases.add_metric([phase], count)
+        yield phases
+        for name, read in self._gauges.items():
+            family = _family(_METRICS[name])
+            if (value := read()) is not None:
                 family.add_metric([], float(value))
             yield family
 
+    def _of_watches(self) -> Iterator[Family]:
+        names = ("age_seconds", "errors_total", "objects")
+        ages, errors, objects = (_family(_METRICS[f"millrace_operator_informer_{name}"]) for name in names)
+        for resource, watches in self.watches.by_resource().items():
+            ages.add_metric([resource], max(each.age for each in watches))
+            errors.add_metric([resource], sum(each.errors for each in watches))
+            objects.add_metric([resource], sum(each.objects for each in watches))
+        yield from (ages, errors, objects)
 
-def _of(kind: str) -> list[OperatorMetric]:
+
+_METRICS = {metric.name: metric for metric in CONTRACT}
+
+
+def _unknown() -> float | None:
+    """Return no value: nothing is shown yet."""
+    return None
+
+
+def _of(kind: str) -> list[Metric]:
     return [metric for metric in CONTRACT if metric.kind == kind]
+
+
+def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
+    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    return kind(metric.name, metric.help, labels=metric.labels)

@@ -169,24 +169,31 @@ def clock_stepped(scene: Scene) -> str:
     return f"{seconds:+d} s; {outcome}; put right"
 
 
-def all_faults(scene: Scene) -> list[Callable[[Scene], str]]:
-    """Return the faults that this machine can inject."""
-    possible = [
-        driver_killed,
-        worker_killed,
-        broker_killed,
-        broker_paused,
-        network_cut,
-        rebalance,
-        checkpoint_corrupted,
-    ]
-    if scene.case.is_dedicated:
-        possible.append(replica_killed)
-    if scene.disk is not None:
-        possible.append(disk_full)
-    if scene.clock is not None:
-        possible.append(clock_stepped)
-    return possible
+Fault = Callable[[Scene], str]
+
+EVERY: tuple[Fault, ...] = (
+    driver_killed,
+    worker_killed,
+    broker_killed,
+    broker_paused,
+    network_cut,
+    rebalance,
+    checkpoint_corrupted,
+    replica_killed,
+    disk_full,
+    clock_stepped,
+)
+"""All faults."""
+
+
+def all_faults(scene: Scene) -> list[Fault]:
+    """Return the faults that this machine can inject into this job."""
+    possible = {
+        replica_killed: scene.case.is_dedicated,
+        disk_full: scene.disk is not None,
+        clock_stepped: scene.clock is not None,
+    }
+    return [fault for fault in EVERY if possible.get(fault, True)]
 
 
 def _gone_on(scene: Scene) -> str:

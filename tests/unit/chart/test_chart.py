@@ -13,8 +13,11 @@ import yaml
 from millrace_api.validation.loading import read_query
 from millrace_operator.commands import operator, queries, uninstall
 from millrace_operator.leadership.shard import Shard
+from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.restrictions import problems
 from unit.resources.cases import SMALLEST, objects_of
 
+from .schemas import policy_schema
 from .tools import CHART, ROOT, VALUES, documents, find, rendered, tool
 
 COMMANDS = {"operator": operator.operator, "status": queries.status, "check-uninstall": uninstall.check_uninstall}
@@ -56,6 +59,33 @@ def test_every_option_has_the_value_that_was_meant():
     assert options["prometheus_user"] == "$(PROMETHEUS_USER)"
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     assert {str(options[name].parent) for name in ("prometheus_ca_file", "prometheus_password_file")} <= mounted
+
+
+def test_the_operator_reads_the_policy_that_it_mounts(tmp_path):
+    text = rendered("everything")
+    options, container = operators_options(text)
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in deployment(text)["spec"]["template"]["spec"]["volumes"]}
+    files = find(text, "ConfigMap", volumes[mounts[str(options["policy"].parent)]]["configMap"]["name"])["data"]
+    path = tmp_path / options["policy"].name
+    path.write_text(files[path.name], encoding="utf-8")
+    values = yaml.safe_load(VALUES["everything"].read_text(encoding="utf-8"))
+    assert Policy.load(path) == Policy.model_validate({"policy": values["policy"]}, by_name=False)
+
+
+def test_the_schema_of_a_policy_is_that_of_the_operator():
+    """If this fails: write what ``policy_schema`` returns into the schema of the values."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"]["policy"] == policy_schema()
+
+
+def test_another_policy_rolls_the_operator():
+    def checksum(*options):
+        template = deployment(rendered("everything", *options))["spec"]["template"]
+        return template["metadata"]["annotations"]["checksum/policy"]
+
+    assert checksum() == checksum()
+    assert checksum() != checksum("--set", "policy[0].limits.executors=17")
 
 
 @pytest.mark.parametrize("values", VALUES)
@@ -108,9 +138,22 @@ def test_the_test_waits_by_a_command_that_there_is():
     assert (options["name"], options["namespace"], options["wait"]) == ("millrace-test", "cabs", True)
 
 
-def test_the_query_of_the_test_is_valid():
+def test_the_query_of_the_test_is_one_that_the_operator_deploys():
     query = read_query(find(rendered(), "StreamQuery"))
     assert query.name == "millrace-test"
+    assert problems(query) == []
+
+
+def test_the_query_of_the_notes_is_one_that_the_operator_deploys(tmp_path):
+    chart = shutil.copytree(CHART, tmp_path / "millrace")
+    (chart / "templates/notes.yaml").write_text(
+        'text: |\n  {{- tpl (.Files.Get "NOTES.txt") . | nindent 2 }}\n', encoding="utf-8"
+    )
+    shutil.copy(chart / "templates/NOTES.txt", chart / "NOTES.txt")
+    (notes,) = [each["text"] for each in documents(rendered(chart=chart)) if "text" in each]
+    claim, query = yaml.safe_load_all(notes.split("<<'EOF'\n")[1].split("\nEOF")[0])
+    assert read_query(query).spec.checkpoint.claim == claim["metadata"]["name"]
+    assert problems(read_query(query)) == []
 
 
 def test_drivers_have_the_label_and_the_port_of_their_pod_monitor():

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.checkpoint.evolution import FIELDS, SpecChange, change_of, check_changes, check_layout
+from millrace_api.validation.evolution import FIELDS, SpecChange, change_of
+from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 
 SQL = (
     "SELECT window.start AS since, city, count(*) AS trips, sum(fare) AS fare FROM trips "

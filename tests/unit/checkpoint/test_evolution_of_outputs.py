@@ -3,7 +3,8 @@
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.checkpoint.evolution import SpecChange, check_changes
+from millrace_api.validation.evolution import SpecChange
+from millrace_jobs.checkpoint.evolution import check_changes
 
 from .test_evolution import a_query, changed
 

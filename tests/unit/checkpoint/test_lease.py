@@ -156,6 +156,7 @@ def test_a_lease_that_cannot_be_renewed_for_its_whole_length_is_lost(tmp_path, t
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     monkeypatch.setattr("pathlib.Path.write_text", full)
     lease.check()
+    assert lease.failures == 1
     monkeypatch.setattr("millrace_jobs.checkpoint.lease._since_boot", lambda: now + 31)
     with pytest.raises(MillraceError, match="cannot be renewed: No space left on device; check that its disk has room"):
         lease.check()

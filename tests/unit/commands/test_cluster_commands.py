@@ -14,6 +14,7 @@ import millrace_jobs.cli
 from millrace_jobs.cli import main
 from millrace_operator.commands.explain import is_file
 from spark.cli import Result
+from unit.api.documents import ON_CLUSTER
 
 COMMANDS = [
     ["status"],
@@ -70,6 +71,19 @@ def test_a_server_that_is_away(millrace, command):
         server = f"http://127.0.0.1:{unused.getsockname()[1]}"
         kubeconfig(server)
         millrace(*command).assert_failed(server, "of context lab cannot be reached", "check that the cluster is up")
+
+
+def test_diff_fails_with_the_status_of_kubectl_diff(millrace):
+    file = Path("query.yaml")
+    file.write_text(ON_CLUSTER, encoding="utf-8")
+    result = millrace("diff", str(file))
+    assert result.status == 2
+    assert "there is no kubeconfig kubeconfig" in result.err
+    kubeconfig("http://127.0.0.1:1")
+    file.write_text(ON_CLUSTER.replace("SELECT", "SELEKT"), encoding="utf-8")
+    result = millrace("diff", str(file))
+    assert result.status == 2
+    assert "query.yaml:10: spec.query.sql" in result.err
 
 
 def test_bad_options_of_the_operator_are_named(millrace):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from base64 import urlsafe_b64encode
 
 import pytest
 import yaml
@@ -12,7 +13,7 @@ from urllib3.exceptions import NewConnectionError
 
 from millrace_api.errors import MillraceError, TransientError
 from millrace_operator.commands.connection import connect, user_errors
-from millrace_operator.kube.client import load_configuration, own_namespace
+from millrace_operator.kube.client import load_configuration, own_account, own_namespace
 
 KUBECONFIG = yaml.safe_dump(
     {
@@ -113,6 +114,22 @@ def test_a_pod_knows_its_namespace(account):
     assert own_namespace() == "streams"
     (account / "namespace").unlink()
     assert own_namespace() is None
+
+
+def test_a_pod_knows_its_account(account):
+    claims = urlsafe_b64encode(b'{"sub": "system:serviceaccount:streams:millrace-operator"}').decode().rstrip("=")
+    (account / "token").write_text(f"e30.{claims}.c2ln", encoding="utf-8")
+    assert own_account() == ("streams", "millrace-operator")
+    (account / "token").unlink()
+    assert own_account() is None
+
+
+@pytest.mark.parametrize("claims", ["", "!", "W10", "e30", "eyJzdWIiOiAibWUifQ", "eyJzdWIiOiA1fQ"])
+def test_a_token_that_names_no_account_is_an_error_and_is_not_repeated(account, claims):
+    (account / "token").write_text(f"hunter2.{claims}", encoding="utf-8")
+    with pytest.raises(MillraceError, match="does not name its service account") as failure:
+        own_account()
+    assert "hunter2" not in str(failure.value)
 
 
 @pytest.mark.parametrize(

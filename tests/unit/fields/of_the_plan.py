@@ -41,7 +41,14 @@ def read(document: Document) -> Plan:
 
 def followed(plan: Plan) -> object:
     """Return what the next batches are pinned to, and how many executors may not be evicted."""
-    made = objects(read_query(ON_CLUSTER), OWNER, plan, PodDefaults("example.org/jobs"), running=True)
+    made = objects(
+        read_query(ON_CLUSTER),
+        OWNER,
+        plan,
+        PodDefaults("example.org/jobs"),
+        running=True,
+        auth="trips-by-cell-auth-0123456789",
+    )
     budget = next(each["spec"] for each in made if each["kind"] == "PodDisruptionBudget")
     return pin_of(plan), budget["minAvailable"]
 

@@ -31,7 +31,7 @@ def limited(annotations):
     query = read_query(ON_CLUSTER)
     cluster = deployed(query, annotations)
     observed = cluster.reconciler.observations.of(KEY)
-    situation = situation_of(observed, observed.plan, cluster.time)
+    situation = situation_of(observed, query.spec, observed.plan, cluster.time)
     memory = ChangeMemory()
     memory.observe(SimpleNamespace(plan=situation.plan), situation.now, grace=0, judged=1)
     found = limits(Settings(), bounds_of(query.spec), memory, situation, 1_000.0)

@@ -1,6 +1,7 @@
 """A list and then watches: whatever happens to these, the events reported match what exists."""
 
 import copy
+import itertools
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from urllib3.exceptions import ProtocolError
 
 from millrace_operator.kube.informer import Informer
 from millrace_operator.kube.objects import OWNED
+from millrace_operator.telemetry.watches import WatchHealth
 from millrace_support.backoff import FIRST_PAUSE
 
 PODS = next(kind for kind in OWNED if kind.name == "Pod")
@@ -64,8 +66,13 @@ def follow(monkeypatch):
 
     def run(lists, watches):
         reported, server = [], Server(lists, watches)
+        run.health = WatchHealth("pods", clock=lambda: next(run.ticks))
         server.informer = Informer(
-            server, PODS, None, lambda type, body: reported.append((type, body["metadata"]["uid"], body["kind"]))
+            server,
+            PODS,
+            None,
+            lambda type, body: reported.append((type, body["metadata"]["uid"], body["kind"])),
+            run.health,
         )
         with monkeypatch.context() as patch:
             patch.setattr(threading.Event, "wait", wait)
@@ -73,8 +80,17 @@ def follow(monkeypatch):
         assert {kind for *_, kind in reported} <= {"Pod"}
         return [each[:2] for each in reported], server.asked
 
-    run.pauses = pauses
+    run.pauses, run.ticks, run.health = pauses, itertools.count(), None
     return run
+
+
+def test_an_error_that_lasts_is_logged_once(follow, caplog):
+    """For example a right that is missing."""
+    refused = ApiException(status=403, reason="Forbidden")
+    follow([refused, refused, refused, listed(), refused, listed()], [[event("ERROR", {"code": 410})]])
+    assert [record.getMessage() for record in caplog.records].count(
+        "the watch of pods is restarted: the API server says 403 Forbidden"
+    ) == 2
 
 
 def test_a_list_in_pages_and_then_a_watch_from_there(follow):
@@ -126,3 +142,27 @@ def test_a_list_that_breaks_in_the_middle_deletes_nothing(follow):
     )
     assert reported[:3] == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "a")]
     assert reported[3:] == [("SEEN", "a"), ("DELETED", "b")]
+
+
+def test_health_is_what_was_heard_last_the_errors_and_the_objects(follow):
+    broken, gone = ProtocolError("cut"), ApiException(status=410)
+    follow([listed(pod("a"), pod("b")), listed(pod("b"))], [[event("BOOKMARK", pod("", 20)), broken], [gone]])
+    assert (follow.health.errors, follow.health.objects) == (1, 1)  # a version that is too old is no error
+
+
+@pytest.mark.parametrize(
+    ("lists", "watches"),
+    [
+        ([listed(pod("a"))], []),
+        ([listed()], [[event("ADDED", pod("a", 11))]]),
+        ([listed(pod("a"))], [[event("BOOKMARK", pod("", 20))]]),
+    ],
+    ids=["list", "event", "bookmark"],
+)
+def test_whatever_the_api_server_sends_makes_a_watch_young(follow, lists, watches):
+    follow.ticks = itertools.count()
+    follow(lists, watches)
+    heard = len(lists) + sum(map(len, watches))
+    assert follow.health.age == 1  # the clock goes on by 1 whenever it is read: at the start, and when something comes
+    assert next(follow.ticks) == heard + 2
+    assert follow.health.objects == 1

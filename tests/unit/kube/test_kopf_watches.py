@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import inspect
+import itertools
 
 import pytest
 from kopf._cogs.clients import watching
@@ -10,6 +11,7 @@ from kopf._cogs.clients.errors import APIError, APIForbiddenError
 from kopf._cogs.structs.references import Resource
 
 from millrace_operator.kube import kopf_watches
+from millrace_operator.telemetry.watches import Watches, WatchHealth
 
 PODS = Resource("", "v1", "pods")
 LISTED = watching.Bookmark.LISTED
@@ -46,7 +48,7 @@ def follow(monkeypatch):
 
         monkeypatch.setattr(kopf_watches, "_kopf_watch", of_kopf)
         monkeypatch.setattr(kopf_watches.asyncio, "sleep", sleep)
-        patched = kopf_watches.PatchedWatches()
+        patched = kopf_watches.PatchedWatches(run.health)
 
         async def all_of_them():
             return [[each async for each in patched.follow(resource=PODS, namespace=None)] for _ in watches]
@@ -56,7 +58,7 @@ def follow(monkeypatch):
             for came in asyncio.run(all_of_them())
         ]
 
-    run.pauses = pauses
+    run.pauses, run.health = pauses, Watches()
     return run
 
 
@@ -87,6 +89,23 @@ def test_what_may_pass_is_started_again_after_a_pause_that_grows(follow, error):
 def test_what_a_person_has_to_look_at_is_raised(follow):
     with pytest.raises(APIForbiddenError):
         follow([refusal(403)])
+
+
+def test_kopf_reports_its_errors_and_objects_like_our_informers(follow):
+    follow([*events(None, "a", "b"), LISTED, *events("DELETED", "a")], [refusal(503)], [refusal(410)])
+    ((health,),) = follow.health.by_resource().values()
+    assert (health.resource, health.errors, health.objects) == ("pods", 2, 1)
+
+
+@pytest.mark.parametrize(
+    "watch", [[LISTED], events("ADDED", "a"), events("BOOKMARK", "")], ids=["list", "event", "bookmark"]
+)
+def test_whatever_kopf_hears_makes_its_watch_young(follow, watch, monkeypatch):
+    ticks = itertools.count()
+    monkeypatch.setattr(follow.health, "_watches", {("pods", None): WatchHealth("pods", clock=lambda: next(ticks))})
+    follow(watch)
+    assert follow.health.of("pods", None).age == 1  # the clock goes on by 1 whenever it is read
+    assert next(ticks) == 3
 
 
 READ = {

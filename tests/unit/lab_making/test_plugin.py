@@ -82,3 +82,8 @@ def test_one_that_fails_three_times_is_given_up(run):
 def test_one_that_is_missing_is_asked_for_once(run):
     source = FAILS.format(failures=9, starts=1).replace("OSError", "MissingError")
     run("    from lab.cache import MissingError" + source).assert_outcomes(passed=1, skipped=6)
+
+
+def test_a_service_that_cannot_start_is_no_skip(run):
+    for ci in (False, True):
+        run(FAILS.format(failures=9, starts=3), ci=ci).assert_outcomes(passed=1, errors=6)

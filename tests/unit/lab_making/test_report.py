@@ -62,3 +62,11 @@ def test_a_run_without_results_is_a_failure(part, tmp_path, capsys):
 def test_a_run_without_tests_is_a_failure_beside_one_with_some(part, capsys):
     assert report.main([part("one", PASSING.format(name="one")), part("none", "")]) == 1
     assert "none: pytest wrote no results" in capsys.readouterr().out
+
+
+def test_slow_tests_in_their_turn_are_named(part, capsys):
+    path = part("slow", "def test_long(record_property): record_property('slow turn', '1.5')\ndef test_other(): pass")
+    capsys.readouterr()
+    assert report.main([path]) == 0
+    printed = capsys.readouterr().out.split("== slow tests in their turn: 1\n")[1]
+    assert printed.startswith("passed  0.0 of 1.5 minutes  test_slow::test_long\n\n")

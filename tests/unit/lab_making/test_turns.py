@@ -48,6 +48,10 @@ def test_two_turns_take_each_of_them_once(passed):
     assert {*turns[0]} & {*turns[1]} == {"test_short", "test_slow"}
 
 
+def test_turns_go_on_with_the_number_of_commits(passed):
+    assert passed(CI="true", MILLRACE_TURN="7") == passed(CI="true", MILLRACE_TURN="1")
+
+
 def test_the_commit_decides(passed, monkeypatch):
     monkeypatch.delenv("MILLRACE_TURN", raising=False)
     assert passed(CI="true") == passed(CI="true")

@@ -57,8 +57,18 @@ class Cluster:
         self.objects = {}
         self.foreign = set()
         """Kinds and names of objects that are not the query's, and that the operator does not watch."""
+        self.secrets = set()
+        """Names of the Secrets of drivers; the operator does not watch them."""
         self.policy = None
         """Kind of objects that the API server refuses, whatever is in them."""
+        self.refused_pods = {}
+        """What the API server says of pods that it refuses, by their role."""
+        self.limits = []
+        """ResourceQuotas and LimitRanges, which nothing here counts."""
+        self.asked = []
+        """Names of the pods that the operator has asked about, with the times."""
+        self.permissions = None
+        """What the next operator lets queries ask for; None lets them ask for all that is valid."""
         self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
@@ -170,11 +180,29 @@ class Cluster:
         self.objects[key] = held
         return self._changed(held)
 
+    def make_secret(self, owner, *, dry_run=False):
+        if self.policy == "Secret":
+            raise ObjectRefusedError("Secret: a policy of the cluster says no")
+        if dry_run:
+            return "tried"
+        self._act(("make", "Secret"))
+        name = f"{owner.name}-auth-{next(self._lives)}"
+        self.secrets.add(name)
+        return name
+
+    def drop_secret(self, owner, name):
+        self._act(("drop", name))
+        self.secrets.discard(name)
+
     def drain(self, namespace, stateful_set):
         self._act(("drain", stateful_set))
         held = self.objects["StatefulSet", stateful_set]
         held["spec"]["replicas"] = 0
         return self._changed(held)
+
+    def refuses(self, pod):
+        self.asked.append((pod["metadata"]["name"], self.time))
+        return self.refused_pods.get(pod["metadata"]["labels"]["millrace.io/role"])
 
     # Actions of controllers and the kubelet.
 
@@ -189,7 +217,8 @@ class Cluster:
             wanted = 0 if held is None or self.query is None else held["spec"]["replicas"]
             pods = [("Pod", f"{name}-{number}") for number in range(8)]
             for key in pods[:wanted]:
-                if key not in self.objects:
+                role = held["spec"]["template"]["metadata"]["labels"]["millrace.io/role"]
+                if key not in self.objects and role not in self.refused_pods:
                     self._create_pod(key, held["spec"]["template"])
             for key in pods[wanted:]:
                 if key in self.objects:
@@ -254,7 +283,9 @@ class Cluster:
 
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
-        self.reconciler = Reconciler(self, self, PodDefaults("example.org/jobs"), lambda: self.time)
+        self.reconciler = Reconciler(
+            self, self, PodDefaults("example.org/jobs"), lambda: self.time, permissions=self.permissions
+        )
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
@@ -293,6 +324,8 @@ class Cluster:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():
             self.reconciler.observations.object_seen(copied(each))
+        for each in self.limits:
+            self.reconciler.observations.limit_seen(copied(each))
 
     def _act(self, action):
         if self.dies_at is not None:
@@ -311,5 +344,6 @@ class Cluster:
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             self.reconciler.observations.query_gone(self.query)
             self.query = None
+            self.secrets.clear()
             for key in list(self.objects):
                 self.reconciler.observations.object_gone(self.objects.pop(key))

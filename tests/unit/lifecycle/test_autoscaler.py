@@ -12,6 +12,8 @@ from millrace_arena.comparison import MillracePolicy
 from millrace_arena.scenarios import ScenarioSetting, synthetic
 from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler
+from millrace_operator.lifecycle.observe import ObservedQuery
+from millrace_operator.lifecycle.scaling_inputs import situation_of
 from millrace_operator.lifecycle.scaling_status import last_scaling_of
 from millrace_operator.metrics_source.client import PrometheusError
 from millrace_operator.scaling.decision.changes import Change, ChangeOutcome
@@ -97,6 +99,7 @@ class Operated:
             self.cluster.objects["Pod", name] = {
                 "kind": "Pod",
                 "metadata": metadata | {"creationTimestamp": created},
+                "spec": {"containers": [{"name": "executor", "resources": {"requests": {"cpu": "2"}}}]},
                 "status": {"conditions": conditions},
             }
 
@@ -105,6 +108,14 @@ def _shifted(answer):
     """In the operator's time, and by its epochs, which begin with 1."""
     epoch = None if answer.epoch is None else answer.epoch + 1
     return replace(answer, time=answer.time + NOW.timestamp(), epoch=epoch)
+
+
+def test_a_check_does_not_read_the_healthy_spec_without_a_rollback(monkeypatch):
+    """Reading it took most of the processor time of an operator at rest."""
+    policy = Operated()
+    monkeypatch.setattr(ObservedQuery, "healthy", property(lambda _: pytest.fail("it was read")))
+    policy.autoscaler.check(KEY)
+    assert KEY in policy.cluster.reconciler.scaling
 
 
 def test_what_runs_is_scaled_after_an_invalid_change_too():
@@ -123,6 +134,51 @@ def test_what_runs_is_scaled_after_an_invalid_change_too():
     assert max(each.after.executors for each in result.rescales) > SCENARIO.initial.executors
     assert policy.cluster.status.last_scaling is not None
     assert not policy.cluster.status.rejected
+
+
+class UnderQuota(Operated):
+    """In a namespace whose quota has cores for ``cores`` of executors, and is larger from second ``raised`` on."""
+
+    cores, raised = 6, math.inf
+
+    def step(self, answer, situation):
+        cores = self.cores if situation.now < self.raised else 100
+        hard, used = {"requests.cpu": str(cores)}, {"requests.cpu": str(2 * situation.executors_ready)}
+        quota = {"kind": "ResourceQuota", "spec": {"hard": hard}, "status": {"hard": hard, "used": used}}
+        metadata = {"name": "few-cores", "namespace": KEY.namespace, "uid": "q"}
+        self.cluster.limits = [quota | {"metadata": metadata}]
+        self.seen = [*getattr(self, "seen", []), self.cluster.condition("AtCapacity")]
+        return super().step(answer, situation)
+
+
+def test_scaling_stays_within_the_quota_and_names_it():
+    policy = UnderQuota()
+    run = simulate(SCENARIO, policy, seed=3)
+    assert max(each.after.executors for each in run.rescales) == 3
+    assert max(each.after.executors for each in simulate(SCENARIO, pure(), seed=3).rescales) > 3
+    capacity = next(each for each in policy.seen if each.reason == "AtQuota")
+    assert capacity.status == "True"
+    assert "the quota allows 3 executors: " in capacity.message
+    assert "requests.cpu in ResourceQuota few-cores are used, and a pod takes 2 (raise the quota" in capacity.message
+
+
+def test_a_larger_quota_is_used_at_once():
+    policy = UnderQuota()
+    policy.raised = 900.0
+    run = simulate(SCENARIO, policy, seed=3)
+    more = [each for each in run.rescales if each.after.executors > 3]
+    assert more
+    assert 900.0 <= more[0].time < 960.0
+
+
+def test_an_executor_that_does_not_exist_is_counted_by_what_it_would_be():
+    """Also if the last one is gone: then the spec says what an executor takes."""
+    policy = UnderQuota()
+    policy.step(None, Situation(5.0, policy.plan, 0, 0))
+    observed = policy.cluster.reconciler.observations.of(KEY)
+    spec = policy.cluster.reconciler.query_of(KEY, observed).spec
+    situation = situation_of(observed, spec, observed.plan, policy.cluster.time)
+    assert (situation.executors_ready, situation.executors_quota) == (0, 3)
 
 
 class Pure(MillracePolicy):

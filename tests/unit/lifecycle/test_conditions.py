@@ -5,6 +5,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace_api.model.status import ConditionType
+from millrace_operator.lifecycle.query_row import query_rows
+from millrace_operator.lifecycle.refusals import QuotaExceededError
+from millrace_operator.telemetry.contract import OF_QUERIES
+from millrace_operator.telemetry.query_metrics import query_families
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import POD, Cluster
@@ -54,6 +58,11 @@ class Lives(RuleBasedStateMachine):
     def wait(self, seconds):
         self.cluster.pass_time(seconds=seconds)
 
+    @rule(role=st.sampled_from(["driver", "executor", "nothing"]))
+    def refuse_pods(self, role):
+        self.cluster.refused_pods = {role: QuotaExceededError("exceeded quota: few")}
+        self.cluster.settle()
+
     @rule()
     def start_operator(self):
         self.cluster.start_operator()
@@ -85,6 +94,13 @@ class Lives(RuleBasedStateMachine):
         if ready.status == "True":
             assert status.phase == "Running"
             assert ready.reason == "Running"
+
+    @invariant()
+    def its_metrics_are_those_of_the_contract(self):
+        rows, declared = query_rows(self.cluster.reconciler.observations), {each.name: each for each in OF_QUERIES}
+        counts = self.cluster.reconciler._metrics._counts
+        for sample in [sample for family in query_families(rows, counts) for sample in family.samples]:
+            assert declared[sample.name].violations(sample.labels) == []
 
     @invariant()
     def the_operator_is_at_rest(self):

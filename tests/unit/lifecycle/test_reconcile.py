@@ -236,5 +236,6 @@ def test_a_request_that_fails_is_not_taken_for_somebody_who_changes_things_back(
             cluster.reconciler.reconcile(KEY)
     cluster.dies_at = None
     cluster.show()
+    cluster.reconciler.reconcile(KEY)  # makes the Secret that the objects name
     cluster.reconciler.reconcile(KEY)
     assert len(applied(cluster)) == 9

@@ -164,3 +164,15 @@ def test_new_keys_come_after_those_that_were_begun():
     queue.add("new")
     assert len(queue) == 3
     assert [queue.get() for _ in range(3)] == ["begun", "new", "newer"]
+
+
+def test_a_key_that_is_added_first_waits_for_no_other():
+    queue = WorkQueue()
+    for key in ("a", "b", "canary"):
+        queue.add(key)
+    queue.add_first("canary")
+    assert [queue.get() for _ in range(3)] == ["canary", "a", "b"]
+    queue.add_first("canary")  # a worker has it
+    queue.add("c")
+    queue.done("canary")
+    assert [queue.get() for _ in range(2)] == ["c", "canary"]

@@ -13,17 +13,17 @@ import yaml
 
 from lab.parts.go_programs import go_program
 from millrace_jobs.dedicated.metrics import ReplicaMetrics
-from millrace_jobs.run.metrics import CONTRACT as OF_JOBS
-from millrace_operator.telemetry.metrics import CONTRACT as OF_OPERATOR
+from millrace_jobs.run.metrics_contract import CONTRACT as OF_JOBS
+from millrace_operator.telemetry.contract import CONTRACT as OF_OPERATOR
 from millrace_operator.telemetry.metrics import OperatorMetrics
 
 ROOT = Path(__file__).parents[3]
-RULES = ROOT / "monitoring/rules/millrace.yaml"
+RULES = sorted((ROOT / "monitoring/rules").glob("*.yaml"))
 RULE_TESTS = sorted((ROOT / "monitoring/tests").glob("*.yaml"))
 RUNBOOKS = ROOT / "docs/runbooks"
 FILES = ROOT / "charts/millrace/files"
 
-PLACED = frozenset({"namespace", "pod", "job", "instance", "le"})
+PLACED = frozenset({"cluster", "namespace", "pod", "job", "instance", "le"})
 """Labels that Prometheus adds to series, and the bucket label."""
 
 _SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
@@ -45,7 +45,8 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
 
 def rules() -> list[dict[str, Any]]:
     """Return all rules, in order."""
-    return [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+    documents = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in RULES]
+    return [rule for document in documents for group in document["groups"] for rule in group["rules"]]
 
 
 def alerts() -> list[dict[str, Any]]:

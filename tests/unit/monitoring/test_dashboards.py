@@ -43,7 +43,7 @@ def test_series_are_selected_by_labels_that_they_have(name):
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_prometheus_takes_the_expressions(name):
-    variables = {"$__rate_interval": "1m", "$namespace": "streams", "$query": "trips"}
+    variables = {"$__rate_interval": "1m", "$cluster": ".*", "$namespace": "streams", "$query": "trips"}
     for expression in expressions(DASHBOARDS[name]):
         if expression.startswith("label_values("):
             continue
@@ -59,7 +59,7 @@ def panels(name):
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_panels_say_what_they_show(name):
-    assert len(panels(name)) <= 16
+    assert len(panels(name)) <= 24
     for panel in panels(name):
         assert panel["title"]
         assert panel["description"].endswith(".")
@@ -84,4 +84,4 @@ def test_panels_do_not_overlap(name):
 def test_the_variables(name):
     variables = [each["name"] for each in DASHBOARDS[name]["templating"]["list"]]
     wanted = {"fleet": ["namespace"], "operator": ["namespace"]}.get(name, ["namespace", "query"])
-    assert variables == ["datasource", *wanted]
+    assert variables == ["datasource", "cluster", *wanted]

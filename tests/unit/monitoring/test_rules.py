@@ -5,18 +5,24 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from millrace_jobs.run.metrics import CONTRACT
+from millrace_jobs.run.metrics_contract import CONTRACT
 
 from .sources import FILES, PLACED, RULE_TESTS, RULES, RUNBOOKS, alerts, exported, names, promtool, rules, selected
 
-WITHOUT_VALUE = ("MillraceOperatorDown", "MillraceNoLeader")
+WITHOUT_VALUE = (
+    "MillraceOperatorDown",
+    "MillraceNoLeader",
+    "MillraceQueriesFailed",
+    "MillraceQueriesWithoutMetrics",
+    "MillraceSourceSilent",
+)
 """Alerts of something that is not there."""
 
 ALERTS = sorted({rule["alert"] for rule in alerts()})
 
 
 def test_prometheus_takes_the_rules():
-    status, said = promtool("check", "rules", "--lint=all", "--lint-fatal", RULES)
+    status, said = promtool("check", "rules", "--lint=all", "--lint-fatal", *RULES)
     assert status == 0, said
 
 
@@ -56,7 +62,9 @@ def test_series_are_selected_by_labels_that_they_have():
 
 
 def test_the_bounds_of_buckets_are_those_of_the_histogram():
-    (histogram,) = [metric for metric in CONTRACT if metric.name == "millrace_batch_processing_seconds"]
+    both = ("millrace_batch_processing_seconds", "millrace_record_latency_seconds")
+    histogram, latency = [metric for metric in CONTRACT if metric.name in both]
+    assert histogram.buckets == latency.buckets
     bounds = {
         rule["labels"]["le"]: rule["expr"]
         for rule in rules()
@@ -69,9 +77,11 @@ def test_the_bounds_of_buckets_are_those_of_the_histogram():
 def test_an_alert_says_what_where_and_what_to_do(rule):
     notes = rule["annotations"]
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert set(notes) == {"summary", "description", "runbook"}
-    assert notes["runbook"] == f"docs/runbooks/{rule['alert']}.md"
-    assert "{{ $value" in notes["description"] or rule["alert"] in WITHOUT_VALUE
+    assert set(notes) == {"summary", "description", "runbook_url"}
+    assert notes["runbook_url"] == f"https://millrace.example/docs/runbooks/{rule['alert']}.md"
+    assert any(text in notes["description"] for text in ("{{ $value", "{{ $labels.reason")) or (
+        rule["alert"] in WITHOUT_VALUE
+    )
     if "namespace_query:" in rule["expr"]:
         for text in (notes["summary"], notes["description"]):
             assert "{{ $labels.namespace }}/{{ $labels.query }}" in text
@@ -99,4 +109,5 @@ def test_a_runbook_names_only_metrics_that_there_are(path):
 
 
 def test_the_chart_has_these_rules():
-    assert (FILES / "rules/millrace.yaml").read_bytes() == RULES.read_bytes()
+    shipped = {path.name: path.read_bytes() for path in (FILES / "rules").iterdir()}
+    assert shipped == {path.name: path.read_bytes() for path in RULES}

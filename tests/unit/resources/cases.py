@@ -77,10 +77,12 @@ spec:
       spec:
         priorityClassName: steady
         imagePullSecrets: [{name: example-org}]
+        volumes: [{name: shared, persistentVolumeClaim: {claimName: trips}}]
         containers:
           - name: driver
             env: [{name: TZ, value: UTC}]
             resources: {limits: {cpu: "2"}}
+            volumeMounts: [{name: shared, mountPath: /var/lib/shared}]
           - name: shipper
             image: example.org/shipper:2
             securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
@@ -88,7 +90,10 @@ spec:
     podTemplate:
       spec:
         nodeSelector: {disk: ssd}
-        volumes: [{name: spark-local-dir-1, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}}}]
+        volumes:
+          - {name: spark-local-dir-1, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}}}}}
+          - {name: shared, persistentVolumeClaim: {claimName: trips}}
+        containers: [{name: executor, volumeMounts: [{name: shared, mountPath: /var/lib/shared}]}]
         tolerations: [{key: spot, operator: Exists}]
 """
 
@@ -133,6 +138,7 @@ spec:
 CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED, "dedicated": DEDICATED}
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"
+AUTH = "trips-by-cell-auth-0123456789"
 
 
 def query_of(text: str) -> StreamQuery:
@@ -150,7 +156,9 @@ def objects_of(
     owner = Owner(namespace, query.name, uid)
     metadata = query.metadata.model_copy(update={"namespace": namespace})
     query = query.model_copy(update={"metadata": metadata})
-    return objects(query, owner, plan, defaults or PodDefaults(IMAGE), running=running, partitioners=replicas)
+    return objects(
+        query, owner, plan, defaults or PodDefaults(IMAGE), running=running, auth=AUTH, partitioners=replicas
+    )
 
 
 def golden(text: str) -> str:

@@ -9,7 +9,7 @@ import yaml
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
 from millrace_operator.resources.names import Owner
 
-from .cases import CASES, UID, golden, objects_of, query_of
+from .cases import AUTH, CASES, UID, golden, objects_of, query_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -60,6 +60,7 @@ def test_no_secret_and_no_reference_to_one_is_in_a_config_map():
     assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == [
         "kafka-ca",
         "kafka-login",
+        AUTH,
     ]
 
 

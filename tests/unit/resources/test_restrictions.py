@@ -24,6 +24,12 @@ def templated(template, role):
     return StreamQuery.model_validate(document, by_name=False)
 
 
+def with_setting(name, value):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["sparkConf"] = {name: value}
+    return StreamQuery.model_validate(document, by_name=False)
+
+
 def with_template(spec, role="driver"):
     return templated({"spec": spec}, role)
 
@@ -72,8 +78,23 @@ def test_the_checkpoint_is_where_all_pods_of_a_query_are(checkpoint, said):
         ("spark.decommission.enabled", "leave it out"),
         ("spark.submit.deployMode", "leave it out"),
         ("spark.plugins", "leave it out"),
+        ("spark.authenticate", "leave it out"),
+        ("spark.authenticate.enableSaslEncryption", "leave it out"),
+        ("spark.network.crypto.enabled", "leave it out"),
+        ("spark.network.crypto.saslFallback", "leave it out"),
+        ("spark.io.encryption.enabled", "leave it out"),
+        ("spark.ssl.rpc.enabled", "leave it out"),
         ("spark.memory.offHeap.enabled", "write spec.executors.memory"),
         ("spark.memory.offHeap.size", "write spec.executors.memory"),
+        ("Spark.Memory.OffHeap.Size", "write spec.executors.memory"),
+        ("spark.unsafe.offHeap", "write spec.executors.memory"),
+        ("spark.yarn.executor.memoryOverhead", "write spec.executors.memory"),
+        ("spark.yarn.driver.memoryOverhead", "write spec.driver.memory"),
+        ("spark.executor.pyspark.memory", "write spec.executors.memory"),
+        ("spark.executor.minMemoryOverhead", "write spec.executors.memory"),
+        ("spark.plugins.defaultList", "leave it out"),
+        ("SPARK.PLUGINS", "leave it out"),
+        ("spark.app.id", "leave it out"),
     ],
 )
 def test_settings_of_the_operator_are_refused(setting, hint):
@@ -90,7 +111,16 @@ def test_settings_of_the_operator_are_refused(setting, hint):
         "spark.hadoop.fs.s3a.access.key",
         "spark.hadoop.fs.s3a.session.token",
         "spark.hadoop.fs.azure.account.key.store.dfs.core.windows.net",
-        "spark.ssl.keyPassword",
+        "spark.hadoop.fs.s3a.bucket.lake.secret.key",
+        "spark.hadoop.fs.s3a.bucket.lake.access.key",
+        "spark.hadoop.FS.S3A.SECRET.KEY",
+        "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
+        "spark.executorEnv.AWS_ACCESS_KEY_ID",
+        "spark.hadoop.fs.azure.sas.key",
+        "spark.hadoop.fs.gs.auth.service.account.private.key",
+        "spark.executorEnv.MYSQL_PASSWD",
+        "spark.executorEnv.SSH_PASSPHRASE",
+        "spark.hadoop.ssl.server.keystore.keypassword",
     ],
 )
 def test_secrets_in_plain_text_are_refused_and_not_repeated(setting):
@@ -99,6 +129,118 @@ def test_secrets_in_plain_text_are_refused_and_not_repeated(setting):
     (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
     assert str(problem).startswith(f'spec.sparkConf[{setting}]: "{setting}" is a secret, which everyone')
     assert "hunter2" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.driver.extraJavaOptions", "-Xss4m -Dfs.s3a.secret.key=hunter2"),
+        ("spark.executor.extraJavaOptions", "-DAWS_SECRET_ACCESS_KEY=hunter2"),
+        ("spark.executor.defaultJavaOptions", '-Djavax.net.ssl.keyStorePassword="hunter2"'),
+        ("spark.sql.catalog.shop.url", "jdbc:postgresql://shop/db?user=me&password=hunter2"),
+        ("spark.hadoop.login", 'org.x.LoginModule required username="me" password="hunter2";'),
+        ("spark.eventLog.dir", "s3a://me:hunter2@bucket/logs"),
+        ("spark.jars", "https://me:hunter2@repository/a.jar"),
+    ],
+)
+def test_secrets_in_the_value_of_a_setting_are_refused_and_not_repeated(setting, value):
+    (problem,) = problems(with_setting(setting, value))
+    assert str(problem).startswith(
+        f'spec.sparkConf[{setting}]: the value of "{setting}" has a secret in it, which everyone'
+    )
+    assert "hunter2" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    "options", ["-Dspark.plugins=a.B", "-Xss4m '-Dspark.plugins=a.B'", '-D"spark.master"=local', "-Ds\\park.app.id=1"]
+)
+@pytest.mark.parametrize("setting", ["spark.driver.extraJavaOptions", "spark.executor.defaultJavaOptions"])
+def test_settings_within_java_options_are_refused(setting, options):
+    """Spark reads system properties as settings."""
+    (problem,) = problems(with_setting(setting, options))
+    assert str(problem).startswith(f'spec.sparkConf[{setting}]: "{setting}" has Spark settings in it')
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.extraListeners", "org.example.Listener"),
+        ("spark.sql.extensions", "org.example.Extensions"),
+        ("spark.sql.queryExecutionListeners", "org.example.Listener"),
+        ("spark.executor.extraClassPath", "/opt/query/a.jar"),
+        ("spark.jars", "https://repository/a.jar"),
+        ("spark.driver.extraJavaOptions", "-Xss4m -Duser.timezone=UTC"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "org.example.TokenProvider"),
+        ("spark.eventLog.dir", "abfss://container@account.dfs.core.windows.net/logs"),
+        ("spark.redaction.regex", "(?i)secret|password|token"),
+        ("spark.executorEnv.SECTION", "arn:aws:secretsmanager:eu-west-1:1:secret:a"),
+    ],
+)
+def test_settings_that_load_code_or_only_look_like_secrets_are_allowed(setting, value):
+    """Code of the user's runs in the pods anyway; a policy that restricts images refuses what comes from elsewhere."""
+    assert problems(with_setting(setting, value)) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "field"),
+    [
+        (("sources", "trips", "kafka", "bootstrapServers"), "kafka://me:hunter2@kafka:9092",
+         "spec.sources.trips.kafka.bootstrapServers"),
+        (("sources", "trips", "kafka", "bootstrapServers"), "me:hunter2@kafka:9092",
+         "spec.sources.trips.kafka.bootstrapServers"),
+        (("sink", "kafka", "bootstrapServers"), "a:9092,b://me:hunter2@kafka", "spec.sink.kafka.bootstrapServers"),
+        (("sink",), {"files": {"path": "s3a://key:hunter2@bucket/a"}}, "spec.sink.files.path"),
+    ],
+)  # fmt: skip
+def test_a_password_in_an_address_is_refused_and_not_repeated(part, value, field):
+    document = yaml.safe_load(SMALLEST)
+    *above, last = part
+    inner = document["spec"]
+    for name in above:
+        inner = inner[name]
+    inner[last] = value
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert str(problem).startswith(f"{field}: has a password in it, which everyone who may read ConfigMaps would see")
+    assert "hunter2" not in str(problem)
+
+
+def test_a_password_in_the_url_of_a_schema_registry_is_refused():
+    document = yaml.safe_load(SMALLEST)
+    avro = {"registry": "https://me:hunter2@schemas"}
+    document["spec"]["sources"]["trips"] |= {"format": "avro", "avro": avro}
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert str(problem).startswith("spec.sources.trips.avro.registry: has a password in it")
+
+
+def test_the_account_of_all_other_pods_is_refused():
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["serviceAccountName"] = "default"
+    (problem,) = problems(StreamQuery.model_validate(document, by_name=False))
+    assert str(problem).startswith('spec.serviceAccountName: "default" is the account of all pods that name none')
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "app.kubernetes.io/component",
+        "app.kubernetes.io/instance",
+        "app.kubernetes.io/managed-by",
+        "app.kubernetes.io/name",
+        "apps.kubernetes.io/pod-index",
+        "spark-app-selector",
+        "spark-exec-id",
+        "spark-role",
+        "statefulset.kubernetes.io/pod-name",
+    ],
+)
+@pytest.mark.parametrize("value", ["another", None])
+@pytest.mark.parametrize("role", ROLES)
+def test_labels_that_say_what_a_pod_belongs_to_are_refused(role, label, value):
+    (problem,) = problems(templated({"metadata": {"labels": {label: value, "app.kubernetes.io/part-of": "a"}}}, role))
+    assert str(problem) == (
+        f'spec.{role}.podTemplate.metadata.labels: "{label}" says what the pod belongs to, and is set by Millrace, Spark '
+        "or Kubernetes; leave it out, or write another label"
+    )
 
 
 @pytest.mark.parametrize("part", ["labels", "annotations"])

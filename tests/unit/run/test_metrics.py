@@ -13,7 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.run.metrics import CONTRACT, JobMetrics
+from millrace_jobs.pipeline.arrivals import RecordLatencies
+from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, JobMetrics
+from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.selection.costs import BatchTime, CombineTask
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
@@ -51,6 +53,11 @@ def names(metrics):
     }
 
 
+def latencies(*times):
+    seconds, records = zip(*times, strict=True)
+    return RecordLatencies(np.array(seconds, float), np.array(records))
+
+
 def placed(*ids):
     """A batch with one record of each of the keys 0, 1, ..., on the workers ``ids``."""
     sketch = placement_sketch(np.array(ids, np.int32), np.arange(len(ids), dtype=np.uint64), 4)
@@ -58,14 +65,13 @@ def placed(*ids):
 
 
 def test_exports_exactly_the_contract():
-    metrics = recorded(placed(0, 1), placed(0, 1))
+    metrics = recorded(placed(0, 1), replace(placed(0, 1), latencies=latencies((0.2, 10))))
     metrics.record_choice([SwitchOutcome(1, "hash", 1.5, 1.0)], None)
     assert names(metrics) == {metric.name for metric in CONTRACT}
-    labels = {metric.name: set(metric.labels) for metric in CONTRACT}
+    declared = {metric.name.removesuffix("_total"): metric for metric in CONTRACT}
     for family in metrics.registry.collect():
         for sample in family.samples:
-            known = labels.get(f"{family.name}_total") or labels[family.name]
-            assert set(sample.labels) - {"le"} == known
+            assert declared[family.name].violations(sample.labels) == []
             assert sample.labels["query"] == "flights"
 
 
@@ -82,6 +88,8 @@ def test_names_follow_the_conventions():
         assert metric.labels[0] == "query"
         assert list(metric.buckets) == sorted(set(metric.buckets))
         assert bool(metric.buckets) == (metric.kind == "histogram")
+        if metric.unit != "number":
+            assert metric.name.removesuffix("_total").endswith(f"_{metric.unit}")
 
 
 def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
@@ -174,6 +182,8 @@ def test_what_a_batch_does_not_know_is_absent():
         "millrace_plan_info",
         "millrace_auto_prediction_error_ratio",
         "millrace_watermark_delay_seconds",
+        "millrace_worker_rows",
+        "millrace_record_latency_seconds",
     }
 
 
@@ -273,3 +283,50 @@ def test_counters_and_histograms_add_up_over_any_batches(batches):
     assert value(metrics, "millrace_input_rows_total") == pytest.approx(sum(report.rows for report in reports))
     tasks = sum(len(report.combine) for report in reports)
     assert value(metrics, "millrace_stage_task_seconds_count", COMBINE) == (tasks or None)
+
+
+def test_latencies_are_weighed_by_records():
+    metrics = recorded(
+        a_batch(latencies=latencies((0.3, 10), (0.31, 5), (700.0, 1))), a_batch(latencies=latencies((0.05, 4)))
+    )
+    buckets = [
+        value(metrics, "millrace_record_latency_seconds_bucket", QUERY | {"le": bound})
+        for bound in ("0.05", "0.2", "0.3", "0.5", "600.0", "+Inf")
+    ]
+    assert buckets == [4, 4, 14, 19, 19, 20]  # a bound belongs to its bucket
+    assert value(metrics, "millrace_record_latency_seconds_count") == 20
+    assert value(metrics, "millrace_record_latency_seconds_sum") == pytest.approx(3 + 1.55 + 700 + 0.2)
+
+
+def test_without_arrival_times_there_is_no_latency():
+    assert "millrace_record_latency_seconds" not in names(recorded(a_batch(), a_batch()))
+
+
+def test_the_time_of_the_checkpoint_is_observed_per_batch():
+    metrics = recorded(a_batch(checkpoint_seconds=0.25), a_batch(checkpoint_seconds=0.5))
+    assert value(metrics, "millrace_checkpoint_write_seconds_sum") == 0.75
+    assert value(metrics, "millrace_checkpoint_write_seconds_count") == 2
+
+
+def test_failed_writes_of_the_checkpoint_are_counted_without_a_batch():
+    failed = [0]
+    metrics = JobMetrics("flights", {CHECKPOINT_FAILURES: lambda: failed[0]})
+    assert value(metrics, "millrace_checkpoint_failures_total") == 0
+    failed[0] = 3
+    assert value(metrics, "millrace_checkpoint_failures_total") == 3
+    assert value(metrics, "millrace_checkpoint_failures_total") == 3
+
+
+@pytest.mark.parametrize(
+    ("workers", "series", "first"), [(1, 1, "0"), (64, 64, "0"), (65, 33, "0-1"), (1000, 63, "0-15")]
+)
+def test_workers_have_64_series_at_most(workers, series, first):
+    rows = tuple(range(1, workers + 1))
+    found = {
+        dict(labels)["worker"]: number
+        for (name, labels), number in scrape(recorded(a_batch(worker_rows=rows, worker_keys=rows))).items()
+        if name == "millrace_worker_rows"
+    }
+    assert len(found) == series
+    assert first in found
+    assert sum(found.values()) == sum(rows)

@@ -28,3 +28,11 @@ def test_a_finished_batch_begins_a_new_count():
         assert str(restarts) == f"2 of {MAX_RESTARTS}"
         restarts.progressed()
         assert restarts.pause_after(AWAY) == first
+
+
+def test_all_restarts_since_the_start_are_counted():
+    restarts = Restarts()
+    restarts.pause_after(AWAY)
+    restarts.progressed()
+    restarts.pause_after(AWAY)
+    assert restarts.total == 2

@@ -70,6 +70,22 @@ def test_a_quota_below_the_present_plan_takes_nothing_away():
     assert overloaded(scaler(), executors_quota=1).plan.executors == 2
 
 
+def test_the_reason_of_a_quota_is_part_of_the_sentence():
+    decision = overloaded(scaler(), executors_quota=3, quota_reason="6 of 6 pods in ResourceQuota few are used")
+    assert "the quota allows 3 executors: 6 of 6 pods in ResourceQuota few are used" in decision.sentence
+
+
+def test_executors_that_a_quota_keeps_away_are_not_the_clusters_fault():
+    """A quota is known: more are asked for as soon as it has room, without the pause after a full cluster."""
+    mind, job = scaler(patience=100.0), calm(plan=Shape(4, 8, 8), rate=30_000.0)
+    job.ready = 2
+    decision = job.until(mind, 40, executors_quota=2)
+    assert (decision.reason, decision.guard, decision.plan.executors) == (Guard.QUOTA, Guard.QUOTA, 2)
+    assert "the quota allows 2 executors" in decision.sentence
+    job.ready = None
+    assert job.until(mind, 40).plan.executors > 2
+
+
 def pending(mind, steps):
     """Decisions while the executors of a scale-out do not come."""
     job = calm()

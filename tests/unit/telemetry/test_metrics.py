@@ -4,7 +4,21 @@ import pytest
 
 from millrace_operator.kube.client import resource_of
 from millrace_operator.lifecycle.workqueue import WorkQueue
-from millrace_operator.telemetry.metrics import CONTRACT, OperatorMetrics
+from millrace_operator.telemetry.contract import CONTRACT
+from millrace_operator.telemetry.metrics import OperatorMetrics
+from millrace_operator.telemetry.watches import STALE_SECONDS, Watches
+
+
+def show(metrics, **others):
+    shown = {
+        "queue_depth": lambda: 0,
+        "phases": tuple,
+        "queries": tuple,
+        "leads": lambda: True,
+        "canary_age": lambda: 1.0,
+        "canary_path": lambda: 0.5,
+    }
+    metrics.show(**shown | others)
 
 
 def test_everything_in_the_contract_is_exported_and_nothing_else():
@@ -33,11 +47,10 @@ def test_steps_are_counted_by_their_result():
 def test_gauges_are_read_at_each_scrape():
     metrics = OperatorMetrics()
     phases, age = [], []
-    metrics.show(
-        queue_depth=lambda: 3, phases=lambda: phases, leads=lambda: True, canary_age=lambda: age[0] if age else None
-    )
+    show(metrics, queue_depth=lambda: 3, phases=lambda: phases, canary_age=lambda: age[0] if age else None)
     value = metrics.registry.get_sample_value
     assert value("millrace_operator_canary_age_seconds") is None
+    assert value("millrace_operator_canary_path_seconds") == 0.5
     age.append(12.5)
     phases += ["Running", "Pending", "Running"]
     assert value("millrace_operator_canary_age_seconds") == 12.5
@@ -74,3 +87,30 @@ def test_a_query_waits_from_when_there_was_somebody_to_work_on_it():
     assert metrics.registry.get_sample_value("millrace_operator_queue_seconds_sum") == 4.0
     queue.retry("after")
     assert metrics.registry.get_sample_value("millrace_operator_retries_total") == 1
+
+
+def test_watches_are_shown_by_kind_the_oldest_age_and_the_sums():
+    metrics = OperatorMetrics()
+    for namespace in "ab":
+        watch = metrics.watches.of("pods", namespace)
+        watch.heard(3)
+        watch.failed()
+    metrics.watches.of("pods", "a")._clock = lambda: metrics.watches.of("pods", "a")._heard + 7.0
+    value = metrics.registry.get_sample_value
+    assert value("millrace_operator_informer_age_seconds", {"resource": "pods"}) == 7.0
+    assert value("millrace_operator_informer_errors_total", {"resource": "pods"}) == 2
+    assert value("millrace_operator_informer_objects", {"resource": "pods"}) == 6
+
+
+def test_a_watch_is_stale_when_it_has_heard_nothing_for_too_long():
+    watches, now = Watches(), [0.0]
+    silent = watches.of("pods", None)
+    silent._clock = lambda: now[0]
+    silent.heard(0)
+    now[0] = STALE_SECONDS
+    assert watches.stale == []
+    now[0] = STALE_SECONDS + 1
+    assert watches.stale == [silent]
+    assert str(silent) == "the watch of pods"
+    silent.heard(0)
+    assert watches.stale == []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from numpy.typing import NDArray
 
+from millrace_jobs.sources.base import sampled
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 
 METADATA = pa.schema(
@@ -35,6 +38,14 @@ def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
         pa.array([message.offset() for message in messages], pa.int64()),
         timestamps([millis_of(message) for message in messages]),
     ]
+
+
+def arrivals(messages: Sequence[Message]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the times of messages in µs since 1970, of a sample if they are many: see ``base.OnArrival``."""
+    indexes, records = sampled(len(messages))
+    millis = [millis_of(messages[index]) for index in indexes.tolist()]
+    known = [place for place, time in enumerate(millis) if time is not None]
+    return np.array([millis[place] for place in known], np.int64) * 1000, records[known]
 
 
 def millis_of(message: Message) -> int | None:

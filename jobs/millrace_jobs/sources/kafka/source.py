@@ -13,12 +13,21 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sources.base import CHANGED, CorruptRecords, Position, Rejected, Slice, Source
+from millrace_jobs.sources.base import (
+    CHANGED,
+    CorruptRecords,
+    OnArrival,
+    Position,
+    Rejected,
+    Slice,
+    Source,
+    ignore_arrivals,
+)
 from millrace_jobs.sources.formats.messages import MessageDecoder
 from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
 from millrace_jobs.sources.kafka.backlog import BacklogCutter, RecordSize
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
-from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
+from millrace_jobs.sources.kafka.metadata import METADATA, arrivals, metadata_columns
 from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
 from millrace_jobs.sources.kafka.range_reader import RangeReader
 from millrace_jobs.sources.kafka.tombstones import TombstoneDecoder, with_positions
@@ -158,7 +167,9 @@ class KafkaSource(Source):
         ranges = [OffsetRange(p, self.begin(p, at), stop[p]) for p in sorted(stop) if stop[p] > self.begin(p, at)]
         return list(cut_ranges(ranges, replicas))
 
-    def read(self, piece: Slice, label: str) -> Iterator[pa.RecordBatch | Rejected]:
+    def read(
+        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
+    ) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of the slice, partition by partition."""
         assert isinstance(piece, KafkaSlice)
         with (
@@ -166,6 +177,7 @@ class KafkaSource(Source):
             RangeReader(self.name, self.connection, piece.ranges) as reader,
         ):
             for block in reader.blocks():
+                on_arrival(*arrivals(block))
                 yield from (records for records in self._records(block, rejects) if records.num_rows)
         if rejects.records:
             yield Rejected(rejects.records)

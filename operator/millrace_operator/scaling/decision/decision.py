@@ -53,12 +53,12 @@ class Situation:
         epoch: the epoch of that plan.
         executors_ready: executors that are running.
         executors_pending_since: when the executor that has been pending longest was requested; None if none is pending.
-        executors_quota: executors that the namespace's quota allows; None if unknown, as in the operator, which reads
-            no quotas.
+        executors_quota: executors that the quotas of the namespace allow; None if they do not limit them.
         paused, scale_in_paused, scale_out_paused: what the user has paused.
         dedicated: whether the plan has replicas in pods of their own.
         replicas_ready: such pods that are ready; None if unknown.
         applied_epoch: epoch of the last plan that the driver has acknowledged; None before the first.
+        quota_reason: which quota allows no more executors, and why; may be empty.
     """
 
     now: float
@@ -73,6 +73,12 @@ class Situation:
     dedicated: bool = False
     replicas_ready: int | None = None
     applied_epoch: int | None = None
+    quota_reason: str = ""
+
+    @property
+    def exceeds_quota(self) -> bool:
+        """Whether the plan has more executors than the quota allows, so that some of them will not come."""
+        return self.executors_quota is not None and self.plan.executors > self.executors_quota
 
 
 @dataclass(frozen=True)
@@ -195,7 +201,7 @@ def _conclusion(decision: Decision, settings: Settings) -> str:
         )
         why = decision.detail or useless
         return f"{_arrow(decision)} is the best there is {_predicted(decision.chosen)}, since {why}"
-    if reason is Guard.CLUSTER:
+    if reason in (Guard.CLUSTER, Guard.QUOTA):
         return f"{_arrow(decision)} is the best for the executors that are ready, since {decision.detail}"
     if reason is Guard.CALIBRATING and decision.changed:
         return f"{_arrow(decision)} in proportion to W, since there are too few observations to predict"

@@ -72,8 +72,7 @@ def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterato
     high, shortage = bounds.executors.high, memory.shortage
     yield Limit(Guard.BOUNDS, high, f"the maximum is {counted(high)}")
     if situation.executors_quota is not None:
-        quota = situation.executors_quota
-        yield Limit(Guard.QUOTA, quota, f"the quota allows {counted(quota)}")
+        yield Limit(Guard.QUOTA, situation.executors_quota, quota_limit(situation))
     if shortage is not None and situation.now < shortage.until:
         wait = shortage.until - situation.now
         why = f"the cluster had room for {counted(shortage.executors)}; more are requested again in {wait:.0f} s"
@@ -94,6 +93,12 @@ def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: flo
         yield Limit(Guard.FLAPPING, too_few.executors + 1, why)
     if situation.scale_in_paused:
         yield Limit(Guard.SCALE_IN_PAUSED, present, "scaling in is paused")
+
+
+def quota_limit(situation: Situation) -> str:
+    """Return how many executors the quota allows, and why no more."""
+    reason = f": {situation.quota_reason}" if situation.quota_reason else ""
+    return f"the quota allows {counted(situation.executors_quota or 0)}{reason}"
 
 
 def counted(executors: int) -> str:

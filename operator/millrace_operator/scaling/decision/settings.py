@@ -20,7 +20,7 @@ class Guard(StrEnum):
     BOUNDS = "AtBounds"
     """Executors stay within what the user allows."""
     QUOTA = "AtQuota"
-    """Executors stay within a known quota. The operator does not read quotas: a full one is ``AtClusterCapacity``."""
+    """Executors stay within what ResourceQuotas and LimitRanges of the namespace leave room for."""
     CLUSTER = "AtClusterCapacity"
     """Executors that stayed pending for too long are not requested again for a while."""
     COOLDOWN = "Cooldown"

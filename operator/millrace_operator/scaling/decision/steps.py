@@ -12,7 +12,7 @@ from ..shape import Bounds, Range, Shape
 from ..zones import LoadDriver, Zone, Zones
 from .changes import LOWER, Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
-from .guards import Limits, counted
+from .guards import Limits, counted, quota_limit
 from .search import ALIKE, Mask, Need, Search, predicted
 from .settings import Guard, Settings
 
@@ -217,10 +217,12 @@ def _certain(case: Case, search: Search) -> Mask:
 
 
 def make_do(case: Case) -> Decision:
-    """Decide on the best plan for the executors that are ready, after the missing ones were pending for too long."""
+    """Decide on the best plan for the executors that are ready, after the missing ones have not come for too long."""
     ready = max(case.situation.executors_ready, case.bounds.executors.low)
     search = _more(case, Range(ready, ready))
     best = search.proportional(search.executors == ready)
+    if case.situation.exceeds_quota and case.on(Guard.QUOTA):
+        return _explained(case.move(search.shapes[best], Guard.QUOTA, quota_limit(case.situation)), case, search, best)
     missing = case.situation.plan.executors - case.situation.executors_ready
     are = "is" if missing == 1 else "are"
     detail = f"{counted(missing)} {are} still not ready after {case.settings.patience:.0f} s"

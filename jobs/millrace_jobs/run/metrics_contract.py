@@ -1,0 +1,217 @@
+"""Everything that a job exports; each series has the label ``query``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from millrace_api.model.deployment import Algorithm
+from millrace_jobs.pipeline.progress import STEPS
+from millrace_jobs.selection.switch import REASONS
+from millrace_support.metric import QUERY, Label, Metric, Unit
+
+# The buckets of batches cover intervals from 0.1 s to several minutes; neighbors differ by at most a factor of 2.
+_BATCH_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600)
+_TASK_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
+_WRITE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+
+
+_STAGE = Label("stage", ("route", "combine"))
+_PLACED_STAGE = Label("stage", ("combine",))
+
+
+def _metric(
+    name: str,
+    kind: Literal["counter", "gauge", "histogram"],
+    unit: Unit,
+    help: str,
+    *labels: Label,
+    buckets: tuple[float, ...] = (),
+) -> Metric:
+    return Metric(name, kind, unit, help, (QUERY, *labels), buckets)
+
+
+CONTRACT = (
+    _metric("millrace_batches_total", "counter", "number", "Batches finished."),
+    _metric(
+        "millrace_batch_processing_seconds",
+        "histogram",
+        "seconds",
+        "Processing time of a batch, from its trigger to its commit.",
+        buckets=_BATCH_BUCKETS,
+    ),
+    _metric(
+        "millrace_record_latency_seconds",
+        "histogram",
+        "seconds",
+        "Time from the arrival of a record to the commit of the batch that has it, of the records read. A record of "
+        "Kafka arrives at the time of its message, one of a file when that was written, and one that is generated or "
+        "replayed when it is due; absent for a replay without a pace. Of many records at once, a sample is taken.",
+        buckets=_BATCH_BUCKETS,
+    ),
+    _metric(
+        "millrace_batch_step_seconds_total",
+        "counter",
+        "seconds",
+        f"Time that the steps of batches took. step is {', '.join(STEPS)}, as Spark names them; tasks run in addBatch.",
+        Label("step", STEPS),
+    ),
+    _metric(
+        "millrace_batch_interval_seconds",
+        "gauge",
+        "seconds",
+        "The batch interval: processing time should stay below it.",
+    ),
+    _metric("millrace_input_rows_total", "counter", "rows", "Records read from the sources."),
+    _metric("millrace_input_bytes_total", "counter", "bytes", "Size of these records in memory, once decoded."),
+    _metric("millrace_routed_rows_total", "counter", "rows", "Records that passed the filter and went to workers."),
+    _metric(
+        "millrace_stage_output_bytes_total",
+        "counter",
+        "bytes",
+        "Size of what the tasks of a stage sent to the next stage, before compression: blocks of records by route, "
+        "partial results by combine.",
+        _STAGE,
+    ),
+    _metric(
+        "millrace_rejected_rows_total",
+        "counter",
+        "rows",
+        "Records that were dropped or dead-lettered because they could not be decoded.",
+    ),
+    _metric("millrace_late_rows_total", "counter", "rows", "Records behind the watermark, which no result counts."),
+    _metric(
+        "millrace_source_lag_rows", "gauge", "rows", "Records the sources had left when the last batch was planned."
+    ),
+    _metric(
+        "millrace_distinct_keys",
+        "gauge",
+        "keys",
+        "Distinct keys in the last batch: exact up to 256, else an estimate with a standard error of up to 7 %.",
+    ),
+    _metric(
+        "millrace_load_imbalance_ratio",
+        "gauge",
+        "ratio",
+        "Largest load of a worker less the average one, as a fraction of the average, in the last batch; "
+        "absent while no record is routed. stage is combine.",
+        _PLACED_STAGE,
+    ),
+    _metric(
+        "millrace_cardinality_imbalance_ratio",
+        "gauge",
+        "ratio",
+        "Most distinct keys of a worker less the average number, as a fraction of the average, in the last batch; "
+        "absent while no record is routed. stage is combine.",
+        _PLACED_STAGE,
+    ),
+    _metric(
+        "millrace_aggregation_cost_keys",
+        "gauge",
+        "keys",
+        "Distinct keys of each worker, summed over the workers, in the last batch; absent while no record is routed.",
+    ),
+    _metric(
+        "millrace_replication_factor_ratio",
+        "gauge",
+        "ratio",
+        "Workers a key was sent to, on average, in the last batch; absent while no record is routed.",
+    ),
+    _metric(
+        "millrace_moved_keys_ratio",
+        "gauge",
+        "ratio",
+        "Share of the keys that went to other workers than in the batch before, in a sample of the keys of both; "
+        "absent while no record is routed, and where the sample is empty.",
+    ),
+    _metric(
+        "millrace_stage_task_seconds",
+        "histogram",
+        "seconds",
+        "Time of each task of a stage. stage is route or combine; Spark reports the merge's only as a sum, see "
+        "millrace_merge_task_seconds_total.",
+        _STAGE,
+        buckets=_TASK_BUCKETS,
+    ),
+    _metric(
+        "millrace_merge_task_seconds_total",
+        "counter",
+        "seconds",
+        "Time spent on updating and committing state, summed over the tasks of the merge.",
+    ),
+    _metric(
+        "millrace_partial_results_total",
+        "counter",
+        "number",
+        "Partial results of combine: one for each key and pane of a task.",
+    ),
+    _metric(
+        "millrace_worker_rows",
+        "gauge",
+        "rows",
+        "Records of each worker in the last batch; absent while no record is routed. Of more than 64 workers, "
+        "neighbors are added up, and worker is a range such as 0-3.",
+        Label("worker", pattern="[0-9]+(-[0-9]+)?", bound="at most 64"),
+    ),
+    _metric(
+        "millrace_checkpoint_write_seconds",
+        "histogram",
+        "seconds",
+        "Time that the checkpoint took in a batch: the two writes to Spark's logs, and the commit of a state "
+        "partition, on average.",
+        buckets=_WRITE_BUCKETS,
+    ),
+    _metric(
+        "millrace_checkpoint_failures_total",
+        "counter",
+        "number",
+        "Writes of the checkpoint's lease that failed, as on a full disk; the driver ends if they go on. A failed "
+        "write of state ends the driver at once.",
+    ),
+    _metric(
+        "millrace_run_restarts_total",
+        "counter",
+        "number",
+        "Times that the query was started again within its driver, after a failure that may pass by itself, such as an "
+        "unreachable broker. After five without a finished batch, the driver ends.",
+    ),
+    _metric("millrace_state_updates_total", "counter", "number", "Results whose state changed."),
+    _metric("millrace_state_partitions", "gauge", "number", "State partitions, each of which is a task of the merge."),
+    _metric("millrace_plan_epoch", "gauge", "number", "Epoch of the plan that the last batch ran under."),
+    _metric("millrace_plan_workers", "gauge", "number", "Workers (n) in the plan of the last batch."),
+    _metric("millrace_plan_replicas", "gauge", "number", "Partitioner replicas (m) in the plan of the last batch."),
+    _metric(
+        "millrace_plan_info",
+        "gauge",
+        "number",
+        "Always 1; the label algorithm names the partitioner in the plan of the last batch.",
+        Label("algorithm", tuple(Algorithm)),
+    ),
+    _metric(
+        "millrace_auto_switches_total",
+        "counter",
+        "number",
+        "Switches of algorithm auto. reason is imbalance, aggregation cost, routing, measured or trial.",
+        Label("reason", REASONS),
+    ),
+    _metric(
+        "millrace_auto_prediction_error_ratio",
+        "gauge",
+        "ratio",
+        "Batch time that algorithm auto last predicted less the one that was then observed, as a fraction of the "
+        "latter; absent before anything was predicted.",
+    ),
+    _metric(
+        "millrace_watermark_delay_seconds",
+        "gauge",
+        "seconds",
+        "Event time by which the watermark of the last batch was behind the newest record seen.",
+    ),
+    _metric(
+        "millrace_state_rows",
+        "gauge",
+        "rows",
+        "Rows in the state after the last batch; of operators on tables, those in buckets processed since the start.",
+    ),
+    _metric("millrace_state_bytes", "gauge", "bytes", "Memory that the state store used after the last batch."),
+)
+"""All metrics of a job."""

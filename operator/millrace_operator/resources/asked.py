@@ -1,0 +1,88 @@
+"""What a query asks for beyond the pods that every query has, each value with its field: for a policy to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.sources import SourceSpec
+from millrace_api.model.streamquery import Spec
+
+Asked = Iterator[tuple[str, str]]
+"""Fields of a query, each with a value."""
+
+CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+"""Fields of a pod with containers."""
+
+
+def pod_templates(spec: Spec) -> dict[str, Mapping[str, Any]]:
+    """Return the pod templates of a query by their fields."""
+    pods = {"driver": spec.driver, "executors": spec.executors, "partitioner.pod": spec.partitioner.pod}
+    return {
+        f"spec.{field}.podTemplate": pod.pod_template for field, pod in pods.items() if pod.pod_template is not None
+    }
+
+
+def entries(holder: Mapping[str, Any], name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the entries of a list in a pod template that are mappings, each with its number."""
+    found = holder.get(name)
+    for number, entry in enumerate(found if isinstance(found, list) else ()):
+        if isinstance(entry, Mapping):
+            yield number, entry
+
+
+def images(spec: Spec) -> Asked:
+    """Yield all images but the operator's default one. Volumes of the type ``image`` are refused for every query."""
+    if spec.image is not None:
+        yield "spec.image", spec.image
+    for field, template in pod_templates(spec).items():
+        for kind in CONTAINERS:
+            for number, container in entries(template.get("spec", {}), kind):
+                if container.get("image") is not None:
+                    yield f"{field}.spec.{kind}[{number}].image", str(container["image"])
+
+
+def brokers(spec: Spec) -> Asked:
+    """Yield the addresses of all Kafka brokers."""
+    for field, kafka in _connections(spec):
+        for address in kafka.bootstrap_servers.split(","):
+            if address.strip():
+                yield f"{field}.bootstrapServers", address
+
+
+def schema_registries(spec: Spec) -> Asked:
+    """Yield the URLs of all schema registries."""
+    for name, source in spec.sources.items():
+        if source.avro is not None and source.avro.registry is not None:
+            yield f"spec.sources.{name}.avro.registry", source.avro.registry
+
+
+def files(spec: Spec) -> Asked:
+    """Yield the paths of all files and folders that are read and written, but for the checkpoint."""
+    for name, source in spec.sources.items():
+        yield from _files_of_source(f"spec.sources.{name}", source)
+    for field, output in spec.outputs.items():
+        if output.sink.files is not None:
+            yield f"{field}.sink.files.path", output.sink.files.path
+
+
+def _files_of_source(field: str, source: SourceSpec) -> Asked:
+    if source.files is not None:
+        yield f"{field}.files.path", source.files.path
+    if source.replay is not None:
+        yield f"{field}.replay.path", source.replay.path
+        if source.replay.rate_trace is not None:
+            yield f"{field}.replay.rateTrace.path", source.replay.rate_trace.path
+    if source.corrupt_records.path is not None:
+        yield f"{field}.corruptRecords.path", source.corrupt_records.path
+
+
+def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
+    for name, source in spec.sources.items():
+        if source.kafka is not None:
+            yield f"spec.sources.{name}.kafka", source.kafka
+    for field, output in spec.outputs.items():
+        sink = output.sink
+        if (kafka := sink.kafka or sink.table) is not None:
+            yield f"{field}.sink.{sink.kind}", kafka

@@ -1,0 +1,83 @@
+"""The volume that a query's checkpoint is on: driver and executors have to see the same one there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from posixpath import normpath
+from typing import Any
+
+from millrace_api.errors import Problem, quote
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
+
+from .asked import entries
+from .driver_config import CHECKPOINT
+from .names import Manifest, Owner
+from .patterns import checkpoint_folder
+from .pod_defaults import PodDefaults
+from .pods import driver_pod, executor_pod
+
+_SHARED = ("persistentVolumeClaim", "csi")
+"""Types of volumes that pods may share. Every other one of the restricted level is one pod's own, or is read-only."""
+
+_HINT = "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount"
+_MOUNT_HINT = (
+    f"{_HINT}, or mount the same claim above this path in the containers {DRIVER} and {EXECUTOR} of "
+    "driver.podTemplate and executors.podTemplate"
+)
+
+
+def checkpoint_problems(query: StreamQuery) -> Iterator[Problem]:
+    """Yield what is wrong with the place of the checkpoint; the pod templates must be well-formed."""
+    checkpoint = query.spec.checkpoint
+    if checkpoint is None:
+        yield Problem("a query on a cluster needs a checkpoint", _HINT, field="spec.checkpoint")
+    elif checkpoint.uri is not None and not checkpoint.uri.startswith("file:"):
+        message = f'a checkpoint at "{checkpoint.uri}" is not supported on a cluster'
+        yield Problem(message, _HINT, field="spec.checkpoint.uri")
+    elif checkpoint.uri is not None and checkpoint_folder(checkpoint.uri) is None:
+        message = f"{quote(checkpoint.uri)} is not a plain absolute path"
+        yield Problem(message, "write one such as file:///mnt/checkpoints", field="spec.checkpoint.uri")
+    elif checkpoint_volume(query) is None:
+        field = "uri" if checkpoint.uri is not None else "claim"
+        value = checkpoint.uri if checkpoint.uri is not None else checkpoint.claim
+        message = f"the checkpoint {quote(value)} is not on a volume that driver and executors share and may write"
+        yield Problem(message, _MOUNT_HINT, field=f"spec.checkpoint.{field}")
+
+
+def checkpoint_volume(query: StreamQuery) -> Manifest | None:
+    """Return the source of the volume that the checkpoint is on; None if it is not the same one in all Spark pods.
+
+    A pod template may mount other volumes in the place of those that a query names, so the merged pods count.
+    """
+    checkpoint = query.spec.checkpoint
+    if checkpoint is None:
+        return None
+    folder = checkpoint_folder(checkpoint.uri or f"file://{CHECKPOINT}") or ""
+    owner = Owner(query.metadata.namespace or "", query.name, "")
+    driver = driver_pod(query, owner, PodDefaults(""), {})["spec"]
+    executor = executor_pod(query, owner, PodDefaults(""), {})["spec"]
+    places = [_place(pod, name, folder) for pod, name in ((driver, DRIVER), (executor, EXECUTOR))]
+    return places[0][1] if places[0] is not None and places[0] == places[1] else None
+
+
+def _place(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest] | None:
+    """Return the path in its volume, and the source, of a folder in a container; None if it is on no shared volume."""
+    mounts = [
+        (PurePosixPath(normpath(str(mount.get("mountPath")))), mount)
+        for _, each in entries(pod, "containers")
+        if each.get("name") == container
+        for _, mount in entries(each, "volumeMounts")
+    ]
+    above = [(path, mount) for path, mount in mounts if PurePosixPath(folder).is_relative_to(path)]
+    if not above:
+        return None
+    path, mount = max(above, key=lambda each: len(each[0].parts))
+    volume = next((each for _, each in entries(pod, "volumes") if each.get("name") == mount.get("name")), {})
+    source = {kind: volume[kind] for kind in _SHARED if kind in volume}
+    read_only = mount.get("readOnly") or any(
+        isinstance(each, Mapping) and each.get("readOnly") for each in source.values()
+    )
+    if not source or read_only or mount.get("subPathExpr"):
+        return None
+    return str(PurePosixPath(str(mount.get("subPath") or "")) / PurePosixPath(folder).relative_to(path)), source

@@ -1,0 +1,56 @@
+"""NetworkPolicies of a query: who may reach its pods, and what they may reach.
+
+Some networks count pods and nodes as no addresses of an ``ipBlock``, so that both are allowed by other rules as well.
+"""
+
+from __future__ import annotations
+
+from millrace_api.model.streamquery import PARTITIONER, ROLE_LABEL
+
+from .names import METRICS_PORT, Manifest, Owner
+
+_ADDRESSES = (
+    {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32"]},
+    {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]},
+)
+"""All addresses but those at which clouds serve metadata, which has credentials of the node."""
+
+_API_SERVER = (443, 6443)
+"""Usual ports of API servers, of the Service and on nodes."""
+
+_REACHED: list[Manifest] = [
+    # anywhere: caches of names on a node often have a link-local address
+    {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]},
+    {"to": [*({"ipBlock": block} for block in _ADDRESSES), {"namespaceSelector": {}}]},
+]
+
+_METRICS: Manifest = {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]}
+
+
+def job_policy(owner: Owner) -> Manifest:
+    """Return the policy of driver and executors.
+
+    They reach each other on all ports, and everyone reaches their metrics. Partitioner replicas have a policy of their
+    own, since nothing but Kafka is between them and the job.
+    """
+    others = {"key": ROLE_LABEL, "operator": "NotIn", "values": [PARTITIONER]}
+    selector = {"matchLabels": owner.selector(), "matchExpressions": [others]}
+    api_server = {"ports": [{"port": port, "protocol": "TCP"} for port in _API_SERVER]}
+    spec = {
+        "podSelector": selector,
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [{"podSelector": selector}]}, _METRICS],
+        "egress": [*_REACHED, api_server],
+    }
+    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.driver, {"spec": spec})
+
+
+def partitioner_policy(owner: Owner) -> Manifest:
+    """Return the policy of partitioner replicas, which admits nothing but requests for metrics and probes."""
+    spec = {
+        "podSelector": {"matchLabels": owner.selector(PARTITIONER)},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [_METRICS],
+        "egress": _REACHED,
+    }
+    return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.partitioner, {"spec": spec}, PARTITIONER)

@@ -1,0 +1,179 @@
+"""Patterns in an administrator's policy, and the canonical forms of the values that they match.
+
+``*`` stands for any characters within a part, never for ``/``; ``**`` as the last part stands for everything below. A
+value is compared part by part, in a canonical form: ``registry.example.com/**`` matches nothing of
+``registry.example.com.evil.com``, and a value that has no canonical form, such as ``registry.example.com/../x``,
+matches no pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from posixpath import normpath
+from typing import Annotated
+from urllib.parse import unquote
+
+from millrace_api.model.values import text
+
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
+_PORT = r":[0-9]{1,5}"
+_TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:(?P<registry>{_HOST}(?:{_PORT})?)/)?(?P<path>{_COMPONENT}(?:/{_COMPONENT})*)"
+    rf"(?::{_TAG})?(?:@[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[0-9a-fA-F]{{32,}})?"
+)
+"""An image by the grammar of the container runtimes (github.com/distribution/reference)."""
+
+_BROKER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})?")
+_FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)")
+"""A URI without a host, a query and a fragment, which a driver would ignore."""
+
+_KAFKA_PORT = ":9092"
+"""Port of a broker that names none."""
+
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_NAMED = rf"{_LABEL}(?:\.{_LABEL})*"
+_ANY_HOST = rf"(?:\*\.)?{_NAMED}"
+_REGISTRY = rf"(?:(?:\*\.{_NAMED}|{_LABEL}(?:\.{_LABEL})+|localhost)(?:{_PORT})?|{_LABEL}{_PORT})"
+"""A host that cannot be the first part of a path: it has a dot or a port, or is localhost."""
+
+
+def _below(first: str, others: str) -> str:
+    """Return the expression of a pattern's parts, whose characters are of these classes. Helm reads it, too: by RE2."""
+    part = rf"(?:\*|(?:\*{others}|{first})(?:\*?{others})*\*?)"
+    return rf"(?:(?:/{part})+(?:/\*\*)?|/\*\*)"
+
+
+_FOLDERS = _below(r"[^/*?\[\].\n]", r"[^/*?\[\]\n]")
+_REPOSITORY = _below("[a-z0-9]", "[a-z0-9._-]")
+
+NamePattern = Annotated[
+    str, *text(r"[A-Za-z0-9.*-]+", 253, "a pattern of names", "write a name, in which * stands for any characters")
+]
+SettingPattern = Annotated[
+    str,
+    *text(
+        r"[A-Za-z0-9._*-]+",
+        512,
+        "a pattern of settings",
+        "write the name of a setting, in which * stands for any characters, such as spark.sql.*",
+    ),
+]
+ImagePattern = Annotated[
+    str,
+    *text(
+        rf"{_REGISTRY}{_REPOSITORY}",
+        512,
+        "a pattern of images",
+        "write registry and repository without tag, such as registry.example.com/streams/**, or "
+        "docker.io/library/millrace-jobs for an image that names no registry",
+    ),
+]
+BrokerPattern = Annotated[
+    str,
+    *text(
+        rf"{_ANY_HOST}(?:{_PORT}|:\*)",
+        512,
+        "a pattern of Kafka brokers",
+        "write host:port, such as kafka.example.com:9092, *.kafka.example.com:9092 or kafka:*",
+    ),
+]
+PathPattern = Annotated[
+    str,
+    *text(
+        _FOLDERS,
+        2048,
+        "a pattern of paths",
+        "write an absolute path, such as /data/orders/*.json, or /data/** for everything below",
+    ),
+]
+CheckpointPattern = Annotated[
+    str,
+    *text(
+        rf"file://{_FOLDERS}",
+        2048,
+        "a pattern of checkpoints",
+        "write file:// and an absolute path, such as file:///mnt/checkpoints/**",
+    ),
+]
+UrlPattern = Annotated[
+    str,
+    *text(
+        rf"https?://{_ANY_HOST}(?:{_PORT})?(?:{_FOLDERS})?",
+        2048,
+        "a pattern of URLs",
+        "write scheme, host and path, such as https://schemas.example.com/**",
+    ),
+]
+
+
+def matches(pattern: str, value: str) -> bool:
+    """Return whether a pattern matches a value in its canonical form."""
+    wanted, given = pattern.split("/"), value.split("/")
+    if wanted[-1] == "**":
+        wanted, given = wanted[:-1], given[: len(wanted) - 1]
+    # in a path, ** is the user's own pattern, for any number of folders: more than one part
+    return len(wanted) == len(given) and all(
+        each == part or (part != "**" and _part(each).fullmatch(part) is not None)
+        for each, part in zip(wanted, given, strict=True)
+    )
+
+
+def matches_any(patterns: Iterable[str], value: str | None) -> bool:
+    """Return whether any of these patterns matches a value; one without a canonical form matches none."""
+    return value is not None and any(matches(pattern, value) for pattern in patterns)
+
+
+@lru_cache(maxsize=1024)
+def _part(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def image_repository(image: str) -> str | None:
+    """Return registry and repository of an image, as a container runtime completes them; None if it is not an image.
+
+    An image without a registry is one of ``docker.io``, and without a path there, one of its ``library``.
+    """
+    found = _IMAGE.fullmatch(image)
+    if found is None:
+        return None
+    registry, path = found["registry"], found["path"]
+    if registry is not None and not re.search(r"[.:A-Z]", registry) and registry != "localhost":
+        registry, path = None, f"{registry}/{path}"  # the first part of a path, not a host
+    registry = (registry or "docker.io").lower()
+    if registry == "index.docker.io":
+        registry = "docker.io"
+    if registry == "docker.io" and "/" not in path:
+        path = f"library/{path}"
+    return f"{registry}/{path}"
+
+
+def broker_address(address: str) -> str | None:
+    """Return a Kafka broker as host and port; None if it is anything else: Kafka's client also takes URLs, for one."""
+    found = _BROKER.fullmatch(address.strip())
+    return None if found is None else found["host"].lower() + (found["port"] or _KAFKA_PORT)
+
+
+def absolute_path(path: str) -> str | None:
+    """Return a path without needless parts; None if it is relative, or leads up again."""
+    if not path.startswith("/") or ".." in path.split("/"):
+        return None
+    return "/" + normpath(path).lstrip("/")
+
+
+def checkpoint_folder(uri: str) -> str | None:
+    """Return the folder that a ``file:`` URI names, as the driver reads it; None if it is no plain absolute path."""
+    found = _FILE.fullmatch(uri)
+    return None if found is None else absolute_path(unquote(found[1]))
+
+
+def url_address(url: str) -> str | None:
+    """Return scheme, host, port and path of a URL; None if it has anything else, such as a user or a query."""
+    found = re.fullmatch(rf"(?P<scheme>https?)://(?P<host>{_HOST}(?:{_PORT})?)(?P<path>/[^?#\\%\s]*)?", url)
+    if found is None:
+        return None
+    path = absolute_path(found["path"] or "/")
+    return None if path is None else f"{found['scheme']}://{found['host'].lower()}{path.rstrip('/')}"

@@ -1,0 +1,184 @@
+"""What a query asks for and may not, by an administrator's policy and by the place where the operator itself runs.
+
+The policy is about what StreamQueries ask for. It keeps nothing from the code of a query, which runs with the rights of
+its driver: see docs/tenants.md for what has to.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from millrace_api.errors import MillraceError, Problem, quote
+from millrace_api.model.deployment import PlacementSetting
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.values import ByteSize
+
+from .asked import Asked, brokers, files, images, schema_registries
+from .checkpoint_volume import checkpoint_volume
+from .patterns import (
+    absolute_path,
+    broker_address,
+    checkpoint_folder,
+    image_repository,
+    matches_any,
+    url_address,
+)
+from .pod_sizes import UNLIMITED, PodFootprint, pods_of, total
+from .policy import Policy, PolicyRule, QueryLimits, SettingsRule
+
+_CODE_FROM_ELSEWHERE = re.compile(
+    r"spark[.](archives|files|jars([.].*)?|repl[.]class[.]uri|sql[.]hive[.]metastore[.]jars([.].*)?)"
+)
+"""Settings by which Spark fetches code, also from a URI, that is not in the image."""
+
+
+class Account(NamedTuple):
+    """A ServiceAccount."""
+
+    namespace: str
+    name: str
+
+
+class NotAllowedError(MillraceError):
+    """A query that is valid asks for something that it may not have here."""
+
+
+class Permissions:
+    """What queries may ask for.
+
+    Args:
+        policy: the administrator's policy.
+        operator: the operator's own account; None outside a pod.
+    """
+
+    def __init__(self, policy: Policy | None = None, operator: Account | None = None) -> None:
+        self._policy = policy or Policy()
+        self._operator = operator
+
+    def allow(self, query: StreamQuery, namespace: str) -> bool:
+        """Return whether a query that has no other problems asks only for what it may have."""
+        try:
+            self.require(query, namespace)
+        except NotAllowedError:
+            return False
+        return True
+
+    def require(self, query: StreamQuery, namespace: str) -> None:
+        """Check a query that has no other problems.
+
+        Raises:
+            NotAllowedError: with all that it asks for and may not have, each with its field and what is allowed.
+        """
+        found = list(self._account_problems(query, namespace))
+        for rule in self._policy.rules_for(namespace):
+            found += _rule_problems(rule, query, namespace)
+        if found:
+            raise NotAllowedError(*dict.fromkeys(found))
+
+    def _account_problems(self, query: StreamQuery, namespace: str) -> Iterator[Problem]:
+        name = query.spec.service_account_name
+        if name is not None and self._operator == (namespace, name):
+            message = f"{quote(name)} is the operator's own account, whose rights are not those of a query"
+            yield Problem(message, "leave it out, or write another account", field="spec.serviceAccountName")
+
+
+def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iterator[Problem]:
+    spec, where = query.spec, f"not allowed in namespace {namespace}"
+
+    def among(
+        asked: Asked, patterns: Iterable[str] | None, canonical: Callable[[str], str | None]
+    ) -> Iterator[Problem]:
+        for field, value in asked if patterns is not None else ():
+            if not matches_any(patterns or (), canonical(value)):
+                yield Problem(f"{quote(value, 200)} is {where}", _allowed(patterns), field=field)
+
+    yield from among(images(spec), rule.images, image_repository)
+    yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
+    yield from among(brokers(spec), rule.brokers, broker_address)
+    yield from among(schema_registries(spec), rule.schema_registries, url_address)
+    yield from among(files(spec), rule.files, absolute_path)
+    if spec.checkpoint is not None:
+        uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)
+        yield from among(uri, rule.checkpoint_uris, lambda given: f"file://{checkpoint_folder(given)}")
+    if rule.checkpoint_claims is not None:
+        yield from _claim_problems(rule.checkpoint_claims, query, where)
+    for name in spec.spark_conf:
+        hint = _setting_hint(rule, name)
+        if hint is not None:
+            yield Problem(f'"{name}" is {where}', hint, field=f"spec.sparkConf[{name}]")
+    yield from _limit_problems(rule.limits, query, namespace)
+
+
+def _named(field: str, value: str | None) -> Asked:
+    if value is not None:
+        yield field, value
+
+
+def _allowed(patterns: Iterable[str] | None) -> str:
+    listed = ", ".join(patterns or ())
+    return f"write what matches one of {listed}" if listed else "leave it out: the policy allows none"
+
+
+def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> Iterator[Problem]:
+    """Yield the problem of a checkpoint on another volume than the allowed claims, however the query names it."""
+    volume, checkpoint = checkpoint_volume(query) or {}, query.spec.checkpoint
+    claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+    if checkpoint is not None and not matches_any(patterns, claim):
+        field = "spec.checkpoint.claim" if checkpoint.claim is not None else "spec.checkpoint.uri"
+        on = f"on the claim {quote(claim)}" if claim is not None else "on a volume that is no claim"
+        yield Problem(f"a checkpoint {on} is {where}", _allowed(patterns), field=field)
+
+
+def _setting_hint(rule: PolicyRule, name: str) -> str | None:
+    """Return what to write instead of a Spark setting; None if it is allowed."""
+    settings: SettingsRule = rule.spark_conf
+    if rule.images is not None and _CODE_FROM_ELSEWHERE.fullmatch(name):
+        return "leave it out, and put the code into the image: the policy restricts images"
+    if matches_any(settings.deny, name):
+        return f"leave it out: the policy denies {', '.join(settings.deny)}"
+    if settings.allow is not None and not matches_any(settings.allow, name):
+        return _allowed(settings.allow)
+    return None
+
+
+def _limit_problems(limits: QueryLimits, query: StreamQuery, namespace: str) -> Iterator[Problem]:
+    """Yield what of the numbers and sizes of pods is more than a query may have."""
+
+    def more(field: str, given: str, limit: object, of: str) -> Problem:
+        message = f"{given} are more than the {limit} that {of} may have in namespace {namespace}"
+        return Problem(message, "write less", field=field)
+
+    def too_large(
+        size: PodFootprint, cores: int | None, memory: ByteSize | None, of: str, fields: list[str]
+    ) -> Iterator[Problem]:
+        if cores is not None and size.cores > cores:
+            yield more(fields[0], f"{size.cores.normalize():f} cores", cores, of)
+        if memory is not None and size.memory == UNLIMITED:
+            message = f"a container without a limit of memory may take more than {memory}"
+            yield Problem(message, "write resources.limits.memory in the pod template", field=fields[1])
+        elif memory is not None and size.memory > memory.bytes:
+            yield more(
+                fields[1], f"{math.ceil(size.memory / 2**20)} MiB of memory, with all beside the heap,", memory, of
+            )
+
+    executors, partitioner = query.spec.executors.max, query.spec.partitioner
+    if limits.executors is not None and executors > limits.executors:
+        yield more("spec.executors.max", f"{executors} executors", limits.executors, "a query")
+    replicas = 0 if partitioner.placement is PlacementSetting.INLINE else partitioner.replicas.max
+    if limits.partitioners is not None and replicas > limits.partitioners:
+        given = f"{replicas} partitioners in pods of their own"
+        yield more("spec.partitioner.replicas.max", given, limits.partitioners, "a query")
+    if not (limits.cores_per_pod or limits.memory_per_pod or limits.cores or limits.memory):
+        return
+    try:
+        pods = pods_of(query)
+    except MillraceError as error:
+        yield from error.problems
+        return
+    for each in pods:
+        fields = [f"{each.field}.cores", f"{each.field}.memory"]
+        yield from too_large(each.size, limits.cores_per_pod, limits.memory_per_pod, "a pod", fields)
+    yield from too_large(total(pods), limits.cores, limits.memory, "all pods of a query", ["spec.executors.max"] * 2)

@@ -1,0 +1,60 @@
+"""The warning of ``kubectl apply`` about changes that replace the driver: an admission policy, from ``EFFECTS``.
+
+    python -m millrace_operator.resources.restart_warning
+
+writes the policy's spec for the chart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from millrace_api.crd import GROUP, PLURAL, VERSION
+
+from .spec_fields import EFFECTS, Effect
+
+_NO_SETTINGS = "sparkConf"
+"""Mapping whose default, no entries, the API server does not fill in."""
+
+
+def policy() -> dict[str, Any]:
+    """Return the spec of a ValidatingAdmissionPolicy; its binding must warn, and not deny.
+
+    It is about drivers that run before and after the change, and about the spec alone: a change by ``/scale`` or of the
+    status does not reach it. Where it cannot be evaluated, the change passes without a warning.
+    """
+    rule = {"apiGroups": [GROUP], "apiVersions": [VERSION], "operations": ["UPDATE"], "resources": [PLURAL]}
+    changed = " + ".join(
+        f"({_differs(field)} ? ['spec.{field}'] : [])" for field, effect in EFFECTS.items() if effect is Effect.REPLACED
+    )
+    runs = " && ".join(f"{each}.spec.?state.orValue('Running') == 'Running'" for each in ("object", "oldObject"))
+    message = (
+        "variables.changed.join(', ') + ' changed: the driver ends after its running batch, and another one continues "
+        "from the checkpoint; results pause meanwhile (millrace diff FILE says for how long)'"
+    )
+    return {
+        "failurePolicy": "Ignore",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [{"name": "a-driver-runs", "expression": runs}],
+        "variables": [{"name": "changed", "expression": changed}],
+        "validations": [{"expression": "variables.changed.size() == 0", "messageExpression": message}],
+    }
+
+
+def policy_yaml() -> str:
+    """Return the policy's spec as the chart ships it."""
+    text = yaml.safe_dump(policy(), sort_keys=False, width=110)
+    return f"# Generated from millrace_operator/resources/spec_fields.py by `make generate`; do not edit.\n{text}"
+
+
+def _differs(field: str) -> str:
+    one, other = (f"{each}.spec.?{field.replace('.', '.?')}" for each in ("object", "oldObject"))
+    if field == _NO_SETTINGS:
+        one, other = f"{one}.orValue({{}})", f"{other}.orValue({{}})"
+    return f"{one} != {other}"
+
+
+if __name__ == "__main__":
+    print(policy_yaml(), end="")

@@ -1,0 +1,125 @@
+"""Metrics of each query: what the operator observes of it, and what it has counted since it leads."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+from millrace_api.model.deployment import Placement
+from millrace_api.model.status import LastScaling, PlanStatus, Status
+
+from .contract import DRIVER_FAILED, OF_QUERIES, SPEC_CHANGED
+
+_Key = tuple[str, str]
+_Rows = Iterable[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True)
+class QueryRow:
+    """What the metrics of one query show; texts are as in the status.
+
+    Attributes:
+        key: namespace and name.
+        phase, algorithm, mode, placement: labels of its info.
+        conditions: type, status and reason of each condition.
+        executors: number of executors by state.
+        plan: the plan by dimension; empty before the first.
+    """
+
+    key: _Key
+    phase: str
+    algorithm: str
+    mode: str
+    placement: str
+    conditions: tuple[tuple[str, str, str], ...]
+    executors: Mapping[str, int]
+    plan: Mapping[str, int]
+
+
+class QueryCounts:
+    """Failed runs and changes of the plan of each query, as far as this operator has reported them.
+
+    A counter begins with the first status that this operator writes. All methods may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures: dict[_Key, Counter[str]] = {}
+        self._rescales: dict[_Key, Counter[str]] = {}
+
+    def status_written(self, key: _Key, before: Status, now: Status) -> None:
+        """Count what is new in a query's status."""
+        known = {(each.time, each.run) for each in before.attempts}
+        failed = [each.reason for each in now.attempts if (each.time, each.run) not in known]
+        rescaled = _rescale_reason(before, now)
+        with self._lock:
+            if failed:
+                self._failures.setdefault(key, Counter()).update(failed)
+            if rescaled is not None:
+                self._rescales.setdefault(key, Counter())[rescaled] += 1
+
+    def forget(self, key: _Key) -> None:
+        """Drop the counters of a query that is gone."""
+        with self._lock:
+            self._failures.pop(key, None)
+            self._rescales.pop(key, None)
+
+    def failures(self, key: _Key) -> Counter[str]:
+        """Return the failed runs of a query's driver, by class."""
+        with self._lock:
+            return Counter(self._failures.get(key))
+
+    def rescales(self, key: _Key) -> Counter[str]:
+        """Return the changes of a query's plan, by reason."""
+        with self._lock:
+            return Counter(self._rescales.get(key))
+
+
+def query_families(rows: Iterable[QueryRow], counts: QueryCounts) -> Iterator[Family]:
+    """Yield the metrics of these queries, in the order of the contract."""
+    rows = list(rows)
+    values: dict[str, _Rows] = {
+        "millrace_query_info": (((*row.key, row.phase, row.algorithm, row.mode, row.placement), 1.0) for row in rows),
+        "millrace_query_condition": (((*row.key, *each), 1.0) for row in rows for each in row.conditions),
+        "millrace_query_executors": (
+            ((*row.key, *each[:1]), each[1]) for row in rows for each in row.executors.items()
+        ),
+        "millrace_query_plan": (((*row.key, *each[:1]), each[1]) for row in rows for each in row.plan.items()),
+        "millrace_query_driver_restarts_total": (
+            ((*row.key, each), count) for row in rows for each, count in counts.failures(row.key).items()
+        ),
+        "millrace_query_rescales_total": (
+            ((*row.key, each), count) for row in rows for each, count in counts.rescales(row.key).items()
+        ),
+    }
+    for metric in OF_QUERIES:
+        kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+        family = kind(metric.name, metric.help, labels=metric.labels)
+        for labels, value in values[metric.name]:
+            family.add_metric(labels, value)
+        yield family
+
+
+def _rescale_reason(before: Status, now: Status) -> str | None:
+    """Return why the plan has changed; None if it has not, or is the first one."""
+    if before.plan is None or now.plan is None or _shape(before.plan) == _shape(now.plan):
+        return None
+    decided = now.last_scaling
+    if decided is not None and decided != before.last_scaling and _is_in(decided, now.plan):
+        return decided.reason
+    back = before.plan.placement is Placement.DEDICATED and now.plan.placement is Placement.INLINE
+    return DRIVER_FAILED if back and now.failures else SPEC_CHANGED
+
+
+def _shape(plan: PlanStatus) -> tuple[object, ...]:
+    return plan.executors, plan.parallelism, plan.replicas, plan.placement
+
+
+def _is_in(decided: LastScaling, plan: PlanStatus) -> bool:
+    to = decided.to
+    return (to.executors, to.parallelism, to.replicas) == (plan.executors, plan.parallelism, plan.replicas)

@@ -1,0 +1,100 @@
+"""A checkpoint is on a volume that driver and executors share and may write, or the query is refused."""
+
+import pytest
+import yaml
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_operator.resources.checkpoint_volume import checkpoint_volume
+from millrace_operator.resources.restrictions import problems
+
+from .cases import SMALLEST
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "state"}}
+CSI = {"csi": {"driver": "nfs.csi.k8s.io", "volumeAttributes": {"server": "nfs", "share": "/state"}}}
+READ_ONLY = {"persistentVolumeClaim": {"claimName": "state", "readOnly": True}}
+SHARED = "on a volume that driver and executors share and may write"
+
+
+def pod(name, volume=CLAIM, path="/mnt/state", **mount):
+    """A pod template with one volume."""
+    container = {"name": name, "volumeMounts": [{"name": "state", "mountPath": path, **mount}]}
+    return {"spec": {"volumes": [{"name": "state", **volume}], "containers": [container]}}
+
+
+def query(uri="file:///mnt/state/trips", driver=None, executor=None, checkpoint=None):
+    document = yaml.safe_load(SMALLEST)
+    document["spec"] |= {
+        "checkpoint": checkpoint or {"uri": uri},
+        "driver": {"podTemplate": pod("driver") if driver is None else driver},
+        "executors": {"podTemplate": pod("executor") if executor is None else executor},
+    }
+    return StreamQuery.model_validate(document, by_name=False)
+
+
+@pytest.mark.parametrize(
+    ("uri", "driver", "executor"),
+    [
+        ("file:///mnt/state/trips", {}, {}),
+        ("file:///mnt/state", {}, {}),
+        ("file:/mnt/state/a%20b", {}, {}),
+        ("file:///mnt/state/trips", {"volume": CSI}, {"volume": CSI}),
+        ("file:///mnt/state/trips", {"subPath": "a"}, {"subPath": "a"}),
+        ("file:///mnt/state/trips", {}, {"path": "/mnt/state/trips", "subPath": "trips"}),
+        ("file:///mnt/state/trips", {"path": "/mnt/x/../state"}, {"path": "/mnt/state/"}),
+    ],
+)
+def test_a_folder_of_the_same_volume_in_all_pods_is_a_checkpoint(uri, driver, executor):
+    asked = query(uri, pod("driver", **driver), pod("executor", **executor))
+    assert problems(asked) == []
+    assert checkpoint_volume(asked) == driver.get("volume", CLAIM)
+
+
+@pytest.mark.parametrize(
+    ("uri", "driver", "executor"),
+    [
+        ("file:///tmp/trips", {}, {}),
+        ("file:///mnt/state-2/trips", {}, {}),
+        ("file:///var/lib/millrace/local/trips", {"path": "/var/lib/millrace"}, {"path": "/var/lib/millrace"}),
+        ("file:///mnt/state/trips", {"volume": {"emptyDir": {}}}, {"volume": {"emptyDir": {}}}),
+        ("file:///mnt/state/trips", {"volume": {"ephemeral": {}}}, {"volume": {"ephemeral": {}}}),
+        ("file:///mnt/state/trips", {"volume": {"configMap": {"name": "a"}}}, {"volume": {"configMap": {"name": "a"}}}),
+        ("file:///mnt/state/trips", {}, {"volume": {"persistentVolumeClaim": {"claimName": "other"}}}),
+        ("file:///mnt/state/trips", {}, {"path": "/mnt"}),
+        ("file:///mnt/state/trips", {}, {"subPath": "a"}),
+        ("file:///mnt/state/trips", {"readOnly": True}, {"readOnly": True}),
+        ("file:///mnt/state/trips", {"volume": READ_ONLY}, {"volume": READ_ONLY}),
+        ("file:///mnt/state/trips", {"subPathExpr": "$(POD_NAME)"}, {"subPathExpr": "$(POD_NAME)"}),
+    ],
+)
+def test_what_is_one_pods_own_is_none(uri, driver, executor):
+    (problem,) = problems(query(uri, pod("driver", **driver), pod("executor", **executor)))
+    assert str(problem).startswith(f'spec.checkpoint.uri: the checkpoint "{uri}" is not {SHARED}; write checkpoint:')
+
+
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_it_has_to_be_mounted_by_the_container_that_writes_it(role):
+    (problem,) = problems(query(**{role: pod("side")}))
+    assert SHARED in str(problem)
+
+
+def test_an_empty_volume_over_the_claims_is_noticed():
+    """A template may replace any volume, also the one that the operator mounts for a claim."""
+    empty = {"spec": {"volumes": [{"name": "checkpoint", "emptyDir": {}}]}}
+    (problem,) = problems(query(checkpoint={"claim": "state"}, driver=empty, executor=empty))
+    assert str(problem).startswith(f'spec.checkpoint.claim: the checkpoint "state" is not {SHARED}')
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["file://host/mnt/state", "file:///mnt/state/../../tmp", "file:///mnt/state/%2e%2e/tmp", "file:///a?b", "file:/["],
+)
+def test_a_uri_that_could_be_read_in_two_ways_is_refused(uri):
+    found = [str(problem) for problem in problems(query(uri))]
+    assert len(found) == 1
+    assert "is not a plain absolute path" in found[0] or SHARED in found[0]
+
+
+@pytest.mark.parametrize("volumes", ["x", [5], None, {}])
+def test_volumes_of_the_wrong_type_are_left_to_the_api_server(volumes):
+    template = {"spec": {"volumes": volumes, "containers": [{"name": "driver", "volumeMounts": volumes}]}}
+    assert SHARED in str(problems(query(driver=template))[0])

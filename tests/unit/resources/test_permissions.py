@@ -1,0 +1,375 @@
+"""What a policy does not allow is refused with field, value and what is allowed; each of its fields takes effect."""
+
+from copy import deepcopy
+
+import pytest
+import yaml
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.loading import read_query
+from millrace_operator.resources.permissions import Account, NotAllowedError, Permissions
+from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.restrictions import problems
+from unit.fields.walk import fields
+
+from .cases import CASES, SMALLEST
+
+NAMESPACE = "cabs"
+
+
+def query(**spec):
+    """The smallest query with these parts of its spec, ``a__b=`` standing for ``{a: {b: ...}}``."""
+    document = yaml.safe_load(SMALLEST)
+    for path, value in spec.items():
+        *above, last = path.split("__")
+        inner = document["spec"]
+        for part in above:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    checked = read_query(document)
+    assert problems(checked) == []
+    return checked
+
+
+def policy(**rule):
+    return Permissions(Policy.model_validate({"policy": [{"namespaces": [NAMESPACE], **rule}]}, by_name=False))
+
+
+def said(permissions, asked, namespace=NAMESPACE):
+    """All that is said against a query."""
+    try:
+        permissions.require(asked, namespace)
+    except NotAllowedError as error:
+        return [str(problem) for problem in error.problems]
+    return []
+
+
+def container(name, **parts):
+    return {"spec": {"containers": [{"name": name, **parts}]}}
+
+
+MOUNTED = {
+    "spec": {"volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}]},
+}
+
+
+def mounted(role, path="/mnt/state", **mount):
+    template = deepcopy(MOUNTED)
+    mounts = [{"name": "shared", "mountPath": path, **mount}]
+    template["spec"]["containers"] = [{"name": role, "volumeMounts": mounts}]
+    return template
+
+
+ON_URI = {
+    "checkpoint": {"uri": "file:///mnt/state/trips"},
+    "driver__podTemplate": mounted("driver"),
+    "executors__podTemplate": mounted("executor"),
+}
+FILES = {"schema": "cell STRING, at TIMESTAMP"}
+AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema": "cell STRING", "format": "avro"}
+REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
+DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
+IMAGE = "registry.example.com/trips:1"
+
+REFUSED = [
+    (
+        "images",
+        {"images": ["registry.example.com/**", "docker.io/library/*"]},
+        {"image": IMAGE},
+        {"image": "registry.example.com.evil.com/trips:1"},
+        'spec.image: "registry.example.com.evil.com/trips:1" is not allowed in namespace cabs; '
+        "write what matches one of registry.example.com/**, docker.io/library/*",
+    ),
+    (
+        "images",
+        {"images": []},
+        {},
+        {"image": IMAGE},
+        f'spec.image: "{IMAGE}" is not allowed in namespace cabs; leave it out: the policy allows none',
+    ),
+    *(
+        (
+            "images",
+            {"images": ["registry.example.com/**"]},
+            {f"{role}__podTemplate": {"spec": {kind: [{"name": "side", "image": IMAGE}]}}},
+            {f"{role}__podTemplate": {"spec": {kind: [{"name": "side", "image": "busybox"}]}}},
+            f'spec.{role.replace("__", ".")}.podTemplate.spec.{kind}[0].image: "busybox" is not allowed',
+        )
+        for role in ("driver", "executors", "partitioner__pod")
+        for kind in ("containers", "initContainers", "ephemeralContainers")
+    ),
+    *(
+        (
+            "images",
+            {"images": ["registry.example.com/**"]},
+            {"sparkConf": {"spark.driver.extraClassPath": "/opt/a.jar", "spark.files.overwrite": "true"}},
+            {"sparkConf": {setting: "https://evil.com/a"}},
+            f'spec.sparkConf[{setting}]: "{setting}" is not allowed in namespace cabs; '
+            "leave it out, and put the code into the image: the policy restricts images",
+        )
+        for setting in ("spark.jars", "spark.jars.packages", "spark.files", "spark.archives", "spark.repl.class.uri")
+    ),
+    (
+        "serviceAccounts",
+        {"serviceAccounts": ["streams-*"]},
+        {"serviceAccountName": "streams-trips"},
+        {"serviceAccountName": "admin"},
+        'spec.serviceAccountName: "admin" is not allowed in namespace cabs; write what matches one of streams-*',
+    ),
+    (
+        "checkpointClaims",
+        {"checkpointClaims": ["check*"]},
+        {"checkpoint": {"claim": "checkpoints"}},
+        {"checkpoint": {"claim": "other"}},
+        'spec.checkpoint.claim: a checkpoint on the claim "other" is not allowed in namespace cabs',
+    ),
+    (
+        "checkpointClaims",
+        {"checkpointClaims": ["checkpoints"]},
+        {},
+        ON_URI,
+        'spec.checkpoint.uri: a checkpoint on the claim "shared" is not allowed in namespace cabs',
+    ),
+    (
+        "checkpointUris",
+        {"checkpointUris": ["file:///mnt/state/**"]},
+        ON_URI,
+        ON_URI | {"checkpoint": {"uri": "file:///mnt/%73tate2"}, "driver__podTemplate": mounted("driver", "/mnt"),
+                  "executors__podTemplate": mounted("executor", "/mnt")},
+        'spec.checkpoint.uri: "file:///mnt/%73tate2" is not allowed in namespace cabs; '
+        "write what matches one of file:///mnt/state/**",
+    ),
+    (
+        "brokers",
+        {"brokers": ["kafka:9092"]},
+        {},
+        {"sources__trips__kafka__bootstrapServers": "kafka:9092, evil:9092"},
+        'spec.sources.trips.kafka.bootstrapServers: " evil:9092" is not allowed in namespace cabs',
+    ),
+    (
+        "brokers",
+        {"brokers": ["kafka:9092"]},
+        {"sink": {"table": {"bootstrapServers": "kafka", "topic": "t"}}},
+        {"sink": {"table": {"bootstrapServers": "evil:9092", "topic": "t"}}},
+        'spec.sink.table.bootstrapServers: "evil:9092" is not allowed in namespace cabs',
+    ),
+    (
+        "brokers",
+        {"brokers": ["kafka:9092"]},
+        {},
+        {
+            "sources__trips__schema": "cell STRING, at TIMESTAMP",
+            "sources__trips__watermark": {"column": "at", "delay": "1s"},
+            "query__sql": "SELECT window, count(*) AS n FROM trips GROUP BY window(at, '1 minute')",
+            "additionalOutputs": {
+                "final": {"emit": "OnWindowClose", "sink": {"kafka": {"bootstrapServers": "evil:1", "topic": "t"}}}
+            },
+        },
+        'spec.additionalOutputs.final.sink.kafka.bootstrapServers: "evil:1" is not allowed',
+    ),
+    (
+        "schemaRegistries",
+        {"schemaRegistries": ["https://schemas.example.com/**"]},
+        {"sources__trips": AVRO | {"avro": {"registry": "https://schemas.example.com/v1"}}},
+        {"sources__trips": AVRO | {"avro": {"registry": "https://schemas.example.com.evil.com"}}},
+        'spec.sources.trips.avro.registry: "https://schemas.example.com.evil.com" is not allowed',
+    ),
+    (
+        "files",
+        {"files": ["/data/**"]},
+        {"sources__trips": FILES | {"files": {"path": "/data/*.csv", "format": "csv"}}},
+        {"sources__trips": FILES | {"files": {"path": "/data/../etc/*.csv", "format": "csv"}}},
+        'spec.sources.trips.files.path: "/data/../etc/*.csv" is not allowed in namespace cabs; '
+        "write what matches one of /data/**",
+    ),
+    (
+        "files",
+        {"files": ["/data/**"]},
+        {"sources__trips": FILES | {"replay": REPLAY}},
+        {"sources__trips": FILES | {"replay": REPLAY | {"path": "data/a.csv"}}},
+        'spec.sources.trips.replay.path: "data/a.csv" is not allowed',
+    ),
+    (
+        "files",
+        {"files": ["/data/**"]},
+        {"sources__trips": FILES | {"replay": REPLAY | {"rateTrace": {"path": "/data/r.csv"}}}},
+        {"sources__trips": FILES | {"replay": REPLAY | {"rateTrace": {"path": "/etc/r.csv"}}}},
+        'spec.sources.trips.replay.rateTrace.path: "/etc/r.csv" is not allowed',
+    ),
+    (
+        "files",
+        {"files": ["/data/**"]},
+        {"sources__trips__corruptRecords": {"policy": "deadLetter", "path": "/data/dead"}},
+        {"sources__trips__corruptRecords": {"policy": "deadLetter", "path": "/other/dead"}},
+        'spec.sources.trips.corruptRecords.path: "/other/dead" is not allowed',
+    ),
+    (
+        "files",
+        {"files": ["/data/**"]},
+        {"sink": {"files": {"path": "/data/out"}}},
+        {"sink": {"files": {"path": "/other/out"}}},
+        'spec.sink.files.path: "/other/out" is not allowed',
+    ),
+    (
+        "sparkConf.allow",
+        {"sparkConf": {"allow": ["spark.sql.*"]}},
+        {"sparkConf": {"spark.sql.adaptive.enabled": "true"}},
+        {"sparkConf": {"spark.eventLog.dir": "/x"}},
+        'spec.sparkConf[spark.eventLog.dir]: "spark.eventLog.dir" is not allowed in namespace cabs; '
+        "write what matches one of spark.sql.*",
+    ),
+    (
+        "sparkConf.deny",
+        {"sparkConf": {"deny": ["spark.extraListeners", "spark.sql.*"]}},
+        {"sparkConf": {"spark.eventLog.dir": "/x"}},
+        {"sparkConf": {"spark.sql.extensions": "x"}},
+        'spec.sparkConf[spark.sql.extensions]: "spark.sql.extensions" is not allowed in namespace cabs; '
+        "leave it out: the policy denies spark.extraListeners, spark.sql.*",
+    ),
+    (
+        "limits.executors",
+        {"limits": {"executors": 8}},
+        {"executors__max": 8},
+        {"executors__max": 9},
+        "spec.executors.max: 9 executors are more than the 8 that a query may have in namespace cabs; write less",
+    ),
+    (
+        "limits.partitioners",
+        {"limits": {"partitioners": 4}},
+        {"partitioner__replicas": {"max": 5}},
+        DEDICATED,
+        "spec.partitioner.replicas.max: 5 partitioners in pods of their own are more than the 4 that a query may have",
+    ),
+    (
+        "limits.partitioners",
+        {"limits": {"partitioners": 0}},
+        {},
+        {"partitioner__placement": "Auto"},
+        "spec.partitioner.replicas.max: 8 partitioners in pods of their own are more than the 0",
+    ),
+    (
+        "limits.coresPerPod",
+        {"limits": {"coresPerPod": 2}},
+        {"executors__cores": 2},
+        {"executors__cores": 3},
+        "spec.executors.cores: 3 cores are more than the 2 that a pod may have in namespace cabs; write less",
+    ),
+    (
+        "limits.coresPerPod",
+        {"limits": {"coresPerPod": 2}},
+        {"driver__podTemplate": container("driver", resources={"requests": {"cpu": "1500m"}})},
+        {"driver__podTemplate": container("driver", resources={"limits": {"cpu": "2500m"}})},
+        "spec.driver.cores: 2.5 cores are more than the 2",
+    ),
+    (
+        "limits.coresPerPod",
+        {"limits": {"coresPerPod": 2}},
+        {"driver__podTemplate": container("side", image=IMAGE, resources={"requests": {"cpu": 1}})},
+        {"driver__podTemplate": container("side", image=IMAGE, resources={"requests": {"cpu": 2}})},
+        "spec.driver.cores: 3 cores are more than the 2",
+    ),
+    (
+        "limits.memoryPerPod",
+        {"limits": {"memoryPerPod": "2560m"}},
+        {"executors__memory": "1g", "driver__memory": "1g"},
+        {"executors__memory": "2g", "driver__memory": "2g"},
+        "spec.driver.memory: 3072 MiB of memory, with all beside the heap, are more than the 2560m",
+    ),
+    (
+        "limits.memoryPerPod",
+        {"limits": {"memoryPerPod": "4g"}},
+        {"executors__podTemplate": container("side", image=IMAGE, resources={"limits": {"memory": "64Mi"}})},
+        {"executors__podTemplate": container("side", image=IMAGE)},
+        "spec.executors.memory: a container without a limit of memory may take more than 4g; "
+        "write resources.limits.memory in the pod template",
+    ),
+    (
+        "limits.cores",
+        {"limits": {"cores": 9}},
+        {"executors": {"max": 4, "cores": 2}},
+        {"executors": {"max": 5, "cores": 2}},
+        "spec.executors.max: 11 cores are more than the 9 that all pods of a query may have in namespace cabs",
+    ),
+    (
+        "limits.cores",
+        {"limits": {"cores": 9}},
+        DEDICATED | {"partitioner__replicas": {"max": 4}},
+        DEDICATED,
+        "spec.executors.max: 10 cores are more than the 9",
+    ),
+    (
+        "limits.memory",
+        {"limits": {"memory": "8g"}},
+        {"executors": {"max": 1}},
+        {"executors": {"max": 3}},
+        "MiB of memory, with all beside the heap, are more than the 8g that all pods of a query may have",
+    ),
+    (
+        "limits.memory",
+        {"limits": {"memory": "8g"}},
+        {"executors": {"max": 1}},
+        {"executors": {"max": 1}, "driver__podTemplate": container("driver", resources={"limits": {"memory": "x"}})},
+        'spec.driver.podTemplate: "x" is not a quantity; write one such as 500m or 2Gi',
+    ),
+]  # fmt: skip
+"""A field of a rule, a rule with it, what it allows, what it does not, and what is said about that."""
+
+
+@pytest.mark.parametrize(("rule", "allowed", "asked", "expected"), [each[1:] for each in REFUSED])
+def test_what_a_rule_does_not_allow_is_refused(rule, allowed, asked, expected):
+    assert said(policy(**rule), query(**allowed)) == []
+    found = said(policy(**rule), query(**asked))
+    assert expected in found[0]
+    assert said(policy(**rule), query(**asked), "elsewhere") == []
+    assert said(Permissions(), query(**asked)) == [], "without a policy, all that is valid is allowed"
+
+
+def test_every_field_of_a_rule_has_such_a_case():
+    """If this fails for a new field: add what it allows and what it refuses to ``REFUSED``."""
+    paths = {field.path.removeprefix("policy.policy[].") for field in fields(Policy, "policy")}
+    namespaces = {"policy.policy", "namespaces", "exceptNamespaces"}  # in test_policy.py
+    assert {each[0] for each in REFUSED} == paths - namespaces
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_a_policy_all_cases_are_allowed(case):
+    assert said(Permissions(), read_query(yaml.safe_load(CASES[case]))) == []
+
+
+def test_a_query_has_to_keep_to_all_rules_and_hears_of_each():
+    rules = [{"namespaces": ["*"], "limits": {"executors": 4}}, {"namespaces": ["ca*"], "limits": {"executors": 2}}]
+    both = Permissions(Policy.model_validate({"policy": rules}, by_name=False))
+    assert said(both, query(executors__max=2)) == []
+    assert [each.partition("than the ")[2][0] for each in said(both, query(executors__max=5))] == ["4", "2"]
+
+
+def test_a_template_may_not_put_another_claim_in_the_place_of_an_allowed_one():
+    other = {"spec": {"volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": "other"}}]}}
+    asked = query(driver__podTemplate=other, executors__podTemplate=other)
+    (problem,) = said(policy(checkpointClaims=["checkpoints"]), asked)
+    assert 'on the claim "other" is not allowed' in problem
+
+
+def test_the_operators_own_account_is_for_no_query():
+    permissions = Permissions(operator=Account("millrace", "millrace-operator"))
+    asked = query(serviceAccountName="millrace-operator")
+    assert said(permissions, asked, "cabs") == [], "an account of the tenant's own with that name"
+    (problem,) = said(permissions, asked, "millrace")
+    assert problem == (
+        'spec.serviceAccountName: "millrace-operator" is the operator\'s own account, whose rights are not those of a '
+        "query; leave it out, or write another account"
+    )
+
+
+@pytest.mark.parametrize("quantity", ["NaN", "Infinity", "-1", "1x", [1], True, {"a": 1}])
+def test_an_odd_quantity_is_refused_and_ends_nothing(quantity):
+    template = container("driver", resources={"limits": {"memory": quantity}})
+    asked = StreamQuery.model_validate(query(driver__podTemplate=template).to_document(), by_name=False)
+    found = said(policy(limits={"memory": "1t"}), asked)
+    assert found == [] or "is not a quantity" in found[0]
+
+
+def test_what_is_not_allowed_is_an_error_of_its_own():
+    with pytest.raises(MillraceError):
+        policy(limits={"executors": 1}).require(query(), NAMESPACE)
