@@ -24,7 +24,7 @@ from .test_rbac import live
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NAMESPACES = "streams", "cabs", "buses"
-FOREIGN = {"PodMonitor", "PrometheusRule"}
+FOREIGN = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 """Kinds of prometheus-operator, which is not here."""
 
 CRD = "streamqueries.millrace.io"
