@@ -1,4 +1,4 @@
-"""The lab's programs written in Go: Kubernetes, CoreDNS, kwok, Prometheus, Helm, and tools for charts.
+"""The lab's programs written in Go: Kubernetes, CoreDNS, kwok, Prometheus, Helm, tools for charts, and Lua.
 
 All are tools of one module (``lab/go``), so that shared packages are fetched and compiled once. ``go.mod`` and ``go.sum``
 of the module pin the versions.
@@ -23,6 +23,7 @@ _TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
 _PROGRAMS = {
     "kubernetes": ("kubectl", "version", "--client"),
     "coredns": ("-version",),
+    "glua": ("-v",),
     "helm": ("version",),
     "helm-docs": ("--help",),
     "helm-unittest": ("--help",),

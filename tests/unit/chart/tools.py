@@ -20,7 +20,7 @@ KUBERNETES = kubernetes_version()
 
 
 def tool(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``helm``, ``helm-docs``, ``helm-unittest`` or ``kubeconform``, with ``stdin`` as its input.
+    """Run a program of the lab, such as ``helm``, with ``stdin`` as its input.
 
     Raises:
         MissingError: if the lab's programs were not made.
