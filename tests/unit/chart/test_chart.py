@@ -270,3 +270,10 @@ def test_rules_may_be_in_a_config_map(chart_with):
     text = rendered("default", *ON, "--set", "monitoring.rules.kind=ConfigMap", chart=chart)
     rules = find(text, "ConfigMap", "millrace-rules-alerts")
     assert yaml.safe_load(rules["data"]["millrace-alerts.yaml"]) == yaml.safe_load(RULES_FILE)
+
+
+def test_all_objects_have_the_common_labels():
+    wanted = {"example.org/owner": "streams"}.items()
+    made = documents(rendered("everything"))
+    without = [each["metadata"]["name"] for each in made if not wanted <= each["metadata"].get("labels", {}).items()]
+    assert without == []
