@@ -112,7 +112,9 @@ def pod_session(
         "spark.log.level": "OFF",
     }
     spark = _session(name, state_partitions, own | dict(settings), workspace, quiet=False)
-    spark.sparkContext.setLogLevel(settings.get("spark.log.level", _SETTINGS["spark.log.level"]))
+    level = settings.get("spark.log.level", _SETTINGS["spark.log.level"])
+    spark.sparkContext.setLogLevel(level)
+    log_refused_pods_rarely(spark, level)
     return spark
 
 
@@ -134,6 +136,21 @@ def authenticated(secret: Path) -> dict[str, str]:
         # never agree on the older protocol, which has weaker ciphers
         "spark.network.crypto.saslFallback": "false",
     }
+
+
+def log_refused_pods_rarely(spark: SparkSession, level: str) -> None:
+    """Log at most three refused executor pods, and then one in five minutes.
+
+    Spark asks again each second while a quota leaves no room, and logs a stack trace each time.
+    """
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    logger = "org.apache.spark.scheduler.cluster.k8s.ExecutorPodsAllocator"
+    log4j.core.config.Configurator.setLevel(logger, log4j.Level.toLevel(level))
+    rarely = log4j.core.filter.BurstFilter.newBuilder().setLevel(log4j.Level.ERROR).setRate(1 / 300).setMaxBurst(3)
+    context, limit = log4j.LogManager.getContext(False), rarely.build()
+    limit.start()
+    context.getConfiguration().getLoggerConfig(logger).addFilter(limit)
+    context.updateLoggers()
 
 
 def silence(spark: SparkSession) -> None:

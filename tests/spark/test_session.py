@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,3 +51,23 @@ def test_jobs_after_the_first_batch_have_the_name_of_the_query(spark: SparkSessi
     one = parquet(pa.schema([("key", pa.string())]), [("a",)])
     stream.feed([(native, one)] * 3, sink)
     assert sink.names[1:3] == [stream.query.metadata.name] * 2
+
+
+_REFUSALS = """
+from millrace_jobs.session import log_refused_pods_rarely
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("WARN")
+log_refused_pods_rarely(spark, "WARN")
+log4j = spark._jvm.org.apache.logging.log4j.LogManager
+for _ in range(20):
+    log4j.getLogger("org.apache.spark.scheduler.cluster.k8s.ExecutorPodsAllocator").error("a pod is refused")
+    log4j.getLogger("org.apache.spark.scheduler.Other").error("something else")
+"""
+
+
+def test_of_many_refused_pods_the_log_has_some() -> None:
+    done = subprocess.run([sys.executable, "-c", _REFUSALS], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stderr.count("a pod is refused") == 3
+    assert done.stderr.count("something else") == 20

@@ -79,8 +79,9 @@ def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, exec
         "spark.executor.memoryOverhead": f"{executor_overhead(query.spec)}m",
         "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
         "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": state_store(query.spec),
-        # more failures within ten minutes end the driver, which is restarted; without a window, they never expire
-        "spark.executor.maxNumFailures": 50,
+        # no number of failed executors ends a driver that may have others: Spark counts a pod that a quota refuses as a
+        # failed executor, and tries once a second; the window bounds what it remembers
+        "spark.executor.maxNumFailures": 2**31 - 1,
         "spark.executor.failuresValidityInterval": "10m",
         "spark.executor.decommission.forceKillTimeout": f"{grace(query)}s",
         "spark.local.dir": LOCAL,
