@@ -158,6 +158,7 @@ require (
 	github.com/google/cel-go v0.26.0 // indirect
 	github.com/google/gnostic-models v0.7.1 // indirect
 	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/google/go-containerregistry v0.22.1 // indirect
 	github.com/google/go-querystring v1.2.0 // indirect
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe // indirect
 	github.com/google/s2a-go v0.1.9 // indirect
@@ -465,6 +466,7 @@ replace (
 )
 
 tool (
+	github.com/google/go-containerregistry/cmd/registry
 	github.com/helm-unittest/helm-unittest/cmd/helm-unittest
 	github.com/norwoodj/helm-docs/cmd/helm-docs
 	github.com/prometheus/prometheus/cmd/prometheus

@@ -1,4 +1,4 @@
-"""The lab's programs written in Go: Kubernetes, CoreDNS, kwok, Prometheus, Helm, tools for charts, and Lua.
+"""The lab's programs written in Go: Kubernetes, CoreDNS, kwok, Prometheus, Helm and more for the chart.
 
 All are tools of one module (``lab/go``), so that shared packages are fetched and compiled once. ``go.mod`` and ``go.sum``
 of the module pin the versions.
@@ -31,6 +31,7 @@ _PROGRAMS = {
     "kwok": ("--version",),
     "prometheus": ("--version",),
     "promtool": ("--version",),
+    "registry": ("-h",),
 }
 """Programs to build, each with arguments that show that it runs."""
 

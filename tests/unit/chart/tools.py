@@ -29,7 +29,7 @@ def tool(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.Compl
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
 
 
-def rendered(values: str = "default", *options: str, chart: Path = CHART) -> str:
+def rendered(values: str = "default", *options: str, chart: Path | str = CHART) -> str:
     """Render a release ``millrace`` in the namespace ``streams``."""
     path = VALUES[values]
     files = [] if path is None else ["--values", str(path)]
