@@ -216,6 +216,8 @@ class FailureClass(StrEnum):
     """The sink cannot be written."""
     STATE = "StateUnusable"
     """The checkpoint cannot be read, written, or resumed from."""
+    DISK_FULL = "DiskFull"
+    """The disk of the checkpoint, or another one that Spark writes to, is full."""
     OUT_OF_MEMORY = "OutOfMemory"
     """The driver needed more memory than it has."""
     LOST_NODE = "NodeLost"

@@ -36,9 +36,11 @@ _DEBUG = "run with --debug to see where"
 
 _DRIVER_HEAP = "spec.driver.memory (for millrace run, spark.driver.memory in spec.sparkConf)"
 
+_NO_SPACE = "No space left on device"
+
 _KNOWN = (
     (
-        "No space left on device",
+        _NO_SPACE,
         "a disk is full",
         "free some space, then run the same command again: nothing is lost",
     ),
@@ -172,9 +174,14 @@ _PARTS = {"sources": FailureClass.SOURCE, "sinks": FailureClass.SINK, "aggregate
 
 def class_of_text(text: str) -> FailureClass:
     """Classify a failure by its Python or JVM traceback alone: by known marks, then by frame, innermost first."""
-    for mark, failure in _MARKS.items():
-        if mark in text:
-            return failure
+    part = _part_of(text)
+    if _NO_SPACE in text:
+        return part if part is FailureClass.SINK else FailureClass.DISK_FULL
+    return next((failure for mark, failure in _MARKS.items() if mark in text), part)
+
+
+def _part_of(text: str) -> FailureClass:
+    """Return the class of the innermost frame that is the user's, or in a part of ours that has a class."""
     for file, _ in reversed(_FRAME.findall(text)):
         if _is_user_code(file):
             return FailureClass.USER_CODE
@@ -192,7 +199,8 @@ def class_of(error: Exception) -> FailureClass:
     fields = [problem.field for problem in error.problems]
     for field, failure in _FIELDS.items():
         if any(each == field or each.startswith(f"{field}.") for each in fields):
-            return failure
+            full = failure is FailureClass.STATE and _NO_SPACE in str(error)
+            return FailureClass.DISK_FULL if full else failure
     return FailureClass.OTHER
 
 

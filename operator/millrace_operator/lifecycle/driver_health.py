@@ -92,11 +92,12 @@ RESTART_POLICIES: Mapping[str, RestartPolicy] = {
     FailureClass.SOURCE: RestartPolicy(None),
     FailureClass.SOURCE_MISSING: RestartPolicy(None),
     FailureClass.SINK: RestartPolicy(None),
+    FailureClass.DISK_FULL: RestartPolicy(None),
     FailureClass.LOST_NODE: RestartPolicy(None, first=1.0, longest=60.0),
     FailureClass.IMAGE: RestartPolicy(None),
     FailureClass.SCHEDULING: RestartPolicy(None),
 }
-"""Restart policy by failure class. A restart does not fix a faulty query; giving up does not fix a full broker."""
+"""Restart policy by failure class. A restart does not fix a faulty query; giving up does not fix a full disk."""
 
 STUCK_AFTER = timedelta(seconds=60)
 """Time after a pod's deletion deadline when a pod that still exists is reported as stuck."""

@@ -30,6 +30,9 @@ def traceback(*files):
             traceback(OURS["source"]) + "millrace_api.errors.MissingInputError: Kafka at k has no topic t",
             "SourceMissing",
         ),
+        ("[CANNOT_COMMIT_STATE_STORE.X] java.io.IOException: No space left on device", "DiskFull"),
+        (traceback(OURS["source"]) + "java.io.IOException: No space left on device", "DiskFull"),
+        (traceback(OURS["sink"]) + "java.io.IOException: No space left on device", "SinkFailed"),
         ("something else", "DriverFailed"),
     ],
 )
@@ -50,6 +53,11 @@ def test_a_traceback_tells_whose_failure_it_was(text, failure):
 )
 def test_the_field_tells_it_too(field, failure):
     assert class_of(MillraceError(Problem("no", field=field))) == failure
+
+
+def test_a_checkpoint_that_cannot_be_written_for_want_of_space_is_not_unusable():
+    problem = Problem("the lease cannot be written: [Errno 28] No space left on device", field="spec.checkpoint")
+    assert class_of(MillraceError(problem)) == "DiskFull"
 
 
 def test_who_raises_it_knows_best():
