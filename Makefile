@@ -4,10 +4,11 @@ BIN := .venv/bin
 UV ?= uv
 TESTS := spark cluster services kafka units
 WORKERS ?= 2
+LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires demo test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires demo package chart-files test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +107,15 @@ generate: setup  ## Write the files that are generated: from the API's models, a
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
 	$(BIN)/python -m tools.reference >docs/reference/streamquery.md
 	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
+
+chart-files: lab  ## Write what is generated from the chart: its README, and the base for Kustomize
+	$(LAB_PROGRAM) helm-docs --chart-search-root charts/millrace
+	$(LAB_PROGRAM) helm template millrace charts/millrace --namespace millrace --kube-version 1.30.0 --no-hooks \
+	    --set crds.install=false >charts/kustomize/operator.yaml
+
+package: lab  ## Pack the chart into out/charts, from where helm push brings it to an OCI registry
+	mkdir -p out/charts
+	$(LAB_PROGRAM) helm package charts/millrace --destination out/charts
 
 bench: setup  ## Measure rows/s of the pipeline under each partitioner
 	$(BIN)/python -m bench.pipeline

@@ -22,7 +22,7 @@ SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 _NEEDS_RULES = "Needs the recording rules of the chart (monitoring.rules)."
 
 RUNBOOKS = "https://millrace.example/docs/runbooks"
-"""Where runbooks are published; the chart puts its value ``monitoring.runbookUrl`` in the place of this."""
+"""Placeholder: the chart writes its value ``monitoring.runbookUrl`` instead, or leaves these links out without one."""
 
 KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 """Parameters of a link to another dashboard that keep the time range, the data source and the clusters."""

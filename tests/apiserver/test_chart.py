@@ -24,7 +24,7 @@ from .test_rbac import live
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NAMESPACES = "streams", "cabs", "buses"
-FOREIGN = {"PodMonitor", "PrometheusRule"}
+FOREIGN = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 """Kinds of prometheus-operator, which is not here."""
 
 CRD = "streamqueries.millrace.io"
@@ -57,7 +57,7 @@ def release(plane, helm):
         assert done.returncode == 0, done.stderr
 
     yield install
-    helm("uninstall", "millrace", "--wait")
+    helm("uninstall", "millrace", "--wait", "--no-hooks")  # nothing runs the hook's pod here
 
 
 def identity(plane, kind, name, namespace="streams"):
@@ -104,7 +104,7 @@ def test_nothing_that_happens_to_the_release_touches_a_query(plane, helm, releas
         ("rollback", "millrace", "1"),
         ("upgrade", "millrace", CHART, "--set", "crds.install=false"),
         ("upgrade", "millrace", CHART, "--set", "crds.install=true"),
-        ("uninstall", "millrace"),
+        ("uninstall", "millrace", "--no-hooks"),
         ("install", "millrace", CHART),  # it takes the CRD over, which is of a release of this name
     ):
         done = helm(*arguments)
@@ -257,6 +257,69 @@ def test_what_helm_test_makes_is_enough_for_its_pod_and_goes_with_it(plane, helm
     kinds = "sq,pod,pvc,role,rolebinding,sa,cm"
     # a controller removes the claim's own finalizer a moment later
     wait_until(lambda: "millrace-test" not in plane.kubectl("-n", "streams", "get", kinds, "-o", "name").stdout)
+
+
+@pytest.mark.parametrize("values", ["default", "namespaced"])
+def test_an_uninstall_fails_while_there_are_queries_and_names_them(plane, helm, release, tmp_path, values):
+    """The hook's pod is run here by its command and account; its Job is reported to have ended as the command has."""
+    options = ("--set", "crds.install=true,monitoring.podMonitor.enabled=false")
+    release(values, *options)
+    wait_until(lambda: plane.kubectl("-n", "cabs", "apply", "-f", "-", document=SMALLEST).returncode == 0)
+    done, uninstalled = uninstall(plane, helm, tmp_path)
+    assert done.status == 1
+    assert "cabs/trips-by-cell; delete them first" in done.err
+    assert uninstalled.returncode != 0
+    assert plane.get("deployment", "millrace-operator", "--namespace", "streams")["spec"]["replicas"] == 2
+    assert plane.kubectl("-n", "cabs", "delete", "sq", "trips-by-cell").returncode == 0
+    done, uninstalled = uninstall(plane, helm, tmp_path)
+    assert done.status == 0, done.err
+    assert uninstalled.returncode == 0, uninstalled.stderr
+    left = plane.kubectl("get", "clusterrole,clusterrolebinding,role,rolebinding,sa,job", "-A", "-o", "name").stdout
+    assert "millrace-uninstall" not in left
+
+
+def uninstall(plane, helm, folder):
+    """Uninstall the release; return what the hook's command said, and what Helm did."""
+    job = ("job", "millrace-uninstall")
+    before = uid(plane, *job)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(helm, "uninstall", "millrace", "--timeout", "120s")
+        wait_until(lambda: uid(plane, *job) not in (None, before))
+        (container,) = plane.get(*job, "--namespace", "streams")["spec"]["template"]["spec"]["containers"]
+        done = run_in_a_pod(plane, folder, "streams", account(plane, "millrace-uninstall"), container["command"])
+        end(plane, succeeded=done.status == 0)
+        return done, running.result()
+
+
+def uid(plane, kind, name):
+    """Of an object of the release; None if there is none."""
+    done = plane.kubectl("-n", "streams", "get", kind, name, "-o", "jsonpath={.metadata.uid}")
+    return done.stdout if done.returncode == 0 else None
+
+
+def end(plane, *, succeeded):
+    """Report the end of the hook's only pod, from which its controller concludes that of the Job."""
+    selector = ("-l", "app.kubernetes.io/component=uninstall", "-o", "jsonpath={.items[*].metadata.name}")
+
+    def pods():
+        return plane.kubectl("-n", "streams", "get", "pod", *selector).stdout.split()
+
+    wait_until(lambda: len(pods()) == 1)
+    patch = json.dumps({"status": {"phase": "Succeeded" if succeeded else "Failed"}})
+    done = plane.kubectl("-n", "streams", "patch", "pod", *pods(), "--subresource=status", "--type=merge", "-p", patch)
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_shard_has_a_deployment_whose_pods_are_its_own(plane, release):
+    release("default", "--set", "shards=2")
+
+    def pods(shard):
+        selector = ("-l", f"app.kubernetes.io/component=operator,millrace.io/shard={shard}")
+        return plane.get("pod", "--namespace", "streams", *selector)["items"]
+
+    wait_until(lambda: len(pods("1-of-2")) == len(pods("2-of-2")) == 2)
+    found = plane.get("deployment", "--namespace", "streams")["items"]
+    assert [each["metadata"]["name"] for each in found] == ["millrace-operator-1-of-2", "millrace-operator-2-of-2"]
 
 
 def report(plane, kind, status):

@@ -12,7 +12,7 @@ import pytest
 
 from kafka import topics
 from lab.deployed import Deployed, document
-from lab.installation import Installation
+from lab.installation import NAMESPACE, Installation
 from lab.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -74,6 +74,10 @@ def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(installation:
     assert len(pods) == 3
     assert all("spark-classes.jsa" in mapped(query, pod) for pod in pods)
     assert query.driver["status"]["containerStatuses"][0]["restartCount"] == 0
+    with pytest.raises(AssertionError, match="millrace-uninstall"):
+        installation.helm("uninstall", "--timeout=120s")
+    said = installation.kubectl("-n", NAMESPACE, "logs", "job/millrace-uninstall")
+    assert f"{namespace}/{query.name}" in said
     query.kubectl("delete", "sq", query.name)
     assert query.kubectl("get", "pods", "-o", "name") == ""
 

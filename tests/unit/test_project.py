@@ -46,6 +46,13 @@ def test_an_image_has_the_packages_that_were_tested(image):
     assert {canonicalize_name(Requirement(text).name) for text in wanted} <= held.keys()
 
 
+@pytest.mark.parametrize("image", ["jobs", "operator"])
+def test_an_image_can_be_built_for_any_architecture(image):
+    files = [path for path in (ROOT / "images" / image).iterdir() if path.name != "requirements.txt"]
+    bound = [path.name for path in files if re.search(r"amd64|x86_64|arm64|aarch64", path.read_text())]
+    assert bound == []
+
+
 def test_files_are_small():
     folders = ("crds", "jobs", "operator", "tests", "bench", "examples", "monitoring")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]

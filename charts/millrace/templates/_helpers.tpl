@@ -23,44 +23,58 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{/* What follows the name of a shard's objects, of a list: the chart's context, and the shard; nothing for one alone. */}}
+{{- define "millrace.shardSuffix" -}}
+{{- $shards := int (first .).Values.shards }}
+{{- if gt $shards 1 }}{{ printf "-%d-of-%d" (int (last .)) $shards }}{{ end }}
+{{- end }}
+
+{{/* Labels that find the pods of one shard, of a list: the chart's context, and the shard. */}}
+{{- define "millrace.shardLabels" -}}
+{{ include "millrace.selectorLabels" (first .) }}
+{{- with include "millrace.shardSuffix" . }}
+millrace.io/shard: {{ trimPrefix "-" . }}
+{{- end }}
+{{- end }}
+
 {{/* Labels of all objects. */}}
 {{- define "millrace.labels" -}}
 {{ include "millrace.releaseLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- range $name, $value := .Values.commonLabels }}
+{{ $name }}: {{ $value | quote }}
+{{- end }}
 {{- end }}
 
 {{- define "millrace.serviceAccountName" -}}
 {{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "millrace.operator" .) "default") }}
 {{- end }}
 
-{{/* An image, of a list: its values, and the tag of one without. */}}
+{{/* An image, of a list: its values, and the chart's context. */}}
 {{- define "millrace.image" -}}
 {{- $image := first . }}
+{{- $repository := list (last .).Values.global.imageRegistry $image.repository | compact | join "/" }}
 {{- with $image.digest }}
-{{- printf "%s@%s" $image.repository . }}
+{{- printf "%s@%s" $repository . }}
 {{- else }}
-{{- printf "%s:%s" $image.repository ($image.tag | default (last .)) }}
+{{- printf "%s:%s" $repository ($image.tag | default (last .).Chart.AppVersion) }}
 {{- end }}
 {{- end }}
 
-{{/* The restricted pod security level, for a pod. */}}
+{{/* The security context of a pod. */}}
 {{- define "millrace.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 10001
-runAsGroup: 10001
-fsGroup: 10001
-seccompProfile:
-  type: RuntimeDefault
+{{- $fixed := .Values.fixedUser | ternary (dict "runAsUser" 10001 "runAsGroup" 10001 "fsGroup" 10001) (dict) }}
+{{- mergeOverwrite $fixed .Values.podSecurityContext | toYaml }}
 {{- end }}
 
-{{/* The restricted pod security level, for a container. */}}
-{{- define "millrace.securityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{/* Annotations of an object, of a list: the chart's context, and those of its kind; nothing where there are none. */}}
+{{- define "millrace.annotations" -}}
+{{- with mergeOverwrite (dict) (first .).Values.commonAnnotations (last .) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* What of the values cannot be, and no schema can say as clearly. */}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,14 @@ _LEASE = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 """Names of Leases, which begin with a letter, since the canaries named after them are StreamQueries."""
 
 
+class PullPolicy(StrEnum):
+    """When nodes pull an image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
 def operator(
     namespace: Annotated[
         list[str] | None,
@@ -36,6 +45,24 @@ def operator(
     image: Annotated[
         str, typer.Option(envvar="MILLRACE_IMAGE", help="Image of queries that do not name one.")
     ] = "millrace-jobs",
+    image_pull_policy: Annotated[
+        PullPolicy | None,
+        typer.Option(help="When nodes pull the image of queries; default: Kubernetes' own rule.", show_default=False),
+    ] = None,
+    image_pull_secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Secret, in the namespace of each query, with which its image is pulled; repeat it for more.",
+            show_default=False,
+        ),
+    ] = None,
+    fixed_user: Annotated[
+        bool,
+        typer.Option(
+            "--fixed-user/--no-fixed-user",
+            help="Whether pods of queries ask for user and group 10001; OpenShift assigns its own.",
+        ),
+    ] = True,
     leader_elect: Annotated[
         bool, typer.Option(help="Work only while holding a Lease, so that several can run and one works.")
     ] = True,
@@ -82,6 +109,7 @@ def operator(
     from ..leadership.election import Timing
     from ..leadership.shard import Shard
     from ..metrics_source.settings import PrometheusSettings
+    from ..resources.pod_defaults import PodDefaults
     from ..resources.policy import Policy
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
@@ -105,7 +133,7 @@ def operator(
         except MillraceError as error:
             raise MillraceError(*map(_of_option, error.problems)) from None
     options = OperatorOptions(
-        image=image,
+        pods=PodDefaults(image, image_pull_policy, tuple(dict.fromkeys(image_pull_secret or ())), fixed_user),
         namespaces=namespaces,
         shard=Shard.parse(shard),
         leader_elect=leader_elect,

@@ -26,6 +26,7 @@ from ..lifecycle.scaling_inputs import scaling_inputs
 from ..resources.names import Manifest, Owner
 from ..resources.objects import healthy_spec, objects
 from ..resources.partitioner import Partitioners
+from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..resources.spec_changes import FieldChange, spec_changes
 from ..resources.spec_fields import revision
@@ -186,8 +187,8 @@ def _names(query: StreamQuery, owner: Owner) -> set[tuple[str, str]]:
     """Return kind and name of the objects of a query."""
     plan = Plan.initial(query.spec)
     replicas = Partitioners(plan.replicas, "") if plan.placement is Placement.DEDICATED else None
-    made = [*objects(query, owner, plan, "", running=True, auth="", partitioners=replicas), healthy_spec(query, owner)]
-    return {(each["kind"], each["metadata"]["name"]) for each in made}
+    made = objects(query, owner, plan, PodDefaults(""), running=True, auth="", partitioners=replicas)
+    return {(each["kind"], each["metadata"]["name"]) for each in (*made, healthy_spec(query, owner))}
 
 
 def is_replaced(old: Spec, new: Spec, status: Status) -> bool:

@@ -33,6 +33,7 @@ from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
 from ..metrics_source.settings import PrometheusSettings
 from ..resources.permissions import Permissions
+from ..resources.pod_defaults import PodDefaults
 from ..resources.policy import Policy
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 class OperatorOptions:
     """Options of ``millrace operator``, with their defaults."""
 
-    image: str = field(default_factory=lambda: os.environ.get("MILLRACE_IMAGE") or "millrace-jobs")
+    pods: PodDefaults = field(default_factory=lambda: PodDefaults(os.environ.get("MILLRACE_IMAGE") or "millrace-jobs"))
     namespaces: tuple[str, ...] = ()
     shard: Shard = field(default_factory=Shard)
     leader_elect: bool = True
@@ -94,7 +95,7 @@ class Operator:
         self._reconciler = Reconciler(
             queries,
             objects,
-            options.image,
+            options.pods,
             metrics=self._metrics,
             on_error=lambda key, error: self._canary.failed(*key, error),
             permissions=Permissions(options.policy, own_account()),

@@ -16,6 +16,7 @@ from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, Spec
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest, Owner
+from ..resources.pod_defaults import PodDefaults
 from ..resources.pods import made_executor
 from .driver_health import ready_since
 from .observe import ObservedQuery, QueryKey, RefusedPods
@@ -43,8 +44,8 @@ class MissingPods(NamedTuple):
         return RefusedPods(self.role, error.reason, f"{exist} {join}: {error}")
 
 
-def missing_pods(observed: ObservedQuery, spec: Spec | None, image: str) -> list[MissingPods]:
-    """Return the missing pods of a query, the driver's first; ``spec`` is what runs, and ``image`` the default.
+def missing_pods(observed: ObservedQuery, spec: Spec | None, defaults: PodDefaults) -> list[MissingPods]:
+    """Return the missing pods of a query, the driver's first; ``spec`` is what runs.
 
     Executors count once the driver is ready. If it has not acknowledged a plan yet, it may still be about to create
     them; then they are only asked about in a namespace that limits pods.
@@ -58,7 +59,7 @@ def missing_pods(observed: ObservedQuery, spec: Spec | None, image: str) -> list
     asks = observed.applied is not None or bool(observed.limits)
     ready = observed.driver is not None and ready_since(observed.driver) is not None
     if spec is not None and ready and asks and live < wanted:
-        missing.append(MissingPods(EXECUTOR, wanted, live, expected_executor(observed, spec, image)))
+        missing.append(MissingPods(EXECUTOR, wanted, live, expected_executor(observed, spec, defaults)))
     replicas = observed.partitioner_set
     if replicas is not None:
         names = [f"{owner.partitioner}-{number}" for number in range(replicas["spec"].get("replicas", 1))]
@@ -69,9 +70,9 @@ def missing_pods(observed: ObservedQuery, spec: Spec | None, image: str) -> list
     return missing
 
 
-def expected_executor(observed: ObservedQuery, spec: Spec, image: str) -> Manifest:
+def expected_executor(observed: ObservedQuery, spec: Spec, defaults: PodDefaults) -> Manifest:
     """Return the pod of a further executor, as far as it is known before it exists."""
-    return made_executor(observed.query_with(spec), observed.owner, spec.image or image)
+    return made_executor(observed.query_with(spec), observed.owner, defaults)
 
 
 def _of_set(owner: Owner, stateful_set: Manifest, name: str) -> Manifest:

@@ -17,6 +17,7 @@ from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..resources.permissions import Permissions
+from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
@@ -99,7 +100,7 @@ class Reconciler:
     Args:
         queries: API for the status of queries.
         objects: API for the objects of queries.
-        image: default image of drivers and executors, for queries without one.
+        defaults: settings of the pods of all queries.
         clock: the time of day.
         metrics: the operator's own metrics.
         on_error: called with each step that failed and its error.
@@ -110,7 +111,7 @@ class Reconciler:
         self,
         queries: Queries,
         objects: Objects,
-        image: str,
+        defaults: PodDefaults,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         metrics: OperatorMetrics | None = None,
         on_error: Callable[[QueryKey, Exception], None] = lambda key, error: None,
@@ -125,7 +126,7 @@ class Reconciler:
         """Last scaling result of each query; the autoscaler stores it here and queues the query."""
         self._queries = queries
         self._objects = objects
-        self._image = image
+        self._defaults = defaults
         self._clock = clock
         self._on_error = on_error
         self._backoff = ApplyBackoff()
@@ -155,7 +156,7 @@ class Reconciler:
             return
         now = self._clock()
         query = self.query_of(key, observed)
-        missing = missing_pods(observed, running_spec(observed, query), self._image)
+        missing = missing_pods(observed, running_spec(observed, query), self._defaults)
         refused = self._pods.refused(key, missing, now)
         observed = replace(
             observed,
@@ -168,7 +169,7 @@ class Reconciler:
             scaling = None
         refusal = self._refusals.of(key, observed)
         waits = refusal is not None and refusal.until > now
-        step = next_step(observed, query, self._image, now, scaling, refusal if waits else None)
+        step = next_step(observed, query, self._defaults, now, scaling, refusal if waits else None)
         try:
             self._dry_run(observed, step, everything=refusal is not None and not waits)
             self._write_status(key, observed, step.status)

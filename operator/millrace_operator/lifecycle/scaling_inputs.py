@@ -17,6 +17,7 @@ from millrace_api.model.streamquery import Annotation, Spec
 
 from ..resources.bandwidth import executor_network
 from ..resources.names import Manifest, Owner
+from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import placement_subject
 from ..scaling.decision.decision import Decision, Situation
 from ..scaling.decision.placement import PlacedScaler
@@ -156,4 +157,4 @@ def _room(observed: ObservedQuery, spec: Spec) -> Room | None:
     if not observed.limits:
         return None
     newest = max(observed.live_executors, key=created, default=None)
-    return room_for(newest or expected_executor(observed, spec, spec.image or ""), observed.limits)
+    return room_for(newest or expected_executor(observed, spec, PodDefaults("")), observed.limits)

@@ -14,6 +14,7 @@ from millrace_api.model.streamquery import Annotation, StreamQuery
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
 from ..resources.permissions import NotAllowedError
+from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import replaced_fields, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
@@ -97,14 +98,14 @@ class Step:
 def next_step(
     observed: ObservedQuery,
     query: StreamQuery | MillraceError,
-    image: str,
+    defaults: PodDefaults,
     now: datetime,
     scaling: ScalingResult | None = None,
     refusal: Refusal | None = None,
 ) -> Step:
     """Return the next step that brings a query closer to its spec.
 
-    ``image`` is the default for queries without one. ``scaling`` is the last scaling result, and ``refusal`` what the
+    ``defaults`` are those of the pods of all queries. ``scaling`` is the last scaling result, and ``refusal`` what the
     API server has refused of this version of the query and is not to be tried again yet.
     """
     if is_canary(observed.body):
@@ -112,9 +113,9 @@ def next_step(
     if observed.deleted_at is not None:
         return _delete(observed, observed.deleted_at, now)
     if isinstance(query, MillraceError):
-        return _keep_running(observed, query, image, now, scaling)
+        return _keep_running(observed, query, defaults, now, scaling)
     if refusal is not None:
-        return replace(_keep_running(observed, refusal, image, now, None), requeue_at=refusal.until)
+        return replace(_keep_running(observed, refusal, defaults, now, None), requeue_at=refusal.until)
     if _healthy_is_lost(observed, query):
         return Step(healthy_lost_status(observed, now))
     target = target_of(observed, query, now)
@@ -125,8 +126,8 @@ def next_step(
         status = status_of(observed, target, now, progress=paused, scaling=scaling)
         return Step(status, requeue_at=_due(observed, target, now))
     if _must_drain(observed, target):
-        return _drain(observed, target, image, now)
-    return _apply(observed, target, image, now, scaling)
+        return _drain(observed, target, defaults, now)
+    return _apply(observed, target, defaults, now, scaling)
 
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
@@ -138,7 +139,11 @@ def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
 
 
 def _keep_running(
-    observed: ObservedQuery, why: MillraceError | Refusal, image: str, now: datetime, scaling: ScalingResult | None
+    observed: ObservedQuery,
+    why: MillraceError | Refusal,
+    defaults: PodDefaults,
+    now: datetime,
+    scaling: ScalingResult | None,
 ) -> Step:
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec.
 
@@ -161,7 +166,7 @@ def _keep_running(
     if observed.healthy is None or not (restarts or follows):
         return Step(status())
     target = target_of(observed, observed.query_with(observed.healthy[1]), now)
-    step = _apply(observed, target, image, now, scaling)
+    step = _apply(observed, target, defaults, now, scaling)
     return replace(step, status=status(step.status))
 
 
@@ -172,10 +177,10 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
     return not target.may_run or observed.revision not in (None, target.revision)
 
 
-def _drain(observed: ObservedQuery, target: DriverTarget, image: str, now: datetime) -> Step:
+def _drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime) -> Step:
     replacements: tuple[Manifest, ...] = ()
     if target.may_run:
-        desired = _objects(observed, target, plan_for(observed, target.query), image, _UNKNOWN)
+        desired = _objects(observed, target, plan_for(observed, target.query), defaults, _UNKNOWN)
         replacements = tuple(each for each in desired if each["kind"] == "StatefulSet")
     actions = _drains(observed, replacements)
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
@@ -197,12 +202,12 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
 
 
 def _apply(
-    observed: ObservedQuery, target: DriverTarget, image: str, now: datetime, scaling: ScalingResult | None
+    observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime, scaling: ScalingResult | None
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
     auth = _auth_secret(observed, target)
-    missing = observed.missing(_objects(observed, target, plan, image, auth or _UNKNOWN))
+    missing = observed.missing(_objects(observed, target, plan, defaults, auth or _UNKNOWN))
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
     actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
@@ -238,11 +243,13 @@ def _auth_secret(observed: ObservedQuery, target: DriverTarget) -> str | None:
     return observed.new_secret if starts or observed.auth_secret is None else observed.auth_secret
 
 
-def _objects(observed: ObservedQuery, target: DriverTarget, plan: Plan, image: str, auth: str) -> list[Manifest]:
+def _objects(
+    observed: ObservedQuery, target: DriverTarget, plan: Plan, defaults: PodDefaults, auth: str
+) -> list[Manifest]:
     """Return the desired objects of the query under this plan."""
     query, running = target.query, target.may_run
-    replicas = partitioners_for(observed, query.spec, plan, image, running=running)
-    return objects(query, observed.owner, plan, image, running=running, auth=auth, partitioners=replicas)
+    replicas = partitioners_for(observed, query.spec, plan, defaults.image, running=running)
+    return objects(query, observed.owner, plan, defaults, running=running, auth=auth, partitioners=replicas)
 
 
 def _drains(observed: ObservedQuery, replacements: tuple[Manifest, ...] = ()) -> tuple[Drain, ...]:

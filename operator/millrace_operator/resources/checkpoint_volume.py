@@ -14,6 +14,7 @@ from .asked import entries
 from .driver_config import CHECKPOINT
 from .names import Manifest, Owner
 from .patterns import checkpoint_folder
+from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
 
 _SHARED = ("persistentVolumeClaim", "csi")
@@ -54,8 +55,8 @@ def checkpoint_volume(query: StreamQuery) -> Manifest | None:
         return None
     folder = checkpoint_folder(checkpoint.uri or f"file://{CHECKPOINT}") or ""
     owner = Owner(query.metadata.namespace or "", query.name, "")
-    driver = driver_pod(query, owner, "", {})["spec"]
-    executor = executor_pod(query, owner, {})["spec"]
+    driver = driver_pod(query, owner, PodDefaults(""), {})["spec"]
+    executor = executor_pod(query, owner, PodDefaults(""), {})["spec"]
     places = [_place(pod, name, folder) for pod, name in ((driver, DRIVER), (executor, EXECUTOR))]
     return places[0][1] if places[0] is not None and places[0] == places[1] else None
 

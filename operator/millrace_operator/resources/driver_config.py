@@ -8,6 +8,7 @@ from millrace_api.model.streamquery import StreamQuery
 
 from .memory import executor_overhead, state_store
 from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner
+from .pod_defaults import PodDefaults
 
 SECRETS = "/etc/millrace/secrets"
 """Mount path of Secrets: one folder per Secret, one file per entry."""
@@ -59,10 +60,10 @@ def source_secrets(query: StreamQuery) -> dict[str, set[str]]:
     return secrets
 
 
-def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manifest) -> str:
+def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, executor: Manifest) -> str:
     """Return the cluster-related settings, one per line; the driver adds the user's settings and its own.
 
-    Spark overrides an executor's CPU resources, so the values of the pod template are passed on as Spark settings.
+    Spark overrides an executor's CPU resources and pull policy, so those of the pod template become Spark settings.
     """
     executors = query.spec.executors
     resources = executor["spec"]["containers"][0].get("resources", {})
@@ -86,7 +87,7 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.local.dir": LOCAL,
         "spark.kubernetes.namespace": owner.namespace,
         "spark.kubernetes.driver.pod.name": owner.driver_pod,
-        "spark.kubernetes.executor.container.image": image,
+        "spark.kubernetes.executor.container.image": query.spec.image or defaults.image,
         "spark.kubernetes.executor.podTemplateFile": "/etc/millrace/query/executor-pod.yaml",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
         "spark.kubernetes.executor.disableConfigMap": "true",
@@ -107,6 +108,8 @@ def spark_defaults(query: StreamQuery, owner: Owner, image: str, executor: Manif
         "spark.cleaner.periodicGC.interval": "5min",
         "spark.executor.syncLogLevel.enabled": "true",
     }
+    if (policy := executor["spec"]["containers"][0].get("imagePullPolicy")) is not None:
+        settings["spark.kubernetes.container.image.pullPolicy"] = policy
     if (limit := resources.get("limits", {}).get("cpu")) is not None:
         settings["spark.kubernetes.executor.limit.cores"] = limit
     return "".join(f"{name} {_escaped(value)}\n" for name, value in settings.items())

@@ -15,6 +15,7 @@ from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .network import job_policy
 from .partitioner import Partitioners, partitioner_objects
+from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
 from .spec_fields import REVISION, placement_subject, revision
 
@@ -44,7 +45,7 @@ def objects(
     query: StreamQuery,
     owner: Owner,
     plan: Plan,
-    default_image: str,
+    defaults: PodDefaults,
     *,
     running: bool,
     auth: str,
@@ -56,13 +57,12 @@ def objects(
     should run now. ``auth`` is the name of the Secret that driver and executors share. ``partitioners`` are the
     replicas in pods of their own; with None, there are no objects for them.
     """
-    image = query.spec.image or default_image
     document, secrets = mounted_query(query)
-    template = with_auth(driver_pod(query, owner, image, secrets), DRIVER, auth)
-    executor = with_auth(executor_pod(query, owner, secrets), EXECUTOR, auth)
+    template = with_auth(driver_pod(query, owner, defaults, secrets), DRIVER, auth)
+    executor = with_auth(executor_pod(query, owner, defaults, secrets), EXECUTOR, auth)
     files = {
         "query.yaml": to_yaml(document),
-        "spark-defaults.conf": spark_defaults(query, owner, image, executor),
+        "spark-defaults.conf": spark_defaults(query, owner, defaults, executor),
         "executor-pod.yaml": to_yaml(executor),
     }
     account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
@@ -75,7 +75,7 @@ def objects(
         _service(owner),
         job_policy(owner),
         _disruption_budget(owner, plan),
-        *([] if partitioners is None else partitioner_objects(query, owner, partitioners)),
+        *([] if partitioners is None else partitioner_objects(query, owner, partitioners, defaults)),
         _stateful_set(owner, template, running=running),
     ]
 
@@ -139,9 +139,13 @@ def _service(owner: Owner) -> Manifest:
 
 
 def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:
-    """Allow one evicted executor at a time. The driver has no budget, or draining its node would never end."""
+    """Allow one evicted executor at a time; one that is not ready may always go, so that it never blocks a drain.
+
+    The driver has no budget, or draining its node would never end.
+    """
     spec = {
         "minAvailable": max(plan.executors - 1, 0),
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": owner.selector(EXECUTOR)},
     }
     return owner.manifest("policy/v1", "PodDisruptionBudget", owner.executors, {"spec": spec}, EXECUTOR)

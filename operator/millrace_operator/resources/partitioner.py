@@ -7,13 +7,14 @@ with the highest numbers end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millrace_api.model.streamquery import PARTITIONER, StreamQuery
 
 from .driver_config import source_secrets
 from .names import METRICS_PORT, Manifest, Owner
 from .network import partitioner_policy
+from .pod_defaults import PodDefaults
 from .pods import partitioner_pod
 
 
@@ -25,14 +26,16 @@ class Partitioners:
     image: str
 
 
-def partitioner_objects(query: StreamQuery, owner: Owner, wanted: Partitioners) -> list[Manifest]:
+def partitioner_objects(
+    query: StreamQuery, owner: Owner, wanted: Partitioners, defaults: PodDefaults
+) -> list[Manifest]:
     """Return the desired objects for replicas, the StatefulSet last."""
     return [
         owner.manifest("v1", "ServiceAccount", owner.partitioner, {"automountServiceAccountToken": False}, PARTITIONER),
         _service(owner),
         partitioner_policy(owner),
         _disruption_budget(owner),
-        _stateful_set(query, owner, wanted),
+        _stateful_set(query, owner, wanted.replicas, replace(defaults, image=wanted.image)),
     ]
 
 
@@ -56,13 +59,13 @@ def _disruption_budget(owner: Owner) -> Manifest:
     return owner.manifest("policy/v1", "PodDisruptionBudget", owner.partitioner, {"spec": spec}, PARTITIONER)
 
 
-def _stateful_set(query: StreamQuery, owner: Owner, wanted: Partitioners) -> Manifest:
+def _stateful_set(query: StreamQuery, owner: Owner, replicas: int, defaults: PodDefaults) -> Manifest:
     """Return a StatefulSet that starts and ends replicas side by side, and rolls a changed template one by one."""
     spec = {
-        "replicas": wanted.replicas,
+        "replicas": replicas,
         "serviceName": owner.partitioner,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": owner.selector(PARTITIONER)},
-        "template": partitioner_pod(query, owner, wanted.image, source_secrets(query)),
+        "template": partitioner_pod(query, owner, defaults, source_secrets(query)),
     }
     return owner.manifest("apps/v1", "StatefulSet", owner.partitioner, {"spec": spec}, PARTITIONER)

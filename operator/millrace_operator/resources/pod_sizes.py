@@ -15,7 +15,11 @@ from millrace_api.model.streamquery import EXECUTOR, StreamQuery
 
 from .memory import executor_overhead
 from .names import Manifest, Owner
+from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod, partitioner_pod
+
+_DEFAULTS = PodDefaults("")
+"""Neither the image nor another default of the operator changes a size."""
 
 UNLIMITED = Decimal("Infinity")
 """Memory of a pod with a container that has no limit."""
@@ -58,11 +62,11 @@ def pods_of(query: StreamQuery) -> list[Pods]:
     """
     spec, owner = query.spec, Owner(query.metadata.namespace or "", query.name, "")
     pods = [
-        Pods("spec.driver", _size("spec.driver", driver_pod(query, owner, "", {})["spec"]), 1),
+        Pods("spec.driver", _size("spec.driver", driver_pod(query, owner, _DEFAULTS, {})["spec"]), 1),
         Pods("spec.executors", _size("spec.executors", _as_spark_makes_it(query, owner)), spec.executors.max),
     ]
     if spec.partitioner.placement is not PlacementSetting.INLINE:
-        size = _size("spec.partitioner.pod", partitioner_pod(query, owner, "", {})["spec"])
+        size = _size("spec.partitioner.pod", partitioner_pod(query, owner, _DEFAULTS, {})["spec"])
         pods.append(Pods("spec.partitioner.pod", size, spec.partitioner.replicas.max))
     return pods
 
@@ -70,7 +74,7 @@ def pods_of(query: StreamQuery) -> list[Pods]:
 def _as_spark_makes_it(query: StreamQuery, owner: Owner) -> Manifest:
     """Return the pod of an executor with the resources that Spark writes over those in the template."""
     executors = query.spec.executors
-    pod: Manifest = executor_pod(query, owner, {})["spec"]
+    pod: Manifest = executor_pod(query, owner, _DEFAULTS, {})["spec"]
     memory = f"{(executors.memory.bytes >> 20) + executor_overhead(query.spec)}Mi"
     containers = [
         each | {"resources": _with_own(each.get("resources") or {}, executors.cores, memory)}

@@ -13,6 +13,7 @@ from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, Stream
 from .driver_config import AUTH_FILE, CHECKPOINT, LOCAL, SECRETS, grace, mounted_query
 from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .pod_defaults import PodDefaults
 from .spec_fields import REVISION, revision
 
 Secrets = Mapping[str, set[str]]
@@ -20,9 +21,6 @@ Secrets = Mapping[str, set[str]]
 
 Volumes = Mapping[str, tuple[str, Manifest]]
 """Mount path and source of volumes, by name."""
-
-_USER = 10001
-"""User id in the image; it owns no files there."""
 
 _CONFIGURATION = "/etc/millrace"
 
@@ -53,14 +51,6 @@ _LOCAL = "spark-local-dir-1"
 
 _RESTRICTED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _CONTAINER_SECURITY = _RESTRICTED | {"readOnlyRootFilesystem": True}
-_POD_SECURITY: Manifest = {
-    "runAsNonRoot": True,
-    "runAsUser": _USER,
-    "runAsGroup": _USER,
-    "fsGroup": _USER,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 
 _MERGE_KEYS: Mapping[str, str] = {
     "containers": "name",
@@ -81,7 +71,7 @@ _WHOLE = frozenset({"volumes", "env"})
 """Lists whose entries are replaced as a whole, because an entry may have only one type or source."""
 
 
-def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -> Manifest:
+def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:
     """Return the pod template of the driver's StatefulSet."""
     arguments = ["millrace", "driver", f"{_CONFIGURATION}/query/query.yaml"]
     arguments += ["--plan", f"{_CONFIGURATION}/plan/{PLAN_KEY}", "--plan-config-map", owner.plan]
@@ -89,7 +79,7 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -
     arguments += ["--auth-secret", AUTH_FILE]
     container = {
         "name": "driver",
-        "image": image,
+        "image": query.spec.image or defaults.image,
         "args": arguments,  # for the image's entry point, which reaps orphaned processes
         "env": [
             {"name": "SPARK_CONF_DIR", "value": f"{_CONFIGURATION}/query"},
@@ -116,18 +106,20 @@ def driver_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -
         "query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}}),
         "plan": (f"{_CONFIGURATION}/plan", {"configMap": {"name": owner.plan}}),
     }
-    pod = _pod(container, _spark_volumes(query), volumes, secrets)
+    pod = _pod(container, _spark_volumes(query), volumes, secrets, defaults)
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
     template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
     our_revision = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
-    return _restricted(strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision))
+    return _restricted(
+        strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision), defaults
+    )
 
 
-def executor_pod(query: StreamQuery, owner: Owner, secrets: Secrets) -> Manifest:
+def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:
     """Return Spark's executor pod template; Spark adds image, command, resources and the driver as the owner."""
     container = {"name": "executor", "env": [_HOME], "securityContext": _CONTAINER_SECURITY}
-    pod = _pod(container, _spark_volumes(query), {}, secrets)
+    pod = _pod(container, _spark_volumes(query), {}, secrets, defaults)
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = _spread(owner, EXECUTOR)
@@ -137,12 +129,12 @@ def executor_pod(query: StreamQuery, owner: Owner, secrets: Secrets) -> Manifest
         "metadata": {"labels": owner.labels(EXECUTOR)},
         "spec": pod,
     }
-    return _restricted(strategic_merge(template, query.spec.executors.pod_template or {}))
+    return _restricted(strategic_merge(template, query.spec.executors.pod_template or {}), defaults)
 
 
-def made_executor(query: StreamQuery, owner: Owner, image: str) -> Manifest:
+def made_executor(query: StreamQuery, owner: Owner, defaults: PodDefaults) -> Manifest:
     """Return an executor's pod as Spark makes it of the template, as far as admission of the API server looks at it."""
-    pod = executor_pod(query, owner, mounted_query(query)[1])
+    pod = executor_pod(query, owner, defaults, mounted_query(query)[1])
     executors = query.spec.executors
     memory = f"{(executors.memory.bytes >> 20) + executor_overhead(query.spec)}Mi"
     sized = _resources(executors.cores, memory)
@@ -150,12 +142,13 @@ def made_executor(query: StreamQuery, owner: Owner, image: str) -> Manifest:
     resources = strategic_merge(sized, container.get("resources") or {})
     for kind in ("requests", "limits"):
         resources[kind]["memory"] = memory  # Spark's own value replaces that of the template
+    image = query.spec.image or defaults.image
     containers = [container | {"image": image, "resources": resources}, *others]
     metadata = pod["metadata"] | {"name": owner.executors, "namespace": owner.namespace}
     return pod | {"metadata": metadata, "spec": pod["spec"] | {"restartPolicy": "Never", "containers": containers}}
 
 
-def partitioner_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secrets) -> Manifest:
+def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:
     """Return the pod template of the StatefulSet of partitioner replicas.
 
     A replica has no Spark, no checkpoint and no right in the cluster. It is ready when it places records, for which the
@@ -166,7 +159,7 @@ def partitioner_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secre
     arguments += ["--host", "0.0.0.0", "--metrics-port", str(METRICS_PORT)]  # noqa: S104 - Prometheus and the kubelet
     container = {
         "name": PARTITIONER,
-        "image": image,
+        "image": defaults.image,
         "args": arguments,
         "env": [
             _HOME,
@@ -184,16 +177,16 @@ def partitioner_pod(query: StreamQuery, owner: Owner, image: str, secrets: Secre
         "securityContext": _CONTAINER_SECURITY,
     }
     volumes = {"query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}})}
-    pod = _pod(container, {"tmp": (_TEMPORARY, {"emptyDir": {}})}, volumes, secrets)
+    pod = _pod(container, {"tmp": (_TEMPORARY, {"emptyDir": {}})}, volumes, secrets, defaults)
     pod["serviceAccountName"] = owner.partitioner
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = _spread(owner, PARTITIONER)
     template = {"metadata": {"labels": owner.labels(PARTITIONER), "annotations": _SCRAPED}, "spec": pod}
-    return _restricted(strategic_merge(template, settings.pod_template or {}))
+    return _restricted(strategic_merge(template, settings.pod_template or {}), defaults)
 
 
-def _restricted(template: Manifest) -> Manifest:
+def _restricted(template: Manifest, defaults: PodDefaults) -> Manifest:
     """Enforce the restricted level on the pod and all its containers, whatever the user's template changes."""
     spec = template["spec"]
     contained = {
@@ -201,7 +194,7 @@ def _restricted(template: Manifest) -> Manifest:
         for kind in ("containers", "initContainers")
         if kind in spec
     }
-    context = {"securityContext": _over(_POD_SECURITY, spec.get("securityContext"))}
+    context = {"securityContext": _over(defaults.security, spec.get("securityContext"))}
     return template | {"spec": spec | contained | context}
 
 
@@ -222,7 +215,9 @@ def _spark_volumes(query: StreamQuery) -> Volumes:
     return volumes
 
 
-def _pod(container: dict[str, Any], writable: Volumes, read_only: Volumes, secrets: Secrets) -> Manifest:
+def _pod(
+    container: dict[str, Any], writable: Volumes, read_only: Volumes, secrets: Secrets, defaults: PodDefaults
+) -> Manifest:
     """Return the common part of all pods."""
     read = dict(read_only) | {
         f"secret-{number}": (f"{SECRETS}/{name}", _secret(name, keys))
@@ -231,9 +226,10 @@ def _pod(container: dict[str, Any], writable: Volumes, read_only: Volumes, secre
     mounts: list[Manifest] = [{"name": name, "mountPath": path} for name, (path, _) in writable.items()]
     mounts += [{"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in read.items()]
     return {
-        "containers": [container | {"volumeMounts": mounts}],
+        "containers": [container | defaults.container | {"volumeMounts": mounts}],
         "volumes": [{"name": name, **source} for name, (_, source) in (*writable.items(), *read.items())],
-        "securityContext": _POD_SECURITY,
+        **defaults.pod,
+        "securityContext": defaults.security,
         "enableServiceLinks": False,
     }
 

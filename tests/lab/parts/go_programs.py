@@ -1,4 +1,4 @@
-"""The lab's programs written in Go: Kubernetes, CoreDNS, a firewall, kwok, Prometheus, Helm, and tools for charts.
+"""The lab's programs written in Go: Kubernetes, CoreDNS, a firewall, kwok, Prometheus, Helm, and tools for the chart.
 
 All are tools of one module (``lab/go``), so that shared packages are fetched and compiled once. ``go.mod`` and ``go.sum``
 of the module pin the versions.
@@ -6,7 +6,9 @@ of the module pin the versions.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,12 +24,15 @@ _PROGRAMS = {
     "kubernetes": ("kubectl", "version", "--client"),
     "coredns": ("-version",),
     "firewall": ("-help",),
+    "glua": ("-v",),
     "helm": ("version",),
+    "helm-docs": ("--help",),
     "helm-unittest": ("--help",),
     "kubeconform": ("-v",),
     "kwok": ("--version",),
     "prometheus": ("--version",),
     "promtool": ("--version",),
+    "registry": ("-h",),
 }
 """Programs to build, each with arguments that show that it runs."""
 
@@ -131,3 +136,7 @@ def _versions() -> str:
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in values.items())
+
+
+if __name__ == "__main__":  # python -m lab.parts.go_programs NAME ARGUMENTS... becomes that program
+    os.execv(go_program(sys.argv[1]), sys.argv[1:])

@@ -19,6 +19,7 @@ from millrace_operator.lifecycle.observe import Observations, ObservedQuery
 from millrace_operator.lifecycle.scaling_inputs import LEARNED, new_scaler, restore, situation_of
 from millrace_operator.lifecycle.step import next_step
 from millrace_operator.resources.objects import healthy_spec, objects
+from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.telemetry.watches import WatchHealth
 from unit.resources.cases import SMALLEST
 
@@ -49,7 +50,7 @@ def test_a_forged_plan_is_read_as_none_and_replaced(text: str) -> None:
     observed = observed_with(plan={"plan.yaml": text, "applied.json": text})
     assert observed.plan is None
     assert observed.applied is None
-    step = next_step(observed, read_query(yaml.safe_load(SMALLEST)), "image", datetime.now(UTC))
+    step = next_step(observed, read_query(yaml.safe_load(SMALLEST)), PodDefaults("image"), datetime.now(UTC))
     assert step.status.plan is not None
     assert step.status.plan.epoch == 1
 
@@ -99,7 +100,7 @@ def test_a_query_with_a_pod_of_endless_grace_can_be_deleted() -> None:
     observed = replace(
         observed, body=observed.body | {"metadata": metadata}, objects={("Pod", observed.owner.driver_pod): pod}
     )
-    step = next_step(observed, read_query(yaml.safe_load(SMALLEST)), "image", datetime.now(UTC))
+    step = next_step(observed, read_query(yaml.safe_load(SMALLEST)), PodDefaults("image"), datetime.now(UTC))
     assert [each.present for each in step.actions] == [False]  # type: ignore[union-attr]
 
 
@@ -145,7 +146,7 @@ def test_the_objects_of_a_query_name_no_other_namespace() -> None:
     template = {"metadata": {"namespace": "bank"}}
     document["spec"] |= {"driver": {"podTemplate": template}, "executors": {"podTemplate": template}}
     query, owner = read_query(document), observed_with().owner
-    made = objects(query, owner, a_plan(), "image", running=True, auth="")
+    made = objects(query, owner, a_plan(), PodDefaults("image"), running=True, auth="")
     assert {each["metadata"]["namespace"] for each in made} == {"mallory"}
     (binding,) = [each for each in made if each["kind"] == "RoleBinding"]
     assert [each["namespace"] for each in binding["subjects"]] == ["mallory"]

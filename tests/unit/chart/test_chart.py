@@ -11,22 +11,28 @@ import typer.main
 import yaml
 
 from millrace_api.validation.loading import read_query
-from millrace_operator.commands import operator, queries
+from millrace_operator.commands import operator, queries, uninstall
+from millrace_operator.leadership.shard import Shard
 from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
 from unit.resources.cases import SMALLEST, objects_of
 
 from .schemas import policy_schema
-from .tools import CHART, ROOT, VALUES, documents, find, rendered
+from .tools import CHART, ROOT, VALUES, documents, find, rendered, tool
 
-COMMANDS = {"operator": operator.operator, "status": queries.status}
+COMMANDS = {"operator": operator.operator, "status": queries.status, "check-uninstall": uninstall.check_uninstall}
 RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
 
 
 def operators_options(text):
     """What the operator makes of its command line, and its container."""
-    (container,) = find(text, "Deployment")["spec"]["template"]["spec"]["containers"]
+    (container,) = deployment(text)["spec"]["template"]["spec"]["containers"]
     return parsed(container["command"] + container["args"]), container
+
+
+def deployment(text):
+    """The operator's only Deployment, or that of its first shard."""
+    return next(each for each in documents(text) if each["kind"] == "Deployment")
 
 
 def parsed(command):
@@ -59,7 +65,7 @@ def test_the_operator_reads_the_policy_that_it_mounts(tmp_path):
     text = rendered("everything")
     options, container = operators_options(text)
     mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-    volumes = {each["name"]: each for each in find(text, "Deployment")["spec"]["template"]["spec"]["volumes"]}
+    volumes = {each["name"]: each for each in deployment(text)["spec"]["template"]["spec"]["volumes"]}
     files = find(text, "ConfigMap", volumes[mounts[str(options["policy"].parent)]]["configMap"]["name"])["data"]
     path = tmp_path / options["policy"].name
     path.write_text(files[path.name], encoding="utf-8")
@@ -75,7 +81,7 @@ def test_the_schema_of_a_policy_is_that_of_the_operator():
 
 def test_another_policy_rolls_the_operator():
     def checksum(*options):
-        template = find(rendered("everything", *options), "Deployment")["spec"]["template"]
+        template = deployment(rendered("everything", *options))["spec"]["template"]
         return template["metadata"]["annotations"]["checksum/policy"]
 
     assert checksum() == checksum()
@@ -85,7 +91,45 @@ def test_another_policy_rolls_the_operator():
 @pytest.mark.parametrize("values", VALUES)
 def test_the_lease_is_named_after_the_release(values):
     text = rendered(values)
-    assert operators_options(text)[0]["lease_name"] == find(text, "Deployment")["metadata"]["name"]
+    assert operators_options(text)[0]["lease_name"] == find(text, "Service")["metadata"]["name"]
+
+
+def test_settings_of_the_pods_of_queries_reach_the_operator():
+    options, _ = operators_options(rendered("everything"))
+    assert options["image_pull_policy"] == "Always"
+    assert options["image_pull_secret"] == ["jobs-registry"]
+    assert not options["fixed_user"]
+    assert (options["shard"], options["lease_seconds"]) == ("1/2", 30)
+    assert (options["bind"], options["port"]) == ("::", 9090)
+
+
+def test_shards_are_those_of_the_operator_and_share_no_pods():
+    deployments = [each for each in documents(rendered("everything")) if each["kind"] == "Deployment"]
+    shards = []
+    for each in deployments:
+        (container,) = each["spec"]["template"]["spec"]["containers"]
+        options = parsed(container["command"] + container["args"])
+        shard = Shard.parse(options["shard"])
+        shards.append(shard)
+        assert each["metadata"]["name"] == shard.name("streaming-operator")
+        assert each["spec"]["selector"]["matchLabels"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
+    assert shards == [Shard(1, 2), Shard(2, 2)]
+    selectors = [json.dumps(each["spec"]["selector"]) for each in deployments]
+    assert len(set(selectors)) == 2
+
+
+def test_the_guard_looks_where_the_operator_watches():
+    (container,) = find(rendered("namespaced"), "Job")["spec"]["template"]["spec"]["containers"]
+    assert parsed(container["command"])["namespace"] == ["cabs", "buses"]
+    (container,) = find(rendered(), "Job")["spec"]["template"]["spec"]["containers"]
+    assert parsed(container["command"])["namespace"] == ()
+
+
+def test_the_readme_is_that_of_the_values(tmp_path):
+    copy = shutil.copytree(CHART, tmp_path / "millrace")
+    done = tool("helm-docs", "--chart-search-root", copy, "--output-file", "README.md")
+    assert done.returncode == 0, done.stderr
+    assert (copy / "README.md").read_text("utf-8") == (CHART / "README.md").read_text("utf-8")
 
 
 def test_the_test_waits_by_a_command_that_there_is():
@@ -124,7 +168,7 @@ def test_drivers_have_the_label_and_the_port_of_their_pod_monitor():
 @pytest.mark.parametrize("values", VALUES)
 def test_the_operators_rights_are_those_of_the_one_file(values):
     text = rendered(values)
-    name = find(text, "Deployment")["metadata"]["name"]
+    name = find(text, "Service")["metadata"]["name"]
     roles = [each for each in documents(text) if each["kind"] in ("Role", "ClusterRole")]
     of_queries = [each["rules"] for each in roles if each["metadata"]["name"] == name]
     leases = find(text, "Role", f"{name}-leases")["rules"]
@@ -152,13 +196,19 @@ def test_the_version_is_that_of_the_project():
 def test_every_value_is_in_the_schema_and_has_a_comment():
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
-    del schema["properties"]["global"]  # of a chart that this one is part of
     values = set(_names(yaml.safe_load(text)))
     assert values == set(_names(schema, "properties"))
     assert len([line for line in text.splitlines() if line.strip().startswith("# -- ")]) == len(values)
 
 
-KUBERNETES_OWN = {".affinity", ".resources", ".monitoring.dashboards.labels"}
+KUBERNETES_OWN = {
+    ".affinity",
+    ".monitoring.dashboards.annotations",
+    ".monitoring.dashboards.labels",
+    ".podSecurityContext",
+    ".resources",
+    ".securityContext",
+}
 
 
 def _names(of, below=None, above=""):
@@ -220,3 +270,10 @@ def test_rules_may_be_in_a_config_map(chart_with):
     text = rendered("default", *ON, "--set", "monitoring.rules.kind=ConfigMap", chart=chart)
     rules = find(text, "ConfigMap", "millrace-rules-alerts")
     assert yaml.safe_load(rules["data"]["millrace-alerts.yaml"]) == yaml.safe_load(RULES_FILE)
+
+
+def test_all_objects_have_the_common_labels():
+    wanted = {"example.org/owner": "streams"}.items()
+    made = documents(rendered("everything"))
+    without = [each["metadata"]["name"] for each in made if not wanted <= each["metadata"].get("labels", {}).items()]
+    assert without == []

@@ -9,7 +9,7 @@ import pytest
 from .schemas import LOCATION
 from .tools import CHART, KUBERNETES, VALUES, rendered, tool
 
-_FOREIGN = "PodMonitor,PrometheusRule"
+_FOREIGN = "PodMonitor,ServiceMonitor,PrometheusRule"
 """Kinds of prometheus-operator, whose schemas are not at hand."""
 
 

@@ -20,7 +20,7 @@ KUBERNETES = kubernetes_version()
 
 
 def tool(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``helm``, ``helm-unittest`` or ``kubeconform``, with ``stdin`` as its input.
+    """Run a program of the lab, such as ``helm``, with ``stdin`` as its input.
 
     Raises:
         MissingError: if the lab's programs were not made.
@@ -29,7 +29,7 @@ def tool(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.Compl
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
 
 
-def rendered(values: str = "default", *options: str, chart: Path = CHART) -> str:
+def rendered(values: str = "default", *options: str, chart: Path | str = CHART) -> str:
     """Render a release ``millrace`` in the namespace ``streams``."""
     path = VALUES[values]
     files = [] if path is None else ["--values", str(path)]

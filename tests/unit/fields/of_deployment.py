@@ -38,6 +38,7 @@ from millrace_operator.lifecycle.scaling_inputs import (
 from millrace_operator.lifecycle.scaling_status import MetricsReason, ScalingResult, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
 from millrace_operator.resources.objects import objects
+from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems
 from millrace_operator.resources.spec_fields import REVISION
@@ -48,7 +49,7 @@ from .documents import FILES, KAFKA, ON_CLUSTER, query
 from .of_kafka import OWNER
 from .probe import ABSENT, Probe, See, probes, written
 
-IMAGE = "example.org/jobs"
+DEFAULTS = PodDefaults("example.org/jobs")
 
 
 def plan(asked: StreamQuery) -> object:
@@ -109,23 +110,23 @@ def parameters(asked: StreamQuery) -> object:
 
 def driver(asked: StreamQuery) -> object:
     """Return the spec of the driver's pod, and what is forbidden in it."""
-    made = driver_pod(asked, OWNER, asked.spec.image or IMAGE, {})
+    made = driver_pod(asked, OWNER, DEFAULTS, {})
     return made["spec"], [str(problem) for problem in problems(asked)]
 
 
 def driver_memory(asked: StreamQuery) -> object:
     """Return the limit of the driver's memory."""
-    return driver_pod(asked, OWNER, IMAGE, {})["spec"]["containers"][0]["resources"]["limits"]
+    return driver_pod(asked, OWNER, DEFAULTS, {})["spec"]["containers"][0]["resources"]["limits"]
 
 
 def executors(asked: StreamQuery) -> object:
     """Return the template of the executors' pods, and what is forbidden in it."""
-    return executor_pod(asked, OWNER, {}), [str(problem) for problem in problems(asked)]
+    return executor_pod(asked, OWNER, DEFAULTS, {}), [str(problem) for problem in problems(asked)]
 
 
 def replicas_of_partitioner(asked: StreamQuery) -> object:
     """Return the spec of the pods of partitioner replicas, and what is forbidden in it."""
-    made = partitioner_pod(asked, OWNER, IMAGE, {})
+    made = partitioner_pod(asked, OWNER, DEFAULTS, {})
     return made["spec"], [str(problem) for problem in problems(asked)]
 
 
@@ -133,7 +134,7 @@ def spark_file(*names: str) -> See:
     """Return what reads these settings from the file that Spark starts from on a cluster."""
 
     def see(asked: StreamQuery) -> object:
-        text = spark_defaults(asked, OWNER, asked.spec.image or IMAGE, executor_pod(asked, OWNER, {}))
+        text = spark_defaults(asked, OWNER, DEFAULTS, executor_pod(asked, OWNER, DEFAULTS, {}))
         found = dict(line.split(" ", 1) for line in text.splitlines())
         return [found[name] for name in names]
 
@@ -145,7 +146,7 @@ def made(kind: str) -> See:
 
     def see(asked: StreamQuery) -> object:
         found = objects(
-            asked, OWNER, Plan.initial(asked.spec), IMAGE, running=True, auth="trips-by-cell-auth-0123456789"
+            asked, OWNER, Plan.initial(asked.spec), DEFAULTS, running=True, auth="trips-by-cell-auth-0123456789"
         )
         each = next(each for each in found if each["kind"] == kind)
         if kind == "StatefulSet":
@@ -157,7 +158,7 @@ def made(kind: str) -> See:
 
 def revised(asked: StreamQuery) -> object:
     """Return the revision of the driver's pod, by which the operator sees that it has to be replaced."""
-    return driver_pod(asked, OWNER, IMAGE, {})["metadata"]["annotations"][REVISION]
+    return driver_pod(asked, OWNER, DEFAULTS, {})["metadata"]["annotations"][REVISION]
 
 
 def scaling(asked: StreamQuery) -> object:

@@ -23,6 +23,7 @@ from millrace_jobs.sources.kafka.source import KafkaSource
 from millrace_jobs.sources.source_factory import open_source
 from millrace_operator.resources.driver_config import mounted_query
 from millrace_operator.resources.names import Owner
+from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod
 
 from .documents import BROKERS, COLUMNS, KAFKA, query
@@ -74,7 +75,10 @@ def connection_probes(place: str, base: Document, connection: ConnectionOf) -> I
 def _mounted(asked: StreamQuery, connection: ConnectionOf) -> object:
     """Return where the driver reads the secrets, and the volumes of its pod and of the executors' pods."""
     document, secrets = mounted_query(asked)
-    pods = (driver_pod(asked, OWNER, "image", secrets), executor_pod(asked, OWNER, secrets))
+    pods = (
+        driver_pod(asked, OWNER, PodDefaults("image"), secrets),
+        executor_pod(asked, OWNER, PodDefaults("image"), secrets),
+    )
     volumes = [[v for v in pod["spec"]["volumes"] if "secret" in v] for pod in pods]
     files = [(name, secret.file) for name, secret in connection(read_query(document)).secrets]
     return files, volumes

@@ -11,6 +11,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.validation.loading import load_plan, read_query
 from millrace_jobs.plan.plan_source import pin_of
 from millrace_operator.resources.objects import objects
+from millrace_operator.resources.pod_defaults import PodDefaults
 
 from .documents import ON_CLUSTER
 from .of_kafka import OWNER
@@ -41,7 +42,12 @@ def read(document: Document) -> Plan:
 def followed(plan: Plan) -> object:
     """Return what the next batches are pinned to, and how many executors may not be evicted."""
     made = objects(
-        read_query(ON_CLUSTER), OWNER, plan, "example.org/jobs", running=True, auth="trips-by-cell-auth-0123456789"
+        read_query(ON_CLUSTER),
+        OWNER,
+        plan,
+        PodDefaults("example.org/jobs"),
+        running=True,
+        auth="trips-by-cell-auth-0123456789",
     )
     budget = next(each["spec"] for each in made if each["kind"] == "PodDisruptionBudget")
     return pin_of(plan), budget["minAvailable"]

@@ -103,7 +103,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [
     path
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    if "kind: StreamQuery" in path.read_text()
+    if "\nkind: StreamQuery\n" in path.read_text()
 ]
 
 

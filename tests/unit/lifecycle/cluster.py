@@ -12,6 +12,7 @@ from millrace_operator.lifecycle.observe import QueryKey
 from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, GoneError, Reconciler
 from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedError
 from millrace_operator.lifecycle.workqueue import WorkQueue
+from millrace_operator.resources.pod_defaults import PodDefaults
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 KEY = QueryKey("default", "trips-by-cell")
@@ -282,7 +283,9 @@ class Cluster:
 
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
-        self.reconciler = Reconciler(self, self, "example.org/jobs", lambda: self.time, permissions=self.permissions)
+        self.reconciler = Reconciler(
+            self, self, PodDefaults("example.org/jobs"), lambda: self.time, permissions=self.permissions
+        )
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))

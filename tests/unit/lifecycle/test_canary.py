@@ -4,6 +4,7 @@ import pytest
 
 from millrace_operator.lifecycle.canary import TOUCHED, answered_touch
 from millrace_operator.lifecycle.reconcile import Reconciler
+from millrace_operator.resources.pod_defaults import PodDefaults
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY
@@ -40,7 +41,9 @@ def test_a_canary_that_is_answered_is_written_no_more(canary):
 
 def test_a_step_that_fails_is_reported_with_its_error(canary):
     failed = []
-    reconciler = Reconciler(canary, canary, "image", on_error=lambda key, error: failed.append((key, error)))
+    reconciler = Reconciler(
+        canary, canary, PodDefaults("image"), on_error=lambda key, error: failed.append((key, error))
+    )
     reconciler.observations.query_seen(canary.query)
     canary.dies_at = 0
     reconciler._work_on(KEY)

@@ -8,6 +8,7 @@ import yaml
 
 from millrace_operator.lifecycle.missing_pods import MISSING_AFTER, expected_executor
 from millrace_operator.lifecycle.refusals import FIRST_PAUSE, LONGEST_PAUSE, PodRefusedError, QuotaExceededError
+from millrace_operator.resources.pod_defaults import PodDefaults
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, REPLICAS
@@ -223,7 +224,7 @@ def test_the_expected_executor_is_the_template_with_what_spark_adds(running):
     running.show()
     observed = running.reconciler.observations.of(KEY)
     query = running.reconciler.query_of(KEY, observed)
-    pod = expected_executor(observed, query.spec, "example.org/jobs")
+    pod = expected_executor(observed, query.spec, PodDefaults("example.org/jobs"))
     container = pod["spec"]["containers"][0]
     conf = running.objects["ConfigMap", "trips-by-cell-query"]["data"]
     assert (container["image"], pod["spec"]["priorityClassName"]) == ("example.org/jobs", "high")

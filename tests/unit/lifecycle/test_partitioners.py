@@ -8,6 +8,7 @@ import pytest
 from millrace_operator.lifecycle.scaling_inputs import bounds_of
 from millrace_operator.lifecycle.scaling_status import ScalingResult
 from millrace_operator.lifecycle.target import spec_to_run
+from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.scaling.shape import Shape
 from unit.api.documents import MINIMAL, changed
 
@@ -142,7 +143,7 @@ def test_replicas_are_replaced_with_the_driver_and_run_its_image(dedicated):
 
 def test_another_default_image_reaches_replicas_with_the_drivers_next_start(dedicated):
     dedicated.start_operator()
-    dedicated.reconciler._image = "example.org/jobs:next"
+    dedicated.reconciler._defaults = PodDefaults("example.org/jobs:next")
     dedicated.settle()
     image = dedicated.objects[REPLICAS]["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image == "example.org/jobs"

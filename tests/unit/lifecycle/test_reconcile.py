@@ -104,7 +104,7 @@ def test_what_somebody_takes_away_or_changes_is_put_right(cluster):
     cluster.reconciler.observations.object_gone(service)
     budget = cluster.objects["PodDisruptionBudget", "trips-by-cell-exec"]
     budget["spec"]["minAvailable"] = 7
-    budget["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"  # somebody's own
+    budget["spec"]["unhealthyPodEvictionPolicy"] = "IfHealthyBudget"
     cluster.actions.clear()
     cluster.settle()
     assert applied(cluster) == [("Service", "trips-by-cell-driver"), ("PodDisruptionBudget", "trips-by-cell-exec")]

@@ -77,8 +77,8 @@ def test_the_bounds_of_buckets_are_those_of_the_histogram():
 def test_an_alert_says_what_where_and_what_to_do(rule):
     notes = rule["annotations"]
     assert rule["labels"]["severity"] in ("critical", "warning")
-    assert set(notes) == {"summary", "description", "runbook_url"}
-    assert notes["runbook_url"] == f"https://millrace.example/docs/runbooks/{rule['alert']}.md"
+    assert set(notes) == {"summary", "description", "runbook"}
+    assert notes["runbook"] == f"docs/runbooks/{rule['alert']}.md"
     assert any(text in notes["description"] for text in ("{{ $value", "{{ $labels.reason")) or (
         rule["alert"] in WITHOUT_VALUE
     )

@@ -11,6 +11,7 @@ from millrace_api.validation.loading import read_query
 from millrace_operator.resources.names import Manifest, Owner
 from millrace_operator.resources.objects import objects, to_yaml
 from millrace_operator.resources.partitioner import Partitioners
+from millrace_operator.resources.pod_defaults import PodDefaults
 
 SMALLEST = """\
 apiVersion: millrace.io/v1alpha1
@@ -145,7 +146,9 @@ def query_of(text: str) -> StreamQuery:
     return read_query(yaml.safe_load(text))
 
 
-def objects_of(text: str, namespace: str = "cabs", uid: str = UID) -> list[Manifest]:
+def objects_of(
+    text: str, namespace: str = "cabs", uid: str = UID, defaults: PodDefaults | None = None
+) -> list[Manifest]:
     """Return the query's objects under its first plan."""
     query = query_of(text)
     running, plan = query.spec.state is QueryState.RUNNING, Plan.initial(query.spec)
@@ -153,7 +156,9 @@ def objects_of(text: str, namespace: str = "cabs", uid: str = UID) -> list[Manif
     owner = Owner(namespace, query.name, uid)
     metadata = query.metadata.model_copy(update={"namespace": namespace})
     query = query.model_copy(update={"metadata": metadata})
-    return objects(query, owner, plan, IMAGE, running=running, auth=AUTH, partitioners=replicas)
+    return objects(
+        query, owner, plan, defaults or PodDefaults(IMAGE), running=running, auth=AUTH, partitioners=replicas
+    )
 
 
 def golden(text: str) -> str:

@@ -6,6 +6,7 @@ import yaml
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 from millrace_operator.resources.driver_config import mounted_query, spark_defaults
 from millrace_operator.resources.names import Owner
+from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems
 
@@ -368,9 +369,9 @@ def test_whatever_a_template_takes_away_its_pod_keeps_to_the_restricted_level(ro
     query = with_template(spec, role)
     owner, (_, secrets) = Owner("cabs", query.name, "u"), mounted_query(query)
     pods = {
-        DRIVER: driver_pod(query, owner, "image", secrets),
-        EXECUTOR: executor_pod(query, owner, secrets),
-        PARTITIONER: partitioner_pod(query, owner, "image", secrets),
+        DRIVER: driver_pod(query, owner, PodDefaults("image"), secrets),
+        EXECUTOR: executor_pod(query, owner, PodDefaults("image"), secrets),
+        PARTITIONER: partitioner_pod(query, owner, PodDefaults("image"), secrets),
     }
     made = pods[name]
     assert made["spec"]["securityContext"]["runAsNonRoot"] is True
@@ -383,8 +384,8 @@ def test_whatever_a_template_takes_away_its_pod_keeps_to_the_restricted_level(ro
 
 def test_a_setting_is_one_line_and_a_backslash_is_one():
     query, owner = query_of(SMALLEST), Owner("cabs", "trips-by-cell", "u")
-    executor = executor_pod(query, owner, {})
-    lines = spark_defaults(query, owner, "image\\d\nspark.master local", executor).splitlines()
+    executor = executor_pod(query, owner, PodDefaults("image"), {})
+    lines = spark_defaults(query, owner, PodDefaults("image\\d\nspark.master local"), executor).splitlines()
     assert "spark.kubernetes.executor.container.image image\\\\d\\nspark.master local" in lines
 
 
@@ -406,7 +407,9 @@ def test_the_settings_of_a_query_are_in_what_the_driver_runs():
 def test_spark_is_told_the_processors_that_a_template_asks_for(resources, settings):
     spec = {"containers": [{"name": "executor", "resources": resources}]}
     query, owner = with_template(spec, "executors"), Owner("cabs", "trips-by-cell", "u")
-    lines = spark_defaults(query, owner, "image", executor_pod(query, owner, {})).splitlines()
+    lines = spark_defaults(
+        query, owner, PodDefaults("image"), executor_pod(query, owner, PodDefaults("image"), {})
+    ).splitlines()
     assert [
         line
         for line in lines
