@@ -43,7 +43,7 @@ def exchanging_session(folder: Path, wires: str, more: Mapping[str, str]) -> Spa
         settings |= authenticated(folder / "secret")
         del settings["spark.authenticate.secret.file"]  # only executors on Kubernetes read it
         settings["spark.authenticate.secret"] = "a secret of this test"
-    os.environ |= {"SPARK_WORKER_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     return local_session("wires", 4, settings | dict(more), folder, quiet=True)
 
 
