@@ -1,6 +1,6 @@
 """The parts of dashboards: the board itself with its variables, and panels.
 
-There are four kinds of panels: graphs over time, heat maps, current numbers, and tables of current values.
+There are five kinds of panels: graphs over time, heat maps, timelines, current numbers, and tables of current values.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grafana_foundation_sdk.builders import common, heatmap, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import common, heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common as options
@@ -221,6 +221,29 @@ def heat(title: str, description: str, name: str, expr: str, unit: str, *, width
         .cell_values(heatmap.CellValues().unit(unit))
         .with_target(_query("A", expr).range().legend_format(name))
     )
+
+
+def timeline(title: str, description: str, series: Mapping[str, str], *, width: int = 24) -> statetimeline.Panel:
+    """Return a panel with a bar for each series while it exists, whatever its value.
+
+    ``series`` are expressions by their legends.
+    """
+    panel = (
+        statetimeline.Panel()
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .height(6)
+        .span(width)
+        .show_value(options.VisibilityMode.NEVER)
+        .row_height(0.8)
+        .unit("none")
+        .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color("orange"))
+        .legend(common.VizLegendOptions().show_legend(False))
+    )
+    for letter, (name, expr) in zip(_LETTERS, series.items(), strict=False):
+        panel.with_target(_query(letter, expr).range().legend_format(name))
+    return panel
 
 
 def number(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from .parts import RUNBOOKS, Panel, Variable, board, choice, graph, heat, number, rows
+from .parts import RUNBOOKS, Panel, Variable, board, choice, graph, heat, number, rows, timeline
 
 ONE = '{cluster=~"$cluster", namespace="$namespace", query="$query"}'
 """Selector of the query."""
@@ -75,12 +74,15 @@ def _numbers() -> list[Panel]:
     ]
 
 
-def _findings() -> list[table.Panel]:
+def _findings() -> list[Panel]:
+    conditions = f"max by (condition, reason) ({RECORDED}query_condition:max{ONE[:-1]}, condition=~"
+    missing = '"Ready|UpstreamReady|MetricsAvailable", status="False"'
+    firing = f'ALERTS{ONE[:-1]}, alertname=~"Millrace.*", alertstate="firing"}}'
     return [
         rows(
             "Firing alerts",
             "Alerts of this query that fire; each links to its runbook.",
-            {"Firing": (f'ALERTS{ONE[:-1]}, alertname=~"Millrace.*", alertstate="firing"}}', "none")},
+            {"Firing": (firing, "none")},
             {"alertname": "Alert", "severity": "Severity", "reason": "Reason", "class": "Class"},
             link=("Alert", RUNBOOKS + "/${__data.fields.Alert}.md"),
             sort="Severity",
@@ -95,6 +97,15 @@ def _findings() -> list[table.Panel]:
             sort="Condition",
             width=12,
             height=10,
+        ),
+        timeline(
+            "What was wrong, and when?",
+            "Conditions while they were not as they should be, with their reasons, and alerts while they fired.",
+            {
+                "{{condition}}: {{reason}}": f'{conditions}"Degraded|AtCapacity", status="True"}})',
+                "not {{condition}}: {{reason}}": f"{conditions}{missing}}})",
+                "{{alertname}}": f"max by (alertname) ({firing})",
+            },
         ),
     ]
 
