@@ -8,7 +8,7 @@ LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated demo package chart-files test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires demo package chart-files test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +152,9 @@ bench-operator: lab  ## Measure the operator with a thousand queries on simulate
 
 bench-batching: setup  ## Rerun the figures about batches between processes: throughput, delay and tasks by b_out
 	$(BIN)/python -m bench.batching
+
+bench-wires: setup  ## Measure what encryption between driver and executors costs: a start, small and large batches
+	$(BIN)/python -m bench.wires
 
 demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root; PLACEMENT=Dedicated)
 	PYTHONPATH=tests $(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))

@@ -96,9 +96,13 @@ def watch(installation: Installation, namespace: str, prometheus: PrometheusServ
         each.query.kubectl("delete", "sq", NAME, "--wait=true")
 
 
-def assert_only(seen: set[Alert], watched: Watched, *names: str) -> None:
-    """Check that exactly these alerts fired, and that each of them named the query."""
-    assert seen == {Alert(name, watched.query.namespace, NAME) for name in names}
+def assert_only(seen: set[Alert], watched: Watched, *names: str, outage: bool = False) -> None:
+    """Check that exactly these alerts fired, and that each of them named the query.
+
+    After an ``outage`` results may be late, too: that depends on how soon the next driver is ready.
+    """
+    late = Alert("MillraceResultsLate", watched.query.namespace, NAME)
+    assert seen - ({late} if outage else set()) == {Alert(name, watched.query.namespace, NAME) for name in names}
 
 
 def test_metrics_that_are_no_longer_scraped(watch: Any) -> None:
@@ -173,7 +177,7 @@ def test_a_disk_of_checkpoints_that_is_full(watch: Any, disk: Path) -> None:
         watched.wait_for("MillraceCheckpointFailing")
         run("rm", disk / "ballast").check_returncode()
         watched.wait_for_silence()
-    assert_only(seen, watched, "MillraceCheckpointFailing")
+    assert_only(seen, watched, "MillraceCheckpointFailing", outage=True)
 
 
 def test_a_key_that_becomes_hot(watch: Any) -> None:
@@ -199,7 +203,7 @@ def test_a_driver_that_is_killed_again_and_again(watch: Any) -> None:
             )
         watched.wait_for("MillraceQueryRestarting")
         watched.wait_for_silence()
-    assert_only(seen, watched, "MillraceQueryRestarting")
+    assert_only(seen, watched, "MillraceQueryRestarting", outage=True)
 
 
 def test_a_broker_that_is_gone(watch: Any) -> None:
@@ -211,4 +215,4 @@ def test_a_broker_that_is_gone(watch: Any) -> None:
         finally:
             watched.on.broker.restart()
         watched.wait_for_silence()
-    assert_only(seen, watched, "MillraceBatchesFailing")
+    assert_only(seen, watched, "MillraceBatchesFailing", outage=True)

@@ -1,4 +1,4 @@
-"""A login of a query is in its Secret and in files of its pods, and nowhere else where somebody could read it."""
+"""A query's login, and the secret of its driver and executors, are in Secrets and in files of its pods, nowhere else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import json
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -31,9 +31,11 @@ LOGIN = {
     ),
 }
 
+SPARK_PAGES = ("environment/", "api/v1/applications/{application}/environment")
+
 READ_PROCESSES = "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
-HOLDING = f"grep -rl -e {USER} -e {PASSWORD}"
-SECRETS, OTHERS = "/etc/millrace/secrets/*/*", "/tmp /var/lib/millrace /etc/millrace/query /etc/millrace/plan"
+LOGIN_FILES, AUTH_FILE = "/etc/millrace/secrets/*/*", "/etc/millrace/auth/secret"
+OTHERS = "/tmp /var/lib/millrace /etc/millrace/query /etc/millrace/plan"
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +63,12 @@ def query(installation: Installation, guarded: Broker) -> Iterator[Deployed]:
     installation.kubectl("delete", "namespace", "guarded", "--wait=false")
 
 
-def test_a_login_is_found_nowhere_but_in_the_files_that_hold_it(query: Deployed) -> None:
+def test_secrets_are_found_nowhere_but_in_the_files_that_hold_them(query: Deployed) -> None:
     installation, pods = query.on, listed(query, "pods")
+    (auth,) = [each for each in listed(query, "secrets") if each["metadata"]["name"].startswith("counts-auth-")]
+    (shared,) = [base64.b64decode(value).decode() for value in auth["data"].values()]
+    assert len(shared) == 64
+    values = [USER, PASSWORD, shared]
     names = [pod["metadata"]["name"] for pod in pods]
     assert len(names) == len(ROLES), f"a pod of each of {ROLES} was expected, not {names}"
     operators = installation.get("-n", NAMESPACE, "pods")["items"]
@@ -78,9 +84,12 @@ def test_a_login_is_found_nowhere_but_in_the_files_that_hold_it(query: Deployed)
         )
         if "prometheus.io/port" in pod["metadata"].get("annotations", {}):
             places[f"metrics of {name}"] = metrics(installation, pod)
-    places |= objects(installation, besides=f"Secret {query.namespace}/kafka-login")
+    everything = objects(installation)
+    for holder, held in (("kafka-login", {USER, PASSWORD}), (auth["metadata"]["name"], {shared})):
+        assert planted(everything.pop(f"Secret {query.namespace}/{holder}"), values) == held
+    places |= everything | {f"Spark's {page}": page_of_spark(query, page) for page in SPARK_PAGES}
 
-    assert {place: found for place, said in places.items() if (found := planted(said))} == {}
+    assert {place: found for place, said in places.items() if (found := planted(said, values))} == {}
     for what in ("metrics", "processes"):
         for name in (query.pod, REPLICA):
             assert "millrace" in places[f"{what} of {name}"], f"{what} of {name} cannot be read"
@@ -88,9 +97,12 @@ def test_a_login_is_found_nowhere_but_in_the_files_that_hold_it(query: Deployed)
     assert "partitioner=counts" in places[f"the log of {REPLICA}"]
     assert "counts" in places["Prometheus' series"]
     assert any(place.startswith("Event ") for place in places)
+    for page in SPARK_PAGES:
+        assert "spark.authenticate.secret.file" in places[f"Spark's {page}"], f"{page} does not show settings"
     for pod in names:
-        assert len(holding(query, pod, SECRETS)) == 2, f"{pod} does not hold the login"
-        assert holding(query, pod, OTHERS) == []
+        assert len(holding(query, pod, values, LOGIN_FILES)) == 2, f"{pod} does not hold the login"
+        assert holding(query, pod, values, AUTH_FILE) == ([] if pod == REPLICA else [AUTH_FILE])
+        assert holding(query, pod, values, OTHERS) == []
 
 
 def test_pods_of_a_query_keep_to_the_restricted_level_and_can_be_reached_by_nobody_else(query: Deployed) -> None:
@@ -119,6 +131,7 @@ def counts(broker: Broker, records: str, table: str) -> dict[str, Any]:
         query={"sql": "SELECT name, count(*) AS records FROM records GROUP BY name"},
         sink={"table": login | {"topic": table}},
         partitioner={"algorithm": "hash", "placement": "Dedicated", "replicas": {"initial": 1}},
+        sparkConf={"spark.ui.enabled": "true"},
     )
 
 
@@ -134,19 +147,19 @@ def listed(query: Deployed, kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def holding(query: Deployed, pod: str, files: str) -> list[str]:
-    """Those files, or files in those folders, that have a part of the login in them."""
-    return query.kubectl("exec", pod, "--", "sh", "-c", f"{HOLDING} {files} 2>/dev/null; true").split()
+def holding(query: Deployed, pod: str, values: Collection[str], files: str) -> list[str]:
+    """Those files, or files in those folders, that have one of the values in them."""
+    patterns = " ".join(f"-e {value}" for value in values)
+    return query.kubectl("exec", pod, "--", "sh", "-c", f"grep -rl {patterns} {files} 2>/dev/null; true").split()
 
 
-def planted(text: str) -> list[str]:
-    """Which parts of the login are in a text, plain or as Secrets and YAML's binary values have them."""
-    found = [part for part in (USER, PASSWORD) if part in text]
-    return found + [part for part in (USER, PASSWORD) if base64.b64encode(part.encode()).decode() in text]
+def planted(text: str, values: Collection[str]) -> set[str]:
+    """Which of the values are in a text, plain or as Secrets and YAML's binary values have them."""
+    return {value for value in values if value in text or base64.b64encode(value.encode()).decode() in text}
 
 
-def objects(installation: Installation, besides: str) -> Mapping[str, str]:
-    """Each object of the cluster but one, by its kind and name."""
+def objects(installation: Installation) -> dict[str, str]:
+    """Each object of the cluster, by its kind and name."""
     kinds = installation.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     found = {}
     for kind in sorted(set(kinds)):
@@ -154,8 +167,14 @@ def objects(installation: Installation, besides: str) -> Mapping[str, str]:
             metadata = each["metadata"]
             name = "/".join(part for part in (metadata.get("namespace"), metadata["name"]) if part)
             found[f"{each['kind']} {name}"] = json.dumps(each)
-    assert planted(found.pop(besides)), f"{besides} does not hold the login"
     return found
+
+
+def page_of_spark(query: Deployed, page: str) -> str:
+    """What Spark's user interface, which the query has turned on, shows of its settings."""
+    driver = f"/api/v1/namespaces/{query.namespace}/pods/{query.pod}:4040/proxy"
+    (application,) = json.loads(query.kubectl("get", "--raw", f"{driver}/api/v1/applications"))
+    return query.kubectl("get", "--raw", f"{driver}/{page.format(application=application['id'])}")
 
 
 def metrics(installation: Installation, pod: Mapping[str, Any]) -> str:

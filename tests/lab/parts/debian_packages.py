@@ -66,6 +66,7 @@ NODE_PACKAGES = DebianPackages(
         "runc": "runc",
         "/usr/lib/cni/bridge": "containernetworking-plugins",
         "iptables": "iptables",
+        "ipset": "ipset",
         "openssl": "openssl",
         "ip": "iproute2",
     },

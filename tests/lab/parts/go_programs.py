@@ -1,4 +1,4 @@
-"""The lab's programs written in Go: Kubernetes, CoreDNS, kwok, Prometheus, Helm and more for the chart.
+"""The lab's programs written in Go: Kubernetes, CoreDNS, a firewall, kwok, Prometheus, Helm, and tools for the chart.
 
 All are tools of one module (``lab/go``), so that shared packages are fetched and compiled once. ``go.mod`` and ``go.sum``
 of the module pin the versions.
@@ -23,6 +23,7 @@ _TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
 _PROGRAMS = {
     "kubernetes": ("kubectl", "version", "--client"),
     "coredns": ("-version",),
+    "firewall": ("-help",),
     "glua": ("-v",),
     "helm": ("version",),
     "helm-docs": ("--help",),
