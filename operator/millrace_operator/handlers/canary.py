@@ -119,6 +119,7 @@ class Staleness:
     def reset(self) -> None:
         """Count from 0 again, because the watch works or the API server may be at fault."""
         with self._lock:
+            self._unshown.clear()
             self._unseen, self._waiting_since = 0, None
 
     def seen(self, stamp: str) -> None:
@@ -129,6 +130,11 @@ class Staleness:
                 self._took = self._seen_at - self._unshown[stamp]
                 self._unshown.clear()
                 self._unseen, self._waiting_since = 0, None
+
+    def awaits(self, stamp: str) -> bool:
+        """Return whether this is an own touch that has not been shown yet."""
+        with self._lock:
+            return stamp in self._unshown
 
     @property
     def stale(self) -> bool:
@@ -212,7 +218,16 @@ class Canary:
         namespace, touch, answered = body["metadata"]["namespace"], touch_of(body), answered_touch(body)
         self._staleness[namespace].seen(touch or "")
         self._answers[namespace].seen(answered or "")
+        if touch is None or (touch != answered and not self._answers[namespace].awaits(touch)):
+            self.disturbed(namespace)
         return touch != answered
+
+    def disturbed(self, namespace: str) -> None:
+        """Note that something else has changed or removed an own canary, as those may who edit queries there.
+
+        The touches before it may stay without an answer, and that is no fault of the path.
+        """
+        self._answers[namespace].reset()
 
     def failed(self, namespace: str, name: str, error: Exception) -> None:
         """Note that a step has failed: where the API server refuses or is away, the path is not at fault."""

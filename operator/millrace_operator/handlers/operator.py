@@ -158,14 +158,17 @@ class Operator:
 
     def on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        if self._canary.owns(namespace, name) and (kind == "DELETED" or not is_canary(body)):
+            self._canary.disturbed(namespace)
         if is_canary(body):
-            if self._canary.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
+            if self._canary.owns(namespace, name):
                 self._on_canary(kind, body)
                 return
             kind = "DELETED"  # a query that is labeled as one later is no longer this operator's
         if kind == "DELETED":
             self._queue_all(self._reconciler.chains.gone(body))
-        if self._shard.owns(body["metadata"]["namespace"], body["metadata"]["name"]):
+        if self._shard.owns(namespace, name):
             observations = self._reconciler.observations
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
             self._reconciler.queue.add(key, new=kind == "ADDED")

@@ -254,6 +254,20 @@ def test_a_step_that_fails_by_itself_is_a_fault_of_the_path(leader):
     assert canary.stuck == ["a"]
 
 
+@pytest.mark.parametrize("change", ["another touch", "no touch", "removed"])
+def test_a_tenant_who_changes_the_canary_cannot_make_the_path_look_stuck(leader, change):
+    """Who may edit the queries of a watched namespace may do so before a worker has answered."""
+    canary, touch = leader
+    for _ in range(3 * UNANSWERED):
+        body = touch()
+        if change == "removed":
+            canary.disturbed("a")
+        else:
+            annotations = {TOUCHED: "theirs"} if change == "another touch" else {}
+            canary.seen(body | {"metadata": body["metadata"] | {"annotations": annotations}})
+    assert canary.stuck == []
+
+
 def test_while_the_api_server_is_away_the_path_is_not_blamed(leader):
     canary, touch = leader
     for _ in range(UNANSWERED):
