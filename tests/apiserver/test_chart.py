@@ -113,6 +113,16 @@ def test_nothing_that_happens_to_the_release_touches_a_query(plane, helm, releas
     assert plane.kubectl("-n", "cabs", "delete", "sq", "trips-by-cell").returncode == 0
 
 
+def test_a_release_goes_on_after_a_refused_uninstall(helm, release):
+    """Here the hook fails because nothing runs its pod."""
+    release()
+    assert helm("uninstall", "millrace", "--timeout", "5s").returncode != 0
+    assert "no deployed releases" in helm("upgrade", "millrace", CHART).stderr
+    for arguments in (("rollback", "millrace", "1"), ("upgrade", "millrace", CHART)):
+        done = helm(*arguments)
+        assert done.returncode == 0, done.stderr
+
+
 def write_newer_crd(path):
     """The chart's CRD, with one more short name."""
     crd = yaml.safe_load((CHART / "files" / f"{CRD}.yaml").read_text(encoding="utf-8"))

@@ -78,6 +78,7 @@ def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(installation:
         installation.helm("uninstall", "--timeout=120s")
     said = installation.kubectl("-n", NAMESPACE, "logs", "job/millrace-uninstall")
     assert f"{namespace}/{query.name}" in said
+    installation.kubectl("-n", NAMESPACE, "delete", "job", "millrace-uninstall", "--cascade=foreground")
     query.kubectl("delete", "sq", query.name)
     assert query.kubectl("get", "pods", "-o", "name") == ""
 
