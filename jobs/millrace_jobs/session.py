@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -143,7 +144,8 @@ def log_refused_pods_rarely(spark: SparkSession, level: str) -> None:
 
     Spark asks again each second while a quota leaves no room, and logs a stack trace each time.
     """
-    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
     logger = "org.apache.spark.scheduler.cluster.k8s.ExecutorPodsAllocator"
     log4j.core.config.Configurator.setLevel(logger, log4j.Level.toLevel(level))
     rarely = log4j.core.filter.BurstFilter.newBuilder().setLevel(log4j.Level.ERROR).setRate(1 / 300).setMaxBurst(3)
