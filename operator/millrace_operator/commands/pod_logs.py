@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from threading import Lock, Thread
 from typing import Any, NamedTuple
@@ -22,9 +23,6 @@ from .user_queries import UserQueries
 
 _FOLLOWING = (TIMEOUT[0], 4 * 3600.0)
 """Timeouts in seconds: to connect, and for silence of a followed log, which is also the kubelet's limit."""
-
-_INTERRUPTED = 130
-"""Exit code of a process ended by Ctrl-C."""
 
 
 class Excerpt(NamedTuple):
@@ -62,14 +60,26 @@ def print_logs(cluster: Cluster, name: str, excerpt: Excerpt, *, executors: bool
     pods = logs.executors() if executors else [logs.owner.driver_pod]
     if not pods:
         raise MillraceError(Problem(f"{name} has no executors now: its phase is {query.phase}", _hint(name)))
-    try:
+    with _ended_by_ctrl_c():
         if excerpt.follow and executors:
             logs.follow_together(pods)
         else:
             for pod in pods:
                 logs.print(pod, prefixed=executors)
-    except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, as it ends ``tail -f``.
+
+    Python's own handler only leaves a note for the main thread. If that starts to wait for a thread or a line at that
+    moment, it misses the note and waits for ever.
+    """
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 class _PodLogs:
@@ -101,13 +111,10 @@ class _PodLogs:
                 failures.append(error)
 
         threads = [Thread(target=follow, args=(pod,)) for pod in pods]
-        try:
-            for each in threads:
-                each.start()
-            for each in threads:
-                each.join()
-        except KeyboardInterrupt:
-            os._exit(_INTERRUPTED)  # threads blocked on a line cannot be stopped, and daemon threads may abort at exit
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
         if failures:
             raise failures[0]
 
