@@ -31,9 +31,12 @@ class StatusEvent(NamedTuple):
 
 
 def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
-    """Yield events for a new reason of Ready, a new Degraded condition, a cycle, and a new scaling decision."""
+    """Yield events for a new reason of Ready, a new Degraded condition, a cycle, and a new scaling decision.
+
+    That a new query is deployed is no news.
+    """
     ready = _changed(before, now, ConditionType.READY)
-    if ready is not None:
+    if ready is not None and not (before.phase is None and ready.reason == ReadyReason.DEPLOYING):
         warning = ready.reason in _WARNINGS
         yield StatusEvent(warning, ready.reason, ready.message)
     degraded = _changed(before, now, ConditionType.DEGRADED)

@@ -29,6 +29,7 @@ from .missing_pods import PodChecks, missing_pods
 from .observe import Observations, ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
+from .status_pace import StatusPace
 from .step import FINALIZER, Action, Apply, Drain, DropSecret, Finalize, MakeSecret, Step, next_step
 from .target import running_spec
 from .workqueue import WorkQueue
@@ -130,6 +131,7 @@ class Reconciler:
         self._clock = clock
         self._on_error = on_error
         self._backoff = ApplyBackoff()
+        self._pace = StatusPace()
         self._events = EventBudget()
         self._refusals = Refusals()
         self._pods = PodChecks(objects.refuses)
@@ -172,8 +174,14 @@ class Reconciler:
         step = next_step(observed, query, self._defaults, now, scaling, refusal if waits else None)
         try:
             self._dry_run(observed, step, everything=refusal is not None and not waits)
-            self._write_status(key, observed, step.status)
-            self._act(key, observed, step)
+            pause = (
+                0.0 if step.actions or is_canary(observed.body) else self._pace.wait(key, observed.status, step.status)
+            )
+            if pause > 0:
+                self.queue.add_later(key, pause)
+            else:
+                self._write_status(key, observed, step.status)
+                self._act(key, observed, step)
         except RefusedError as error:
             if waits:
                 raise  # even the last healthy spec is refused: only the queue's back-off applies
@@ -218,6 +226,7 @@ class Reconciler:
 
     def _forget(self, key: QueryKey) -> None:
         self._backoff.forget(key)
+        self._pace.forget(key)
         self._events.forget(key)
         self._refusals.forget(key)
         self._pods.forget(key)
@@ -232,6 +241,7 @@ class Reconciler:
         if now == before:
             return
         self.observations.query_seen(self._queries.write_status(key, observed.owner.uid, now))
+        self._pace.written(key)
         if is_canary(observed.body):  # its status changes with every touch
             return
         self._metrics.status_written(key, before, now)

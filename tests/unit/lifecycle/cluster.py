@@ -11,6 +11,7 @@ from millrace_api.model.status import Status
 from millrace_operator.lifecycle.observe import QueryKey
 from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, GoneError, Reconciler
 from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedError
+from millrace_operator.lifecycle.status_pace import StatusPace
 from millrace_operator.lifecycle.workqueue import WorkQueue
 from millrace_operator.resources.pod_defaults import PodDefaults
 
@@ -287,16 +288,18 @@ class Cluster:
             self, self, PodDefaults("example.org/jobs"), lambda: self.time, permissions=self.permissions
         )
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
+        self.reconciler._pace = StatusPace(lambda: self.time.timestamp())
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():
             self.reconciler.observations.object_seen(copied(each))
 
     def settle(self):
-        """Run the operator and the controllers until nothing changes, and return the status."""
+        """Run the operator and the controllers until nothing changes, however long that takes, and return the status."""
         for _ in range(50):
             before = copied((self.query, self.objects))
-            self.reconciler._backoff.forget(KEY)  # no time passes here
+            self.reconciler._backoff.forget(KEY)  # the time stays the same here
+            self.reconciler._pace.forget(KEY)
             self.show()
             self.reconciler.reconcile(KEY)
             self.control()

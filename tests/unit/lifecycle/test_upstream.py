@@ -53,7 +53,7 @@ def test_it_is_pending_and_says_for_which_query_it_waits(deployed):
         ("True", "BackingOff"),
         ("False", "AsExpected"),
     ]
-    assert deployed.events == [(False, "Deploying"), (False, "WaitingForUpstream")]
+    assert deployed.events == [(False, "WaitingForUpstream")]
     assert deployed.pass_time(seconds=15).phase == "Pending"
     assert deployed.pod is not None, "it tries again: the topic may have been made by hand"
     assert deployed.pod_is_ready().phase == "Running"
