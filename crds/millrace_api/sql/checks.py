@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
@@ -15,6 +16,7 @@ from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
 from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.schema_ddl import Column
+from millrace_api.sql.size import size_problems
 from millrace_api.sql.stream_checks import stream_problems
 
 _MOST = 20
@@ -57,14 +59,16 @@ def check_sql(
         query = parse_query(text)
     except MillraceError as error:
         return list(error.problems)
+    if too_large := list(size_problems(query)):
+        return too_large
     for hint in list(query.find_all(exp.Hint)):
         hint.pop()  # hints name tables by alias, and Spark ignores unknown names
     problems = list(_unknown_tables(text, query, tables))
     if problems:
         return problems  # the columns of a missing table are unknown, so further checks would guess
-    scopes = traverse_scope(query)
+    scopes, columns, places = traverse_scope(query), _Columns(tables), _places(query)
     for scope in scopes:
-        problems += islice(_ScopeCheck(text, scope, tables).unknown_columns(), _MOST)
+        problems += islice(_ScopeCheck(text, scope, columns, places).unknown_columns(), _MOST)
     if not more_functions:
         problems += islice(_unknown_functions(text, query), _MOST)
     problems += _unknown_ordinals(query)
@@ -115,79 +119,39 @@ def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
                 yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
 
 
-class _ScopeCheck:
-    """The names that one SELECT may use: its own and, in a subquery, the names of the enclosing SELECT."""
+class _Place(NamedTuple):
+    """What a node is in: the SELECT, whether it is in a WHERE or a join, and the innermost item with an alias."""
 
-    def __init__(self, text: str, scope: Scope, tables: Mapping[str, SourceTable]) -> None:
-        self._text = text
-        self._scope = scope
+    select: exp.Expr | None = None
+    filters: bool = False
+    item: exp.Expr | None = None
+
+
+def _places(query: exp.Query) -> dict[int, _Place]:
+    """Return the place of each node, by the node's identity."""
+    places: dict[int, _Place] = {}
+    for node in query.walk():  # each node comes after the one that holds it
+        holder = node.parent
+        place = places.get(id(holder), _Place())
+        if isinstance(holder, exp.Select):
+            place = place._replace(select=holder)
+        elif isinstance(holder, exp.Where | exp.Join):
+            place = place._replace(filters=True)
+        elif isinstance(holder, exp.Alias):
+            place = place._replace(item=holder)
+        places[id(node)] = place
+    return places
+
+
+class _Columns:
+    """Columns of tables, CTEs and derived tables. Each is asked for once, since stars over stars can be many."""
+
+    def __init__(self, tables: Mapping[str, SourceTable]) -> None:
         self._tables = tables
-        self._sources = {name.lower(): self._columns(source) for name, source in scope.sources.items()}
-        inner = scope.parent is not None and (scope.is_subquery or scope.is_udtf)
-        self._outer = _ScopeCheck(text, scope.parent, tables) if inner and scope.parent else None
+        self._found: dict[int, dict[str, str] | None] = {}
 
-    def unknown_columns(self) -> Iterator[Problem]:
-        for column in self._scope.columns:
-            if column.find_ancestor(exp.Select) is not self._scope.expression:
-                continue  # a subquery has its own scope
-            first, *rest = column.parts
-            visible = self._visible(column)
-            if rest and first.name.lower() in self._source_names():
-                known = self._columns_of(first.name.lower())
-                is_field = visible is not None and first.name.lower() in visible  # a column named like a source
-                if known is not None and rest[0].name.lower() not in known and not is_field:
-                    yield self._problem(rest[0], known, f'"{first.name}" has no column "{rest[0].name}"')
-                continue
-            if visible is not None and first.name.lower() not in visible:
-                what = "table or column" if rest else "column"
-                if rest:
-                    visible |= {name: name for name in self._source_names()}
-                yield self._problem(first, visible, f'there is no {what} "{first.name}"')
-
-    def _problem(self, name: exp.Expr, known: Mapping[str, str], message: str) -> Problem:
-        otherwise = "" if self._source_names() else "add FROM and the name of a source"
-        return _at(self._text, name, message, suggest(name.name, dict.fromkeys(known.values()), otherwise))
-
-    def _source_names(self) -> set[str]:
-        return set(self._sources) | (self._outer._source_names() if self._outer else set())
-
-    def _columns_of(self, source: str) -> dict[str, str] | None:
-        if source in self._sources or self._outer is None:
-            return self._sources[source]
-        return self._outer._columns_of(source)
-
-    def _visible(self, column: exp.Column) -> dict[str, str] | None:
-        """Return the valid unqualified column names, lower case to declared; None if they are unknown."""
-        select = self._scope.expression
-        if not isinstance(select, exp.Select) or select.args.get("laterals"):
-            return None
-        visible: dict[str, str] = {}
-        for known in self._sources.values():
-            if known is None:
-                return None
-            visible |= known
-        visible |= self._windows
-        if column.find_ancestor(exp.Where, exp.Join) is None:
-            own = column.find_ancestor(exp.Alias)  # the item that contains the column
-            visible |= {name.lower(): name for item, name in self._aliases if item is not own}
-        if self._outer is None:
-            return visible
-        outer = self._outer._visible(column)
-        return None if outer is None else {**outer, **visible}
-
-    @cached_property
-    def _windows(self) -> dict[str, str]:
-        """Names of the window columns of this SELECT."""
-        return {call.name.lower(): call.name.lower() for call in _window_calls(self._scope.expression)}
-
-    @cached_property
-    def _aliases(self) -> list[tuple[exp.Expr, str]]:
-        """Items of the SELECT list with an alias, and the aliases."""
-        items = self._scope.expression.expressions
-        return [(item, item.alias) for item in items if isinstance(item, exp.Alias)]
-
-    def _columns(self, source: exp.Expr | Scope) -> dict[str, str] | None:
-        """Return the columns of a table, CTE or derived table, lower case to declared; None if they are unknown."""
+    def of(self, source: exp.Expr | Scope) -> dict[str, str] | None:
+        """Return the columns of a source, lower case to declared; None if they are unknown."""
         if isinstance(source, exp.Table):
             table = self._tables.get(source.name.lower())
             if table is None or table.columns is None or source.args.get("pivots"):
@@ -195,21 +159,115 @@ class _ScopeCheck:
             return {column.name.lower(): column.name for column in table.columns}
         if not isinstance(source, Scope):
             return None
+        if id(source) not in self._found:
+            self._found[id(source)] = self._of_scope(source)
+        return self._found[id(source)]
+
+    def _of_scope(self, source: Scope) -> dict[str, str] | None:
         if source.outer_columns:
             return {name.lower(): name for name in source.outer_columns}
         select = source.expression
         if source.set_operation_scopes:
-            return self._columns(source.set_operation_scopes[0])
+            return self.of(source.set_operation_scopes[0])
         if not isinstance(select, exp.Select) or select.args.get("laterals"):
             return None
         names = {name.lower(): name for name in output_names(select)}
         if select.is_star:
             for inner in source.sources.values():
-                columns = self._columns(inner)
+                columns = self.of(inner)
                 if columns is None:
                     return None
                 names |= columns
         return names
+
+
+class _ScopeCheck:
+    """The names that one SELECT may use: its own and, in a subquery, the names of the enclosing SELECT."""
+
+    def __init__(self, text: str, scope: Scope, columns: _Columns, places: Mapping[int, _Place]) -> None:
+        self._text = text
+        self._scope = scope
+        self._places = places
+        self._sources = {name.lower(): columns.of(source) for name, source in scope.sources.items()}
+        inner = scope.parent is not None and (scope.is_subquery or scope.is_udtf)
+        self._outer = _ScopeCheck(text, scope.parent, columns, places) if inner and scope.parent else None
+
+    def unknown_columns(self) -> Iterator[Problem]:
+        for column in self._scope.columns:
+            place = self._places[id(column)]
+            if place.select is not self._scope.expression:
+                continue  # a subquery has its own scope
+            first, *rest = column.parts
+            name = first.name.lower()
+            is_column = self._knows(name, place)
+            if rest and name in self._source_names:
+                known = self._columns_of(name)
+                if known is not None and rest[0].name.lower() not in known and not is_column:
+                    yield self._problem(rest[0], known, f'"{first.name}" has no column "{rest[0].name}"')
+            elif is_column is False:
+                what = "table or column" if rest else "column"
+                visible = self._visible(place) | {each: each for each in self._source_names if rest}
+                yield self._problem(first, visible, f'there is no {what} "{first.name}"')
+
+    def _problem(self, name: exp.Expr, known: Mapping[str, str], message: str) -> Problem:
+        otherwise = "" if self._source_names else "add FROM and the name of a source"
+        return _at(self._text, name, message, suggest(name.name, dict.fromkeys(known.values()), otherwise))
+
+    @cached_property
+    def _source_names(self) -> set[str]:
+        return set(self._sources) | (self._outer._source_names if self._outer else set())
+
+    def _columns_of(self, source: str) -> dict[str, str] | None:
+        if source in self._sources or self._outer is None:
+            return self._sources[source]
+        return self._outer._columns_of(source)
+
+    def _knows(self, name: str, place: _Place) -> bool | None:
+        """Return whether an unqualified name, in lower case, is valid in a place; None if that is unknown."""
+        if self._named is None:
+            return None
+        outer = False if self._outer is None else self._outer._knows(name, place)
+        if outer is None:
+            return None
+        return outer or name in self._named or self._is_alias(name, place)
+
+    def _is_alias(self, name: str, place: _Place) -> bool:
+        """Return whether another item than that of the place has this alias, which WHERE and joins do not know."""
+        items = () if place.filters else self._aliases.get(name, ())
+        return any(item is not place.item for item, _ in items[:2])
+
+    def _visible(self, place: _Place) -> dict[str, str]:
+        """Return the unqualified names that are valid in a place, lower case to declared, as far as they are known."""
+        outer = {} if self._outer is None else self._outer._visible(place)
+        aliases = {name: items[0][1] for name, items in self._aliases.items() if self._is_alias(name, place)}
+        return outer | (self._named or {}) | aliases
+
+    @cached_property
+    def _named(self) -> dict[str, str] | None:
+        """Columns of the sources and of windows, lower case to declared; None if not all are known."""
+        select = self._scope.expression
+        if not isinstance(select, exp.Select) or select.args.get("laterals"):
+            return None
+        named: dict[str, str] = {}
+        for known in self._sources.values():
+            if known is None:
+                return None
+            named |= known
+        return named | self._windows
+
+    @cached_property
+    def _windows(self) -> dict[str, str]:
+        """Names of the window columns of this SELECT."""
+        return {call.name.lower(): call.name.lower() for call in _window_calls(self._scope.expression)}
+
+    @cached_property
+    def _aliases(self) -> dict[str, list[tuple[exp.Expr, str]]]:
+        """Items of the SELECT list by their alias in lower case, with the alias as declared."""
+        found: dict[str, list[tuple[exp.Expr, str]]] = {}
+        for item in self._scope.expression.expressions:
+            if isinstance(item, exp.Alias):
+                found.setdefault(item.alias.lower(), []).append((item, item.alias))
+        return found
 
 
 def output_names(select: exp.Query) -> list[str]:

@@ -123,6 +123,9 @@ _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUT
 
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
+_MOST_STEPS = 250_000
+"""Tokens that the parser may read, each as often as it does; a text of 64 KiB has at most a quarter of that."""
+
 
 class StreamingSql(Spark):
     """Spark SQL in which ``window`` is a function, as in ``GROUP BY window(at, '1 minute')``.
@@ -158,6 +161,19 @@ class StreamingSql(Spark):
         FUNCTION_PARSERS: ClassVar = {
             name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _PARSED | _OWN_SYNTAX
         }
+
+        def reset(self) -> None:
+            """Forget the text that was parsed, and how long that took."""
+            super().reset()
+            self._steps = 0
+
+        def _advance(self, times: int = 1) -> None:
+            """Go on by some tokens. For ``INT(INT(INT(a)))``, sqlglot tries each level twice: 30 would take days."""
+            self._steps += 1
+            if self._steps > _MOST_STEPS:
+                message = "the SQL takes too long to parse: it calls names of types, such as INT(x), within each other"
+                raise MillraceError(Problem(message, "write CAST(x AS INT) for INT(x), or fewer levels of struct(...)"))
+            super()._advance(times)
 
         def _parse_function_call(self, *args: Any, **options: Any) -> exp.Expr | None:
             call = super()._parse_function_call(*args, **options)

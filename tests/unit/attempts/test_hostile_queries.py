@@ -57,6 +57,38 @@ def test_depth_is_reported_as_a_problem_of_the_query(deep: dict[str, Any]) -> No
         read_query(deep)
 
 
+def doubling(levels: int) -> str:
+    """Stars over two stars each, so that the last SELECT has 2 ** levels of them."""
+    doubled = "".join(f", c{i} AS (SELECT * FROM c{i - 1} x, c{i - 1} y)" for i in range(1, levels))
+    return f"WITH c0 AS (SELECT * FROM trips){doubled} SELECT cell FROM c{levels - 1}"
+
+
+COSTLY = {
+    "calls of a type": (f"SELECT {'INT(' * 40}cell{')' * 40} FROM trips", "takes too long to parse"),
+    "calls of struct": (f"SELECT {'STRUCT(' * 40}cell{')' * 40} FROM trips", "takes too long to parse"),
+    "a sum": (f"SELECT {'+'.join(['cell'] * 12_000)} FROM trips", "12002 operators in a row or levels"),
+    "alternatives": (f"SELECT cell FROM trips WHERE {' OR '.join(['cell'] * 500)}", "operators in a row or levels"),
+    "subqueries": (f"SELECT {','.join(['(SELECT cell FROM trips)'] * 2000)} FROM trips", "2001 SELECTs"),
+    "unions": (" UNION ALL ".join(["SELECT cell FROM trips"] * 101), "101 SELECTs"),
+    "joins": ("SELECT 1 FROM trips " + "JOIN trips USING (cell) " * 101, "101 joins"),
+    "stars over stars": (doubling(90), "needs a key"),
+}
+
+
+@pytest.mark.parametrize(("sql", "message"), COSTLY.values(), ids=COSTLY)
+def test_sql_whose_check_would_take_hours_is_reported(sql: str, message: str) -> None:
+    """Without limits, a worker of the operator would not come back from the first two and the last within days."""
+    with pytest.raises(MillraceError, match=message):
+        read_query(query(query={"sql": sql}, emit="OnUpdate"))
+
+
+def test_sql_of_the_largest_shape_is_checked() -> None:
+    parts = [f"SELECT {','.join(f'cell AS c{i}' for i in range(50))} FROM trips WHERE cell IS NOT NULL"] * 100
+    read_query(query(query={"sql": " UNION ALL ".join(parts)}, emit="OnUpdate"))
+    alternatives = " OR ".join(["cell IS NULL"] * 390)
+    read_query(query(query={"sql": f"SELECT cell FROM trips WHERE {alternatives}"}, emit="OnUpdate"))
+
+
 @pytest.mark.parametrize(
     "pattern", ["a{99999999999999999999}", "(" * 20_000 + ")" * 20_000], ids=["repeat", "brackets"]
 )
