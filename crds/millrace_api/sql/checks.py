@@ -66,7 +66,7 @@ def check_sql(
     problems = list(_unknown_tables(text, query, tables))
     if problems:
         return problems  # the columns of a missing table are unknown, so further checks would guess
-    scopes, columns, places = traverse_scope(query), _Columns(tables), _places(query)
+    scopes, columns, places = traverse_scope(query), _ColumnLists(tables), _places(query)
     for scope in scopes:
         problems += islice(_ScopeCheck(text, scope, columns, places).unknown_columns(), _MOST)
     if not more_functions:
@@ -143,7 +143,7 @@ def _places(query: exp.Query) -> dict[int, _Place]:
     return places
 
 
-class _Columns:
+class _ColumnLists:
     """Columns of tables, CTEs and derived tables. Each is asked for once, since stars over stars can be many."""
 
     def __init__(self, tables: Mapping[str, SourceTable]) -> None:
@@ -184,7 +184,7 @@ class _Columns:
 class _ScopeCheck:
     """The names that one SELECT may use: its own and, in a subquery, the names of the enclosing SELECT."""
 
-    def __init__(self, text: str, scope: Scope, columns: _Columns, places: Mapping[int, _Place]) -> None:
+    def __init__(self, text: str, scope: Scope, columns: _ColumnLists, places: Mapping[int, _Place]) -> None:
         self._text = text
         self._scope = scope
         self._places = places
