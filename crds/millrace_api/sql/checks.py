@@ -194,7 +194,7 @@ class _ScopeCheck:
 
     def unknown_columns(self) -> Iterator[Problem]:
         for column in self._scope.columns:
-            place = self._places[id(column)]
+            place = self._places.get(id(column), _Place())
             if place.select is not self._scope.expression:
                 continue  # a subquery has its own scope
             first, *rest = column.parts

@@ -169,15 +169,22 @@ _MARKS = {
 """Failure class by a mark in Spark's text."""
 
 _PART = re.compile(r"millrace_jobs[/\\](sources|sinks|aggregates)[/\\]")
+_FILES_SINK = re.compile(r"millrace_jobs[/\\]sinks[/\\]files\.py$")
+_STATE_STORE = ".execution.streaming.state."
 _PARTS = {"sources": FailureClass.SOURCE, "sinks": FailureClass.SINK, "aggregates": FailureClass.USER_CODE}
 
 
 def class_of_text(text: str) -> FailureClass:
     """Classify a failure by its Python or JVM traceback alone: by known marks, then by frame, innermost first."""
-    part = _part_of(text)
     if _NO_SPACE in text:
-        return part if part is FailureClass.SINK else FailureClass.DISK_FULL
-    return next((failure for mark, failure in _MARKS.items() if mark in text), part)
+        return FailureClass.SINK if _is_full_sink(text) else FailureClass.DISK_FULL
+    return next((failure for mark, failure in _MARKS.items() if mark in text), _part_of(text))
+
+
+def _is_full_sink(text: str) -> bool:
+    """Return whether the full disk is that of a sink: only a files sink has one, and its jobs also write the state."""
+    innermost = next((file for file, _ in reversed(_FRAME.findall(text)) if _PART.search(file)), "")
+    return _FILES_SINK.search(innermost) is not None and _STATE_STORE not in text
 
 
 def _part_of(text: str) -> FailureClass:

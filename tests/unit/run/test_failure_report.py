@@ -9,7 +9,13 @@ from millrace_api.model.status import REPORT_VARIABLE
 from millrace_jobs import sinks, sources
 from millrace_jobs.run.failures import class_of, class_of_text, write_report
 
-OURS = {"source": f"{sources.__path__[0]}/kafka_reading.py", "sink": f"{sinks.__path__[0]}/kafka.py"}
+OURS = {
+    "source": f"{sources.__path__[0]}/kafka_reading.py",
+    "sink": f"{sinks.__path__[0]}/kafka/sink.py",
+    "files": f"{sinks.__path__[0]}/files.py",
+}
+NO_SPACE = "java.io.IOException: No space left on device"
+STATE = "\n\tat org.apache.spark.sql.execution.streaming.state.RocksDB.commit(RocksDB.scala:1)"
 
 
 def traceback(*files):
@@ -30,9 +36,11 @@ def traceback(*files):
             traceback(OURS["source"]) + "millrace_api.errors.MissingInputError: Kafka at k has no topic t",
             "SourceMissing",
         ),
-        ("[CANNOT_COMMIT_STATE_STORE.X] java.io.IOException: No space left on device", "DiskFull"),
-        (traceback(OURS["source"]) + "java.io.IOException: No space left on device", "DiskFull"),
-        (traceback(OURS["sink"]) + "java.io.IOException: No space left on device", "SinkFailed"),
+        ("[CANNOT_COMMIT_STATE_STORE.X] " + NO_SPACE, "DiskFull"),
+        (traceback(OURS["source"]) + NO_SPACE, "DiskFull"),
+        (traceback(OURS["sink"]) + NO_SPACE, "DiskFull"),
+        (traceback(OURS["files"]) + NO_SPACE, "SinkFailed"),
+        (traceback(OURS["files"]) + NO_SPACE + STATE, "DiskFull"),
         ("something else", "DriverFailed"),
     ],
 )
