@@ -174,9 +174,7 @@ class Reconciler:
         step = next_step(observed, query, self._defaults, now, scaling, refusal if waits else None)
         try:
             self._dry_run(observed, step, everything=refusal is not None and not waits)
-            pause = (
-                0.0 if step.actions or is_canary(observed.body) else self._pace.wait(key, observed.status, step.status)
-            )
+            pause = self._pause(key, observed, step)
             if pause > 0:
                 self.queue.add_later(key, pause)
             else:
@@ -249,6 +247,12 @@ class Reconciler:
             log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
             if self._events.take(key):
                 self._queries.post_event(key, observed.owner.uid, each)
+
+    def _pause(self, key: QueryKey, observed: ObservedQuery, step: Step) -> float:
+        """Return the seconds until the status may be written; one that announces actions may be written at once."""
+        if step.actions or is_canary(observed.body):
+            return 0.0
+        return self._pace.wait(key, observed.status, step.status)
 
     def _dry_run(self, observed: ObservedQuery, step: Step, *, everything: bool) -> None:
         """Dry-run the objects that follow a drain, so that a rejected one leaves the driver running.
