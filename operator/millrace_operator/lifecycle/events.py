@@ -23,22 +23,23 @@ _WARNINGS = (
 
 
 class StatusEvent(NamedTuple):
-    """Event as shown by ``kubectl describe``."""
+    """Event as shown by ``kubectl describe``; one that is only ``logged`` is not posted."""
 
     warning: bool
     reason: str
     message: str
+    logged: bool = False
 
 
 def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     """Yield events for a new reason of Ready, a new Degraded condition, a cycle, and a new scaling decision.
 
-    That a new query is deployed is no news.
+    That a new query is deployed is no news to its user, and only logged.
     """
     ready = _changed(before, now, ConditionType.READY)
-    if ready is not None and not (before.phase is None and ready.reason == ReadyReason.DEPLOYING):
-        warning = ready.reason in _WARNINGS
-        yield StatusEvent(warning, ready.reason, ready.message)
+    if ready is not None:
+        begins = before.phase is None and ready.reason == ReadyReason.DEPLOYING
+        yield StatusEvent(ready.reason in _WARNINGS, ready.reason, ready.message, logged=begins)
     degraded = _changed(before, now, ConditionType.DEGRADED)
     if degraded is not None and degraded.status is ConditionStatus.TRUE:
         yield StatusEvent(True, degraded.reason, degraded.message)

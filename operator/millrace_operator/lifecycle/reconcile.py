@@ -245,7 +245,7 @@ class Reconciler:
         self._metrics.status_written(key, before, now)
         for each in events_of(before, now):
             log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
-            if self._events.take(key):
+            if not each.logged and self._events.take(key):
                 self._queries.post_event(key, observed.owner.uid, each)
 
     def _pause(self, key: QueryKey, observed: ObservedQuery, step: Step) -> float:
