@@ -234,7 +234,7 @@ class _ScopeCheck:
     def _is_alias(self, name: str, place: _Place) -> bool:
         """Return whether another item than that of the place has this alias, which WHERE and joins do not know."""
         items = () if place.filters else self._aliases.get(name, ())
-        return any(item is not place.item for item, _ in items[:2])
+        return any(item is not place.item for item, _ in items[:2])  # of two items, one is another
 
     def _visible(self, place: _Place) -> dict[str, str]:
         """Return the unqualified names that are valid in a place, lower case to declared, as far as they are known."""

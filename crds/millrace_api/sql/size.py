@@ -22,13 +22,9 @@ def size_problems(query: exp.Expr) -> Iterator[Problem]:
         selects += isinstance(node, exp.Select)
         joins += isinstance(node, exp.Join)
     if deepest > MAX_DEPTH:
-        message = (
-            f"the SQL has an expression of {deepest} operators in a row or levels, and at most {MAX_DEPTH} are taken"
-        )
+        message = f"the SQL is {deepest} levels deep, where each operator of a chain is one; the limit is {MAX_DEPTH}"
         yield Problem(message, "split it, or write x IN (1, 2, 3) for x = 1 OR x = 2 OR x = 3")
     if selects > MAX_SELECTS:
-        yield Problem(
-            f"the SQL has {selects} SELECTs, and at most {MAX_SELECTS} are taken", "split it into several queries"
-        )
+        yield Problem(f"the SQL has {selects} SELECTs; the limit is {MAX_SELECTS}", "split it into several queries")
     if joins > MAX_JOINS:
-        yield Problem(f"the SQL has {joins} joins, and at most {MAX_JOINS} are taken", "split it into several queries")
+        yield Problem(f"the SQL has {joins} joins; the limit is {MAX_JOINS}", "split it into several queries")

@@ -66,11 +66,17 @@ def doubling(levels: int) -> str:
 COSTLY = {
     "calls of a type": (f"SELECT {'INT(' * 40}cell{')' * 40} FROM trips", "takes too long to parse"),
     "calls of struct": (f"SELECT {'STRUCT(' * 40}cell{')' * 40} FROM trips", "takes too long to parse"),
-    "a sum": (f"SELECT {'+'.join(['cell'] * 12_000)} FROM trips", "12002 operators in a row or levels"),
-    "alternatives": (f"SELECT cell FROM trips WHERE {' OR '.join(['cell'] * 500)}", "operators in a row or levels"),
-    "subqueries": (f"SELECT {','.join(['(SELECT cell FROM trips)'] * 2000)} FROM trips", "2001 SELECTs"),
-    "unions": (" UNION ALL ".join(["SELECT cell FROM trips"] * 101), "101 SELECTs"),
-    "joins": ("SELECT 1 FROM trips " + "JOIN trips USING (cell) " * 101, "101 joins"),
+    "a sum": (f"SELECT {'+'.join(['cell'] * 12_000)} FROM trips", "12002 levels deep"),
+    "alternatives": (
+        f"SELECT cell FROM trips WHERE {' OR '.join(['cell'] * 500)}",
+        r"is 50\d levels deep.*the limit is 400",
+    ),
+    "subqueries": (
+        f"SELECT {','.join(['(SELECT cell FROM trips)'] * 2000)} FROM trips",
+        "2001 SELECTs; the limit is 100",
+    ),
+    "unions": (" UNION ALL ".join(["SELECT cell FROM trips"] * 101), "101 SELECTs; the limit is 100"),
+    "joins": ("SELECT 1 FROM trips " + "JOIN trips USING (cell) " * 101, "101 joins; the limit is 100"),
     "stars over stars": (doubling(90), "needs a key"),
 }
 
