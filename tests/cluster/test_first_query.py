@@ -74,13 +74,21 @@ def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(installation:
     assert len(pods) == 3
     assert all("spark-classes.jsa" in mapped(query, pod) for pod in pods)
     assert query.driver["status"]["containerStatuses"][0]["restartCount"] == 0
+    said = refused_uninstall(installation)
+    assert f"{namespace}/{query.name}" in said
+    query.kubectl("delete", "sq", query.name)
+    assert query.kubectl("get", "pods", "-o", "name") == ""
+
+
+def refused_uninstall(installation: Installation) -> str:
+    """Try to uninstall the release, go on with it, and return what the hook's Job said."""
     with pytest.raises(AssertionError, match="millrace-uninstall"):
         installation.helm("uninstall", "--timeout=120s")
     said = installation.kubectl("-n", NAMESPACE, "logs", "job/millrace-uninstall")
-    assert f"{namespace}/{query.name}" in said
     installation.kubectl("-n", NAMESPACE, "delete", "job", "millrace-uninstall", "--cascade=foreground")
-    query.kubectl("delete", "sq", query.name)
-    assert query.kubectl("get", "pods", "-o", "name") == ""
+    installation.helm("rollback", str(installation.revision))  # later tests upgrade it
+    installation.wait_for_operator()
+    return said
 
 
 def mapped(query: Deployed, pod: str) -> str:

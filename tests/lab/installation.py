@@ -142,6 +142,11 @@ class Installation:
         assert done.returncode == 0, f"helm {verb} fails: {done.stdout}{done.stderr}"
         return done.stdout
 
+    @property
+    def revision(self) -> int:
+        """The release's last revision."""
+        return json.loads(self.helm("history", "--output=json"))[-1]["revision"]
+
     def wait_for_operator(self) -> None:
         """Wait until the operator's pods are those of the release, and ready."""
         rollout = ("rollout", "status", "deployment/millrace-operator", f"--timeout={PATIENCE:.0f}s")

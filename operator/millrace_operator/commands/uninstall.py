@@ -36,5 +36,8 @@ def check_uninstall(
     if names:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         problem = f"StreamQueries exist, and without an operator their deletion never ends: {', '.join(names[:_NAMED])}"
-        hint = "delete them first, or uninstall with helm uninstall --no-hooks and install an operator again later"
+        hint = (
+            "delete them first; or uninstall with helm uninstall --no-hooks and install an operator again later; "
+            "or keep this one: helm rollback to the last revision of helm history"
+        )
         raise MillraceError(Problem(problem + more, hint))
