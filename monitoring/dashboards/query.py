@@ -246,9 +246,13 @@ def _resources() -> list[Panel]:
             runbook="MillraceRescalesTooOften",
         ),
         graph(
-            "Does the driver fail?",
-            "Runs of the driver that failed within the last hour, by the class of the failure.",
-            {"{{class}}": f"{RECORDED}query_driver_restarts:increase1h{ONE}"},
+            "Do driver or executors fail?",
+            "Runs of the driver, and executors beside a driver that went on, that failed within the last hour, by the "
+            "class of the failure.",
+            {
+                "driver: {{class}}": f"{RECORDED}query_driver_restarts:increase1h{ONE}",
+                "executors: {{class}}": f"{RECORDED}query_executor_failures:increase1h{ONE}",
+            },
             "none",
             stacked=True,
             width=8,

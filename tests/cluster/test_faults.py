@@ -59,6 +59,20 @@ def test_an_executor_that_is_killed_is_replaced_beside_the_driver(counting: Coun
     assert not query.status.get("attempts")
 
 
+def test_an_edit_whose_executors_do_not_start_is_rolled_back(counting: Counting) -> None:
+    query = counting.query
+    query.patch(sparkConf={"spark.executor.extraJavaOptions": "-Xss1"})  # less than a thread needs: the JVM ends
+    wait_until(lambda: query.condition("Degraded").get("reason") == "RolledBack", "the edit is rolled back")
+    assert (
+        "executors fail again and again, the last one with: the executor ended with status 1"
+        in (query.condition("Degraded")["message"])
+    )
+    query.patch(sparkConf=None)
+    wait_until(lambda: query.condition("Degraded").get("status") == "False", "the edit is taken back")
+    recovers(counting)
+    assert not query.status.get("attempts")
+
+
 def test_a_driver_that_is_killed_is_started_again_in_its_pod(counting: Counting) -> None:
     query, driver = counting.query, counting.query.driver["metadata"]["uid"]
     executors = names(counting)

@@ -80,6 +80,8 @@ class DegradedReason(StrEnum):
     """Pods are missing, and a quota of the namespace leaves no room for them."""
     POD_REFUSED = "PodRefused"
     """Pods are missing, and the API server refuses them for another reason, which the message has in its words."""
+    EXECUTORS_FAILING = "ExecutorsFailing"
+    """More than two executors of the driver's run failed within ten minutes; Spark replaces them for ever."""
     REPLICA_FAILED = "ReplicaFailed"
     """A partitioner replica in a pod of its own failed at least twice in a row, with an error of no other class."""
     REPLICAS_NOT_READY = "ReplicasNotReady"

@@ -1,6 +1,7 @@
 """Health of a driver as its pod shows it, the failures of its runs, and when a failed driver is started again.
 
-A partitioner replica's pod shows the same, so that these functions take the role of a pod. All functions are pure.
+The pods of executors and partitioner replicas show the same, so that these functions take the role of a pod. All
+functions are pure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.model.status import Attempt, FailureClass, FailureReport
-from millrace_api.model.streamquery import DRIVER, PARTITIONER
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
 
 from ..resources.names import Manifest
 from .conditions import format_time, parse_time, shortened
@@ -108,11 +109,18 @@ UNSCHEDULABLE_AFTER = timedelta(minutes=2)
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
-_MEMORY = {DRIVER: "spec.driver.memory", PARTITIONER: "spec.partitioner.pod.memory"}
+_MEMORY = {
+    DRIVER: "spec.driver.memory",
+    EXECUTOR: "spec.executors.memory",
+    PARTITIONER: "spec.partitioner.pod.memory",
+}
 """Fields with the memory of a pod, by role."""
 
 _KILLED = 137
 """Exit code of a killed container, for example after a failed liveness probe."""
+
+_HEAP_IS_FULL = (3, 52)
+"""Exit codes of an executor whose heap is full: of ``-XX:+ExitOnOutOfMemoryError``, and of Spark's own handler."""
 
 
 def failed_runs(pod: Manifest, role: str = DRIVER) -> list[Attempt]:
@@ -179,12 +187,23 @@ def _classify(ended: Mapping[str, Any], role: str) -> tuple[FailureClass, str]:
     code, message = ended.get("exitCode"), (ended.get("message") or "").strip()
     if ended.get("reason") == "OOMKilled":
         return FailureClass.OUT_OF_MEMORY, f"the {role} exceeded its memory limit; raise {_MEMORY[role]}"
+    if role == EXECUTOR:
+        return _of_executor(code)
     try:
         report = FailureReport.model_validate_json(message, by_name=False)
     except ValidationError:
         failure = FailureClass.HUNG if code == _KILLED else FailureClass.OTHER
         return failure, message or f"the {role} ended with status {code} and without a message"
     return report.failure, report.message
+
+
+def _of_executor(code: int | None) -> tuple[FailureClass, str]:
+    """Return class and message of an executor that ended; it writes no report, and no probe ends it."""
+    if code in _HEAP_IS_FULL:
+        return FailureClass.OUT_OF_MEMORY, f"the executor's heap is full; raise {_MEMORY[EXECUTOR]}"
+    if code == _KILLED:
+        return FailureClass.OTHER, f"the executor was killed, status {code}"
+    return FailureClass.OTHER, f"the executor ended with status {code}"
 
 
 def _lost(pod: Manifest, role: str) -> Attempt | None:

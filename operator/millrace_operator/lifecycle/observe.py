@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from kubernetes.utils.quantity import parse_quantity
 from pydantic import ValidationError
 
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
@@ -36,12 +35,11 @@ from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION, revision
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
+from .covers import covers
+from .executor_failures import FailedExecutor, FailedExecutors
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
-
-_QUANTITIES = frozenset({"cpu", "memory", "storage", "ephemeral-storage", "sizeLimit"})
-"""Fields with several spellings of one value: the API server turns 7168Mi into 7Gi."""
 
 Key = TypeVar("Key")
 Found = TypeVar("Found")
@@ -77,6 +75,7 @@ class ObservedQuery:
         refused: its missing pods that the API server refuses.
         allows: returns whether a policy allows what a query asks for in a namespace.
         new_secret: a Secret that was made for its next driver, and that no object names yet.
+        failed_executors: its executors that failed of late, oldest first, also those whose pods are gone.
     """
 
     body: Mapping[str, Any]
@@ -86,6 +85,7 @@ class ObservedQuery:
     refused: tuple[RefusedPods, ...] = ()
     allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True
     new_secret: str | None = None
+    failed_executors: tuple[FailedExecutor, ...] = ()
 
     @property
     def owner(self) -> Owner:
@@ -270,6 +270,7 @@ class Observations:
         self._queries: dict[QueryKey, Manifest] = {}
         self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
         self._limits: defaultdict[str, dict[ObjectKey, Manifest]] = defaultdict(dict)
+        self._failed: defaultdict[QueryKey, FailedExecutors] = defaultdict(FailedExecutors)
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
         """Store the observed version of a query; return its key."""
@@ -283,13 +284,16 @@ class Observations:
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
             _remove(self._queries, key, body)
+            self._forget_if_gone(key)
         return key
 
     def object_seen(self, body: Manifest) -> QueryKey:
         """Store an object with a query's label; return the query's key."""
-        key = _query_of(body)
+        key, failed = _query_of(body), FailedExecutor.of(body)
         with self._lock:
             _store(self._objects[key], _key_of(body), body)
+            if failed is not None:
+                self._failed[key].add(failed)
         return key
 
     def object_gone(self, body: Manifest) -> QueryKey:
@@ -299,6 +303,7 @@ class Observations:
             _remove(self._objects[key], _key_of(body), body)
             if not self._objects[key]:
                 del self._objects[key]
+            self._forget_if_gone(key)
         return key
 
     def limit_seen(self, body: Manifest) -> None:
@@ -320,8 +325,13 @@ class Observations:
             body = self._queries.get(key)
             if body is None:
                 return None
-            limits = tuple(self._limits.get(key.namespace, {}).values())
-            return ObservedQuery(body, dict(self._objects.get(key, {})), limits, allows=self._allows)
+            return ObservedQuery(
+                body,
+                dict(self._objects.get(key, {})),
+                tuple(self._limits.get(key.namespace, {}).values()),
+                allows=self._allows,
+                failed_executors=tuple(self._failed.get(key, ())),
+            )
 
     def queries(self) -> list[QueryKey]:
         """Return the keys of all queries."""
@@ -343,27 +353,10 @@ class Observations:
                 if CANARY_LABEL not in body["metadata"].get("labels", {})
             ]
 
-
-def covers(found: Any, desired: Any, name: str = "") -> bool:
-    """Return whether an observed value has everything that is desired; additional fields are ignored.
-
-    Additional fields belong to the API server or to other clients. ``name`` is the field's name. The API server omits
-    empty values and normalizes quantities.
-    """
-    if found is None and (desired is False or desired in ("", [], {})):
-        return True
-    if isinstance(desired, Mapping):
-        return isinstance(found, Mapping) and all(covers(found.get(part), each, part) for part, each in desired.items())
-    if isinstance(desired, list):
-        return isinstance(found, list) and len(found) == len(desired) and all(map(covers, found, desired))
-    return bool(found == desired) or (name in _QUANTITIES and _same_quantity(found, desired))
-
-
-def _same_quantity(found: Any, desired: Any) -> bool:
-    try:
-        return bool(parse_quantity(found) == parse_quantity(desired))  # type: ignore[no-untyped-call]
-    except (TypeError, ValueError):
-        return False
+    def _forget_if_gone(self, key: QueryKey) -> None:
+        """Forget which executors failed once neither the query nor an object of it is there."""
+        if key not in self._queries and key not in self._objects:
+            self._failed.pop(key, None)
 
 
 def _readable(read: Callable[[], Found]) -> Found | None:

@@ -25,6 +25,7 @@ from .applying import Objects, apply
 from .canary import is_canary
 from .chain import Chains
 from .events import EventBudget, StatusEvent, events_of
+from .executor_failures import recent_failures
 from .missing_pods import PodChecks, missing_pods
 from .observe import Observations, ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
@@ -166,6 +167,8 @@ class Reconciler:
             refused=refused,
             new_secret=self._unused_secret(key, observed),
         )
+        failed = recent_failures(observed.failed_executors, observed.driver, now)
+        self._metrics.executors_failed(key, {each.uid: each.attempt.reason for each in failed})
         scaling = self.scaling.get(key)
         if scaling is not None and scaling.uid != observed.owner.uid:
             scaling = None

@@ -26,6 +26,7 @@ from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
 from .driver_health import blocked, failed_runs, ready_since, waiting_for
+from .executor_failures import executor_trouble
 from .observe import ObservedQuery
 from .partitioners import partitioner_status, trouble
 from .refusals import Refusal
@@ -142,7 +143,9 @@ def deleting_status(observed: ObservedQuery, until: datetime, now: datetime) -> 
 def _not_followed(observed: ObservedQuery, summary: _Summary, now: datetime, before: Status | None) -> Status:
     """Return the status of a query whose spec is not followed; ``before`` is as in ``invalid_status``."""
     if before is not None:
-        return before.model_copy(update=_changes(observed, summary, now, before=before.conditions))
+        changes = _changes(observed, summary, now, before=before.conditions)
+        changes["conditions"] = merged(observed.status.conditions, changes["conditions"])  # whose times count
+        return before.model_copy(update=changes)
     degraded = _degraded_by_pod(observed, now)
     status = observed.status.model_copy(update=_changes(observed, summary, now, degraded))
     if summary.phase is not Phase.RUNNING:
@@ -262,10 +265,15 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = blockage
     elif target.is_wanted and missing_at is not None and now >= missing_at:
         reason, message = FailureClass.OTHER, POD_MISSING
-    elif target.may_run and (found := trouble(observed, now)) is not None:
+    elif target.may_run and (found := _trouble_beside_driver(observed, now)) is not None:
         reason, message = found
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
+
+
+def _trouble_beside_driver(observed: ObservedQuery, now: datetime) -> tuple[str, str] | None:
+    """Return reason and message of what is wrong with executors or replicas; None if nothing is."""
+    return executor_trouble(observed.failed_executors, observed.driver, now) or trouble(observed, now)
 
 
 def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
@@ -280,6 +288,8 @@ def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
             reason, message = found
         elif runs and ready_since(observed.driver) is None:
             reason, message = runs[-1].reason, runs[-1].message
+        elif (failing := executor_trouble(observed.failed_executors, observed.driver, now)) is not None:
+            reason, message = failing
     degraded = reason != DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 

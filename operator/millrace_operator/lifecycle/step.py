@@ -19,6 +19,7 @@ from ..resources.spec_fields import replaced_fields, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
+from .executor_failures import executor_trouble, executor_trouble_at
 from .observe import ObservedQuery
 from .partitioners import partitioners_for, trouble_at
 from .refusals import Refusal
@@ -115,7 +116,8 @@ def next_step(
     if isinstance(query, MillraceError):
         return _keep_running(observed, query, defaults, now, scaling)
     if refusal is not None:
-        return replace(_keep_running(observed, refusal, defaults, now, None), requeue_at=refusal.until)
+        step = _keep_running(observed, refusal, defaults, now, None)
+        return replace(step, requeue_at=_soonest((refusal.until, step.requeue_at), now))
     if _healthy_is_lost(observed, query):
         return Step(healthy_lost_status(observed, now))
     target = target_of(observed, query, now)
@@ -156,15 +158,16 @@ def _keep_running(
             return refused_status(observed, why, now, before)
         return invalid_status(observed, why, now, before)
 
+    due = _soonest(executor_trouble_at(observed.failed_executors, observed.driver), now)
     if observed.is_set(Annotation.PAUSED):
-        return Step(status())
+        return Step(status(), requeue_at=due)
     if observed.is_suspended:
         return Step(status(), _drains(observed) if isinstance(why, NotAllowedError) else ())
     was_suspended = observed.status.phase is Phase.SUSPENDED
     restarts = observed.stateful_set is not None and observed.is_drained and not was_suspended
     follows = isinstance(why, MillraceError) and runs_healthy(observed)
     if observed.healthy is None or not (restarts or follows):
-        return Step(status())
+        return Step(status(), requeue_at=due)
     target = target_of(observed, observed.query_with(observed.healthy[1]), now)
     step = _apply(observed, target, defaults, now, scaling)
     return replace(step, status=status(step.status))
@@ -212,7 +215,8 @@ def _apply(
     actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
     actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
     healthy = healthy_from(observed.driver) if target.may_run else None
-    if healthy is not None and healthy <= now and observed.revision == target.revision:
+    failing = executor_trouble(observed.failed_executors, observed.driver, now) is not None
+    if healthy is not None and healthy <= now and observed.revision == target.revision and not failing:
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
@@ -266,6 +270,7 @@ def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> dateti
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [healthy_from(observed.driver) if target.may_run else None]
     times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
+    times += executor_trouble_at(observed.failed_executors, observed.driver)
     return _soonest(times, now)
 
 

@@ -30,6 +30,7 @@ from .driver_health import (
     retry_at,
     waiting_for,
 )
+from .executor_failures import executor_trouble
 from .observe import ObservedQuery
 from .scaling_inputs import bounds_of
 from .scaling_status import ScalingResult
@@ -216,6 +217,9 @@ def _unhealthy(observed: ObservedQuery, target: DriverTarget, now: datetime) -> 
         since, refused = _pod_missing_since(observed, target), observed.refused_pods(DRIVER)
         why = POD_MISSING if refused is None else refused.message
         return why if since is not None and now >= since + HEALTH_DEADLINE else ""
+    of_spec = (each for each in observed.failed_executors if each.attempt.reason != FailureClass.LOST_NODE)
+    if (failing := executor_trouble(of_spec, pod, now)) is not None:
+        return failing[1]
     if ready_since(pod) is not None or now < created(pod) + HEALTH_DEADLINE:
         return ""
     return f"not ready within {HEALTH_DEADLINE.seconds // 60} minutes: {waiting_for(pod)}"

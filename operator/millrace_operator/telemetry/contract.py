@@ -12,6 +12,9 @@ from ..scaling.decision.settings import Guard
 SPEC_CHANGED, DRIVER_FAILED = "SpecChanged", "DriverFailed"
 """Reasons of a rescale that scaling did not decide: another spec, or replicas that go back Inline after a failure."""
 
+EXECUTOR_FAILED = "ExecutorFailed"
+"""Class of an executor's failure that is of no other class."""
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _WAITING = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5)
@@ -166,6 +169,14 @@ OF_QUERIES = (
         "Runs of the driver that failed since this operator leads, by the class of the failure. A driver is restarted "
         "after each, until it is given up. A class without a failure has no series.",
         (*_OF_QUERY, Label("class", tuple(FailureClass))),
+    ),
+    Metric(
+        "millrace_query_executor_failures_total",
+        "counter",
+        "number",
+        "Executors that failed beside a driver that went on, since this operator leads, by the class of the failure. "
+        "Spark replaces each. A class without a failure has no series.",
+        (*_OF_QUERY, Label("class", (FailureClass.OUT_OF_MEMORY, FailureClass.LOST_NODE, EXECUTOR_FAILED))),
     ),
     Metric(
         "millrace_query_rescales_total",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
@@ -92,6 +92,10 @@ class OperatorMetrics(Collector):
     def status_written(self, key: tuple[str, str], before: Status, now: Status) -> None:
         """Count the failed runs and the change of the plan that are new in a query's status."""
         self._counts.status_written(key, before, now)
+
+    def executors_failed(self, key: tuple[str, str], recent: Mapping[str, str]) -> None:
+        """Count those of a query's recently failed executors that are new; ``recent`` has their classes by uid."""
+        self._counts.executors_failed(key, recent)
 
     def forget(self, key: tuple[str, str]) -> None:
         """Drop the counters of a query that is gone."""

@@ -42,7 +42,7 @@ class QueryRow:
 
 
 class QueryCounts:
-    """Failed runs and changes of the plan of each query, as far as this operator has reported them.
+    """Failed runs, failed executors and changes of the plan of each query, as far as this operator has reported them.
 
     A counter begins with the first status that this operator writes. All methods may be called from any thread.
     """
@@ -50,6 +50,8 @@ class QueryCounts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failures: dict[_Key, Counter[str]] = {}
+        self._executors: dict[_Key, Counter[str]] = {}
+        self._counted: dict[_Key, frozenset[str]] = {}
         self._rescales: dict[_Key, Counter[str]] = {}
 
     def status_written(self, key: _Key, before: Status, now: Status) -> None:
@@ -63,16 +65,30 @@ class QueryCounts:
             if rescaled is not None:
                 self._rescales.setdefault(key, Counter())[rescaled] += 1
 
+    def executors_failed(self, key: _Key, recent: Mapping[str, str]) -> None:
+        """Count those of a query's recently failed executors that are new; ``recent`` has their classes by uid."""
+        with self._lock:
+            counted = self._counted.get(key, frozenset())
+            if new := [reason for uid, reason in recent.items() if uid not in counted]:
+                self._executors.setdefault(key, Counter()).update(new)
+            if recent or counted:
+                self._counted[key] = frozenset(recent)
+
     def forget(self, key: _Key) -> None:
         """Drop the counters of a query that is gone."""
         with self._lock:
-            self._failures.pop(key, None)
-            self._rescales.pop(key, None)
+            for each in (self._failures, self._executors, self._counted, self._rescales):
+                each.pop(key, None)
 
     def failures(self, key: _Key) -> Counter[str]:
         """Return the failed runs of a query's driver, by class."""
         with self._lock:
             return Counter(self._failures.get(key))
+
+    def executors(self, key: _Key) -> Counter[str]:
+        """Return the executors of a query that failed, by class."""
+        with self._lock:
+            return Counter(self._executors.get(key))
 
     def rescales(self, key: _Key) -> Counter[str]:
         """Return the changes of a query's plan, by reason."""
@@ -92,6 +108,9 @@ def query_families(rows: Iterable[QueryRow], counts: QueryCounts) -> Iterator[Fa
         "millrace_query_plan": (((*row.key, *each[:1]), each[1]) for row in rows for each in row.plan.items()),
         "millrace_query_driver_restarts_total": (
             ((*row.key, each), count) for row in rows for each, count in counts.failures(row.key).items()
+        ),
+        "millrace_query_executor_failures_total": (
+            ((*row.key, each), count) for row in rows for each, count in counts.executors(row.key).items()
         ),
         "millrace_query_rescales_total": (
             ((*row.key, each), count) for row in rows for each, count in counts.rescales(row.key).items()

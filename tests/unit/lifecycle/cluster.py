@@ -245,9 +245,17 @@ class Cluster:
         return self.settle()
 
     def pod_is_ready(self, key=POD):
+        """Let the pod be ready, whose container has just started."""
         since = stamp(self.time)
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": since}
-        return self.pod_shows(key, conditions=[ready], startTime=since)
+        name = self.objects[key]["spec"]["containers"][0]["name"]
+        before = self.objects[key]["status"].get("containerStatuses", [{}])[0]
+        state = {
+            "name": name,
+            "restartCount": before.get("restartCount", 0),
+            "state": {"running": {"startedAt": since}},
+        }
+        return self.pod_shows(key, conditions=[ready], startTime=since, containerStatuses=[state])
 
     def driver_follows(self, executors, partitions):
         """Report that batches run under the current plan, on ``executors`` executors."""
@@ -279,6 +287,30 @@ class Cluster:
             "lastState": {"terminated": ended},
         }
         return self.pod_shows(key, containerStatuses=[state])
+
+    def executor(self, number, driver=None):
+        """Create an executor's pod, as the driver does. ``driver`` is the uid of another driver's pod."""
+        labels = {"millrace.io/query": KEY.name, "millrace.io/role": "executor"}
+        metadata = {
+            "name": f"exec-{number}",
+            "namespace": KEY.namespace,
+            "uid": f"executor {number}",
+            "labels": labels,
+            "creationTimestamp": stamp(self.time),
+            "ownerReferences": [{"kind": "Pod", "uid": driver or self.pod["metadata"]["uid"]}],
+        }
+        key = ("Pod", metadata["name"])
+        self.objects[key] = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "executor"}]}}
+        self._changed(self.objects[key])
+        self.pod_shows(key, phase="Running")
+        return key
+
+    def executor_ends(self, key, code=1, reason="Error"):
+        """End an executor's container; the driver deletes the pod at once."""
+        ended = {"exitCode": code, "reason": reason, "finishedAt": stamp(self.time)}
+        self.pod_shows(key, phase="Running", containerStatuses=[{"name": "executor", "state": {"terminated": ended}}])
+        self.reconciler.observations.object_gone(self.objects.pop(key))
+        return self.settle()
 
     # The operator.
 

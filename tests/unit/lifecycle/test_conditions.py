@@ -1,17 +1,21 @@
 """Conditions in every state: each is about the current spec, and none reports what no longer holds."""
 
+import itertools
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from millrace_api.model.status import ConditionType
+from millrace_operator.lifecycle.conditions import DegradedReason, parse_time
+from millrace_operator.lifecycle.executor_failures import TOLERATED, WINDOW
 from millrace_operator.lifecycle.query_row import query_rows
 from millrace_operator.lifecycle.refusals import QuotaExceededError
 from millrace_operator.telemetry.contract import OF_QUERIES
 from millrace_operator.telemetry.query_metrics import query_families
 from unit.api.documents import MINIMAL, changed
 
-from .cluster import POD, Cluster
+from .cluster import KEY, POD, Cluster
 
 SPECS = {
     "first": MINIMAL,
@@ -35,7 +39,7 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.cluster = Cluster()
+        self.cluster, self.executors = Cluster(), itertools.count()
         self.cluster.put(MINIMAL)
         self.cluster.settle()
 
@@ -53,6 +57,12 @@ class Lives(RuleBasedStateMachine):
     @rule(failure=st.sampled_from(FAILURES))
     def fail(self, failure):
         self.cluster.pod_fails(f'{{"failure": "{failure}", "message": "no"}}', restarts=2)
+
+    @precondition(lambda self: POD in self.cluster.objects)
+    @rule(number=st.sampled_from([1, 3]))
+    def lose_executors(self, number):
+        for _ in range(number):
+            self.cluster.executor_ends(self.cluster.executor(next(self.executors)))
 
     @rule(seconds=st.sampled_from([1, 30, 70, 700]))
     def wait(self, seconds):
@@ -94,6 +104,13 @@ class Lives(RuleBasedStateMachine):
         if ready.status == "True":
             assert status.phase == "Running"
             assert ready.reason == "Running"
+
+    @invariant()
+    def executors_are_failing_only_where_they_failed_of_late(self):
+        late = [each.attempt.time for each in self.cluster.reconciler.observations.of(KEY).failed_executors]
+        found = self.cluster.condition(ConditionType.DEGRADED)
+        if found.reason == DegradedReason.EXECUTORS_FAILING:
+            assert sum(parse_time(each) + WINDOW > self.cluster.time for each in late) > TOLERATED
 
     @invariant()
     def its_metrics_are_those_of_the_contract(self):

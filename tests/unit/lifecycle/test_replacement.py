@@ -166,3 +166,14 @@ def test_a_driver_made_from_an_older_template_is_replaced_too(cluster):
     cluster.pod["metadata"]["annotations"]["millrace.io/revision"] = "0000000000"
     cluster.settle()
     assert runs(cluster) != "0000000000"
+
+
+def test_an_invalid_spec_has_not_been_ready_since_it_was_applied(healthy):
+    """And not since the last step, which would write the status each time."""
+    healthy.put(changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"))
+    healthy.settle()
+    since, writes = healthy.condition("Ready").last_transition_time, healthy.writes
+    healthy.pass_time(seconds=90)
+    healthy.settle()
+    assert (healthy.condition("Ready").last_transition_time, healthy.writes) == (since, writes)
+    assert healthy.condition("Ready").reason == "InvalidQuery"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_operator.lifecycle.observe import covers
+from millrace_operator.lifecycle.covers import covers
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, stamp
