@@ -133,9 +133,7 @@ class PipelineBench:
         if spec.query.python is not None:
             return spark_results(spec, context)
         assert spec.query.sql is not None
-        as_written = CompiledQuery(
-            Native(spec.query.sql, "plain Spark"), compiled.result, True, compiled.longest_window
-        )
+        as_written = CompiledQuery(Native(spec.query.sql, "plain Spark"), compiled.result, True)
         return build(as_written, spec, context, routed=False)
 
     def _source(self, stream: str) -> ReplaySource:

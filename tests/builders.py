@@ -33,7 +33,7 @@ _REPORT = BatchReport(
     merge_seconds=0.4,
     state_rows=600,
     state_bytes=65_536,
-    max_event_time=datetime(2013, 1, 1, 12, 0, 0, tzinfo=UTC),
+    latest_event=1_357_041_600_000_000,
     state_partitions=4,
     routed=4900,
     routed_bytes=98_000,

@@ -67,7 +67,11 @@ def options(
 def run(
     file: QueryFile,
     once: Annotated[
-        bool, typer.Option("--once", help="Process the available records as fast as possible, then exit.")
+        bool, typer.Option("--once", help="Process the available records, close all windows, then exit.")
+    ] = False,
+    available_now: Annotated[
+        bool,
+        typer.Option("--available-now", help="Process the available records, leave windows open, then exit."),
     ] = False,
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: QueryName = None,
@@ -79,6 +83,8 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
+    if once and available_now:
+        raise typer.BadParameter("--once closes all windows at the end, --available-now leaves them open: choose one")
 
     def job() -> Job:
         chosen = _query_for_spark(file, query, debug=debug)
@@ -86,7 +92,9 @@ def run(
         from millrace_jobs.run.job import Job
         from millrace_jobs.run.platform import OneProcess
 
-        return Job(chosen, OneProcess(plan), once, metrics_port, lookups_port, debug, file)
+        ends = once or available_now
+        platform = OneProcess(plan)
+        return Job(chosen, platform, ends, metrics_port, lookups_port, debug, file, leaves_open=available_now)
 
     _run(job, grace)
 

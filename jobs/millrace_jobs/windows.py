@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 AT = "at"
@@ -54,3 +55,9 @@ def pane_starts(at: pa.Array | pa.ChunkedArray, window: Window) -> NDArray[np.in
     """Return the start, in microseconds, of the pane of each event time; ``at`` has no nulls."""
     micros: NDArray[np.int64] = np.asarray(at.cast(pa.int64()))
     return micros - (micros - window.offset) % window.pane
+
+
+def latest_time(at: pa.Array | pa.ChunkedArray, before: int | None) -> int | None:
+    """Return the later of the latest event time and the one ``before``, in microseconds; None if there is neither."""
+    latest: int | None = pc.max(at.cast(pa.int64())).as_py()
+    return max((micros for micros in (before, latest) if micros is not None), default=None)

@@ -35,7 +35,7 @@ def check(spark: SparkSession, folder: Path, setting: Setting, sql: str) -> None
     )
     sources = {name: open_source(name, each, folder / name, folder / "cache") for name, each in spec.sources.items()}
     planned = compile_query(spark, spec, {name: each.schema for name, each in sources.items()})
-    native = CompiledQuery(Native(sql, ""), planned.result, planned.aggregates, planned.longest_window)
+    native = CompiledQuery(Native(sql, ""), planned.result, planned.aggregates)
     check_streaming(native, spec, spark, sources)
 
 

@@ -21,7 +21,7 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction, input_colu
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import is_routed
-from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups, longest_window
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.pipeline.table_compile import compile_tables, holds_back, needs_tables, not_held_back, times_ahead
 from millrace_jobs.pipeline.table_grouping import merge_of
@@ -82,14 +82,12 @@ class Routed:
 class CompiledQuery:
     """A query ready to be built: ``Routed``, by the operators on tables, or ``Native``.
 
-    ``result`` is the schema of its results. ``aggregates`` is whether it has groups. ``longest_window`` is in
-    microseconds, 0 without a window.
+    ``result`` is the schema of its results. ``aggregates`` is whether it has groups.
     """
 
     execution: Routed | Native | TableQuery
     result: StructType
     aggregates: bool
-    longest_window: int
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places parts of a batch on workers: records, or the units of a join's hot keys.
@@ -147,15 +145,14 @@ def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str
     if isinstance(compiled, Native) and holds_back(spec):
         return _compiled_tables(spark, spec, sql, schemas, result)
     routed = compiled if isinstance(compiled, Native) else _routed(spark, compiled, _ahead(compiled, spec))
-    return CompiledQuery(routed, result, has_groups(sql), longest_window(sql))
+    return CompiledQuery(routed, result, has_groups(sql))
 
 
 def _compiled_tables(
     spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], result: StructType
 ) -> CompiledQuery:
     execution = compile_tables(spark, spec, sql, schemas)
-    longest = execution.longest if isinstance(execution, TableQuery) else longest_window(sql)
-    return CompiledQuery(execution, result, has_groups(sql), longest)
+    return CompiledQuery(execution, result, has_groups(sql))
 
 
 def _ahead(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
@@ -249,7 +246,7 @@ def _compile_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> Com
     reduction = PythonReduction(query.group_by, pa.schema(keys), window, aggregator, STATE_BUCKETS)
     routed = Routed(source, window, projection, reduction, None)
     result = from_arrow_schema(reduction.result_schema)
-    return CompiledQuery(routed, result, True, window.size if window else 0)
+    return CompiledQuery(routed, result, True)
 
 
 def _require_columns(query: PythonQuery, aggregator: Aggregator, source: str, known: Sequence[str]) -> None:

@@ -46,6 +46,7 @@ class BatchReport:
     blocks of ``routed_bytes``; workers sent ``partial_bytes`` of partial results to the merge.
     ``latencies`` are the times from the records' arrival to the commit, as far as their arrival is known, and
     ``checkpoint_seconds`` the time of the writes to Spark's logs and of the commit of a state partition, on average.
+    ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970.
     ``joins`` are the loads of the buckets of joins that had something to match.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
@@ -72,7 +73,7 @@ class BatchReport:
     merge_seconds: float
     state_rows: int
     state_bytes: int
-    max_event_time: datetime | None
+    latest_event: int | None
     states: Mapping[int, str | None] = field(default_factory=dict)
     combined: tuple[CombineTask, ...] = ()
     profile: KeyProfile | None = None
@@ -134,7 +135,6 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
     pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
     waiting = {end["source"]: end.get("waiting", 0) for end in ends}
     state = progress["stateOperators"]
-    event_time = progress.get("eventTime", {})
     durations = progress["durationMs"]
     began, seconds = datetime.fromisoformat(progress["timestamp"]), durations.get("triggerExecution", 0) / 1000
     n = pin.workers if workers and pin is not None and pin.algorithm != "native" else 0  # 0 if nothing was routed
@@ -154,7 +154,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         taken=sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source)),
         waiting=sum(waiting.values()),
         pin=pin,
-        watermark=_time(event_time.get("watermark")),
+        watermark=_time(progress.get("eventTime", {}).get("watermark")),
         worker_rows=_by_worker(workers, "rows", n),
         worker_keys=_by_worker(workers, "keys", n),
         distinct_keys=profile.distinct if profile is not None else None,
@@ -163,7 +163,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
         state_rows=sum(operator["numRowsTotal"] for operator in state) if kept_rows is None else kept_rows,
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
-        max_event_time=_time(event_time.get("max")),
+        latest_event=max((note["latest"] for note in replicas if "latest" in note), default=None),
         combined=tuple(CombineTask(note["rows"], note["groups"], note["seconds"]) for note in workers),
         profile=profile,
         placement=PlacementSketch.of_workers(profiles, n) if n else None,
@@ -233,9 +233,10 @@ def _by_worker(notes: list[dict[str, Any]], field: str, n: int) -> tuple[int, ..
 
 
 def _time(text: str | None) -> datetime | None:
+    """Return a watermark; None if it has not moved yet, and the last datetime if it is after the year 9999."""
     if text is None or text.startswith("1970-01-01T00:00:00.000"):
         return None
-    return datetime.fromisoformat(text)
+    return datetime.max.replace(tzinfo=UTC) if text.startswith("+") else datetime.fromisoformat(text)
 
 
 def placement_of(report: BatchReport) -> PlacementCost | None:

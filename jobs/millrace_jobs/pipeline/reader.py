@@ -25,6 +25,7 @@ from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
 from millrace_jobs.sources.base import PlacedSlice, Rejected, Slice, Source
+from millrace_jobs.windows import latest_time
 
 Role = Literal["rows", "blocks", "partials"]
 
@@ -234,13 +235,18 @@ def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iter
     state = {} if records.replica.state is None else {"begins": records.replica.state}
     yield _control_row(schema, {"pin": pin.to_json()} | state | records.note())
     read = size = 0
+    latest: int | None = None
+    time_index = [name.lower() for name in schema.names].index(time_column.lower()) if time_column else None
     for batch in records:
         read += batch.num_rows
         size += batch.nbytes
+        if time_index is not None:
+            latest = latest_time(batch.column(time_index), latest)
         no_control = pa.nulls(batch.num_rows, pa.string())
         yield pa.RecordBatch.from_arrays([*batch.columns, no_control], names=[*schema.names, CONTROL])
     time = {time_column: records.replica.closing_time} if time_column else {}
-    yield _control_row(schema, {"read": read, "bytes": size, "epoch": pin.epoch} | records.note(), time)
+    counts = {"read": read, "bytes": size, "epoch": pin.epoch} | ({} if latest is None else {"latest": latest})
+    yield _control_row(schema, counts | records.note(), time)
 
 
 def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, Any] | None = None) -> pa.RecordBatch:

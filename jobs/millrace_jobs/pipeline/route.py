@@ -19,7 +19,7 @@ from millrace_jobs.partitioners.registry import make
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.policies import state_of, state_text
-from millrace_jobs.windows import AT, Window, pane_starts
+from millrace_jobs.windows import AT, Window, latest_time, pane_starts
 
 CONTROL = "control"
 """Column of a source's rows: JSON from the replica on rows that carry no record, NULL on all others."""
@@ -92,8 +92,7 @@ class Router:
         """Return the latest event time so far, in microseconds; records that the filter drops count too."""
         if not self.time_column:
             return before
-        newest: int | None = pc.max(source_batch.column(self.time_column).cast(pa.int64())).as_py()
-        return max((micros for micros in (before, newest) if micros is not None), default=None)
+        return latest_time(source_batch.column(self.time_column), before)
 
     def late(self, batch: pa.RecordBatch, watermark: int) -> int:
         """Return how many projected records are late: all their windows have ended by the watermark."""

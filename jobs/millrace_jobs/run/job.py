@@ -66,6 +66,9 @@ AUTO_IS_INLINE = (
 class Job:
     """One query to run or explain in this process; a context manager that releases Spark and files.
 
+    With ``once``, the run ends when the available records are processed. At the end of its input, a run closes all
+    windows, unless ``leaves_open``.
+
     A run passes through these phases. ``stop`` ends it before the next phase, or after the running batch:
 
     1. ``_open_checkpoint``: this process becomes the driver, by lock and lease.
@@ -85,6 +88,7 @@ class Job:
     lookups_port: int = 0
     debug: bool = False
     file: Path | None = None
+    leaves_open: bool = False
     console: Console = field(default_factory=Console)
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -218,6 +222,7 @@ class Job:
             watcher=self._observer,
             workspace=self._workspace,
             once=self.once,
+            leaves_open=self.leaves_open,
             accepted=partial(self._display.started, facts),
         )
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.status import FailureClass
-from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.model.streamquery import Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
@@ -27,6 +27,7 @@ from millrace_jobs.pipeline.compile import CompiledQuery, RoutingMode, sql_probl
 from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
 from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
+from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
 from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.replicas import ReplicaControl
@@ -86,8 +87,9 @@ class QueryRun:
     """One run of a query in this process, from its checkpoint's last batch on.
 
     With ``once``, the run processes the available input without pacing, and ends. Else it ends when every source is
-    exhausted, or when ``drain`` is called (from a signal handler or another thread). ``accepted`` is called once, when
-    Spark has accepted the query.
+    exhausted, or when ``drain`` is called (from a signal handler or another thread). When the input has ended, event
+    time goes on until all results are final, unless ``leaves_open``. ``accepted`` is called once, when Spark has
+    accepted the query.
 
     The states of a run, each with the method that leaves it:
 
@@ -96,7 +98,8 @@ class QueryRun:
       stopped (``_can_stop``). A query that is not paced ends by itself.
     - stopped: a new query streams in the plan's mode, unless the input has ended or the run drains (``run``).
     - pausing: after a transient failure, until the query streams from its checkpoint (``_stream_with_restarts``).
-    - closing: the input has ended, and a query streams whose event time closes the last windows (``_close_windows``).
+    - closing: the input has ended, and a query streams whose event time releases the results that operators still
+      hold back (``_release_results``).
     - ended: ``run`` returns whether the run finished or was drained, or raises why it failed.
     """
 
@@ -111,6 +114,7 @@ class QueryRun:
     watcher: Watcher
     workspace: Path
     once: bool = False
+    leaves_open: bool = False
     accepted: Callable[[], None] = lambda: None
     replicas: ReplicaControl | None = None
     is_accepted: bool = False
@@ -162,9 +166,8 @@ class QueryRun:
             self._steering.follow_plan()
             while not self._draining and not self._stream_with_restarts(closing_time=None):
                 pass
-            if self.spec.emit is not Emit.ON_UPDATE or self.query.waits:
-                while not self._draining and not self._close_windows():
-                    pass
+            if not self.leaves_open:
+                self._release_results()
             return "drained" if self._draining else "finished"
         except (Py4JNetworkError, ConnectionError):
             raise jvm_gone() from None
@@ -366,36 +369,19 @@ class QueryRun:
     def _learn_from(self, report: BatchReport) -> None:
         """Adapt to a finished batch, and report it to the watcher."""
         self._restarts.progressed()
-        if report.max_event_time is not None:
-            self._latest_event = max(self._latest_event, int(report.max_event_time.timestamp() * 1e6))
+        if report.latest_event is not None:
+            self._latest_event = max(self._latest_event, report.latest_event)
         self._steering.learn_from(report)
         self._consumed = _positions(self.checkpoint.committed())
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
         self.watcher.batch(report)
 
-    def _close_windows(self) -> bool:
-        """Move the event time past the last window, so that all results become final; return like ``_stream``."""
-        closing_time = self._closing_time()
-        return closing_time is None or self._stream_with_restarts(closing_time)
-
-    def _closing_time(self) -> int | None:
-        """Return the event time that closes all windows, in microseconds; None if all are closed.
-
-        The batch with this event time moves the watermark, and the windows close in the batch after it. If a process
-        died between the two and no record has come since, a time 1 ms later is enough, and makes no later record late.
-        """
-        last, watermark = self.checkpoint.last_batch().committed, self.checkpoint.watermark_ms()
-        offsets = self.checkpoint.committed().values()
-        if last is None or not offsets:
-            return None
-        closed = [int(offset["closed"]) for offset in offsets if "closed" in offset]
-        if closed and len(closed) == len(offsets):
-            return None if self.checkpoint.batch(last).watermark >= watermark else max(closed) + 1000
-        delays = [s.watermark.delay.microseconds for s in self.spec.sources.values() if s.watermark is not None]
-        delay = max(delays, default=0)
-        latest = max(self._latest_event, watermark * 1000 + delay)
-        return latest + self.query.longest_window + delay + 1000
+    def _release_results(self) -> None:
+        """Move event time on until Spark's operators hold no result back."""
+        end = EndOfInput(self.spark, self.spec, self.query, self.checkpoint)
+        while not self._draining and (time := end.closing_time(self._query, self._latest_event)) is not None:
+            self._stream_with_restarts(time)
 
 
 def _positions(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, Position]:

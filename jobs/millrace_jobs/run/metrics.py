@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from threading import Lock
 from types import MappingProxyType
 
@@ -69,7 +68,7 @@ class JobMetrics(Collector):
     def __init__(self, query: str, counts: Mapping[str, Callable[[], int]] = MappingProxyType({})) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._query = query
-        self._newest: datetime | None = None
+        self._newest: int | None = None
         self._before: PlacementSketch | None = None
         self._lock = Lock()
         self._counters = {m.name: Counter(m.name, m.help, m.labels, registry=None) for m in _of_kind("counter")}
@@ -179,11 +178,12 @@ class JobMetrics(Collector):
 
     def _watermark_delay(self, report: BatchReport) -> float | None:
         """Return the seconds behind the newest event time, not behind the clock: a recording may be years old."""
-        times = [time for time in (self._newest, report.max_event_time, report.watermark) if time is not None]
+        watermark = None if report.watermark is None else round(report.watermark.timestamp() * 1e6)
+        times = [time for time in (self._newest, report.latest_event, watermark) if time is not None]
         self._newest = max(times, default=None)
-        if self._newest is None or report.watermark is None:
+        if self._newest is None or watermark is None:
             return None
-        return (self._newest - report.watermark).total_seconds()
+        return (self._newest - watermark) / 1e6
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         self._counters[name].labels(self._query, *labels).inc(amount)

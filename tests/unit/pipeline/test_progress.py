@@ -85,7 +85,6 @@ def test_a_routed_batch():
     assert report.combine == (0.5, 0.5, 0.1)
     assert (report.merge_seconds, report.state_rows, report.state_bytes) == (0.4, 601, 4100)
     assert report.watermark == datetime(2013, 1, 1, 11, 59, 30, 250_000, tzinfo=UTC)
-    assert report.max_event_time == datetime(2013, 1, 1, 12, tzinfo=UTC)
     assert report.ended.tzinfo is UTC
 
 
@@ -150,12 +149,25 @@ def test_a_batch_without_anything():
     nothing = {"durationMs": {}, "eventTime": {}, "stateOperators": [], "sources": [], "observedMetrics": {}}
     report = batch_report(progress(**nothing), 2.0)
     assert (report.rows, report.late, report.waiting, report.state_rows, report.merge_seconds) == (0, 0, 0, 0, 0)
-    assert (report.pin, report.watermark, report.max_event_time, report.distinct_keys) == (None, None, None, None)
+    assert (report.pin, report.watermark, report.latest_event, report.distinct_keys) == (None, None, None, None)
     assert (report.seconds, report.rows_per_second, report.utilization) == (0, 0, 0)
 
 
 def test_the_epoch_is_no_event_time():
     """Spark has 1970 for a watermark that nothing has moved."""
-    times = {"max": "1970-01-01T00:00:00.000Z", "watermark": "1970-01-01T00:00:00.000Z"}
-    report = batch_report(progress(eventTime=times), 2.0)
-    assert (report.watermark, report.max_event_time) == (None, None)
+    report = batch_report(progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), 2.0)
+    assert report.watermark is None
+
+
+def test_a_watermark_after_the_year_9999_is_the_last_datetime():
+    report = batch_report(progress(eventTime={"watermark": "+10000-01-01T00:00:00.000Z"}), 2.0)
+    assert report.watermark == datetime.max.replace(tzinfo=UTC)
+
+
+def test_the_latest_event_is_that_of_all_sources():
+    """Spark's progress has the times of one of them."""
+    notes = {
+        "millrace_a": {"notes": [json.dumps(replica(0, latest=7))]},
+        "millrace_b": {"notes": [json.dumps(replica(0, latest=9)), json.dumps(replica(1))]},
+    }
+    assert batch_report(progress(observedMetrics=notes), 2.0).latest_event == 9

@@ -14,10 +14,10 @@ from millrace_jobs import jvm
 from millrace_jobs.pipeline.compile import RoutingMode
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run import loop as run_module
+from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.base import LastBatch
 
-MINUTE = 60_000_000
 DOCUMENT = {
     "apiVersion": "millrace.io/v1alpha1",
     "kind": "StreamQuery",
@@ -42,23 +42,13 @@ class Checkpoint:
 
     def __init__(self, folder):
         self.policies = folder / "policies"
-        self.offsets = {}
-        self.last = LastBatch(None, None)
-        self.begun_with = 0
-        self.next = 0
         self.lost = None
 
     def committed(self):
-        return self.offsets
+        return {}
 
     def last_batch(self):
-        return self.last
-
-    def batch(self, number):
-        return ResultBatch(number, 1, self.begun_with)
-
-    def watermark_ms(self):
-        return self.next
+        return LastBatch(None, None)
 
     def unfinished_pin(self):
         return None
@@ -108,9 +98,7 @@ def run(tmp_path, monkeypatch, log):
         spark=None,
         name="fares",
         spec=StreamQuery.model_validate(DOCUMENT).spec,
-        query=SimpleNamespace(
-            execution=None, aggregates=True, longest_window=MINUTE, mode=lambda _: RoutingMode.NATIVE, waits=False
-        ),
+        query=SimpleNamespace(execution=None, aggregates=True, mode=lambda _: RoutingMode.NATIVE, waits=False),
         sources={"trips": SimpleNamespace(exhausted=lambda _: True)},
         sink=None,
         checkpoint=Checkpoint(tmp_path),
@@ -176,53 +164,45 @@ def test_a_plan_that_returns_to_the_old_mode_while_the_query_stops_is_not_the_en
     assert "stopped" in log
 
 
-def test_windows_are_closed_by_a_new_query_where_the_plan_changed_the_mode_of_the_first(run, streams):
+@pytest.fixture
+def closing_times(monkeypatch):
+    """The event times that close the input, one for each round; the input is closed after the last."""
+    times = []
+    monkeypatch.setattr(EndOfInput, "closing_time", lambda *_: times.pop(0) if times else None)
+    return times
+
+
+def test_windows_are_closed_by_a_new_query_where_the_plan_changed_the_mode_of_the_first(run, streams, closing_times):
     outcomes, begun = streams
-    run.checkpoint.offsets, run.checkpoint.last = {"trips": {}}, LastBatch(3, 3)
-    run.checkpoint.next = 7_000
     outcomes += [False, True, False, True]
+    closing_times += [7_000, 7_000]
     assert run.run() == "finished"
-    last = 7_000_000 + 10 * MINUTE + MINUTE + 10 * MINUTE + 1000
-    assert begun == [None, None, last, last]
+    assert begun == [None, None, 7_000, 7_000]
 
 
-def test_who_is_asked_to_end_while_windows_are_closed_does_not_say_that_it_has_finished(run, streams):
+def test_input_is_closed_in_as_many_rounds_as_operators_need(run, streams, closing_times):
     outcomes, begun = streams
-    run.checkpoint.offsets, run.checkpoint.last = {"trips": {}}, LastBatch(3, 3)
-    outcomes += [True, lambda: run.drain() or False]
-    assert run.run() == "drained"
-    assert len(begun) == 2
+    outcomes += [True, True, True]
+    closing_times += [7_000, 9_000]
+    assert run.run() == "finished"
+    assert begun == [None, 7_000, 9_000]
 
 
-def closed(run, *, begun_with, next_watermark):
-    """The last batch had the closing time 5,000,000 µs."""
-    run.checkpoint.offsets, run.checkpoint.last = {"trips": {"closed": 5_000_000}}, LastBatch(3, 3)
-    run.checkpoint.begun_with, run.checkpoint.next = begun_with, next_watermark
-
-
-def test_windows_that_were_closed_need_no_further_batch(run, streams):
+def test_windows_are_left_open_on_request(run, streams, closing_times):
     outcomes, begun = streams
-    closed(run, begun_with=4_000, next_watermark=4_000)
     outcomes += [True]
+    closing_times += [7_000]
+    run.leaves_open = True
     assert run.run() == "finished"
     assert begun == [None]
 
 
-def test_windows_whose_batch_never_came_are_closed_by_a_time_that_is_hardly_later(run, streams):
+def test_who_is_asked_to_end_while_windows_are_closed_does_not_say_that_it_has_finished(run, streams, closing_times):
     outcomes, begun = streams
-    closed(run, begun_with=3_000, next_watermark=4_000)
-    outcomes += [True, True]
-    assert run.run() == "finished"
-    assert begun == [None, 5_001_000]
-
-
-def test_with_records_in_one_of_two_sources_both_close_their_windows_again(run, streams):
-    outcomes, begun = streams
-    closed(run, begun_with=4_000, next_watermark=4_000)
-    run.checkpoint.offsets["zones"] = {}
-    outcomes += [True, True]
-    assert run.run() == "finished"
-    assert begun == [None, 4_000_000 + 10 * MINUTE + MINUTE + 10 * MINUTE + 1000]
+    outcomes += [True, lambda: run.drain() or False]
+    closing_times += [7_000, 9_000]
+    assert run.run() == "drained"
+    assert begun == [None, 7_000]
 
 
 def test_an_unexpected_error_stops_the_query_before_anything_is_closed(run, log):

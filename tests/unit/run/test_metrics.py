@@ -1,7 +1,6 @@
 import threading
 import time
 from dataclasses import replace
-from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -225,8 +224,8 @@ def test_an_estimate_that_cannot_be_is_moved_into_the_bounds_the_workers_know():
 
 def test_the_watermark_delay_is_from_the_newest_record_of_the_run():
     first = a_batch()
-    only_old_ones = a_batch(max_event_time=first.max_event_time - timedelta(hours=1), late=5000)
-    none = a_batch(max_event_time=None)
+    only_old_ones = a_batch(latest_event=first.latest_event - 3_600_000_000, late=5000)
+    none = a_batch(latest_event=None)
     for after in (only_old_ones, none):
         assert value(recorded(first, after), "millrace_watermark_delay_seconds") == 30
 

@@ -1,0 +1,101 @@
+"""The end of a bounded input: the event time that makes all results final, derived from what Spark's operators hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.pipeline.compile import CompiledQuery
+from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.run.held_results import ExecutedPlan, HeldResults, executed_plan, held_results
+
+
+@dataclass(frozen=True)
+class EndOfInput:
+    """The closing of a query whose input has ended.
+
+    A batch that brings a later event time moves the watermark, and the batch after it has the results. Operators that
+    read others' results can hold more once those have released theirs, so there can be several rounds.
+    """
+
+    spark: SparkSession
+    spec: Spec
+    query: CompiledQuery
+    checkpoint: Checkpoint
+
+    def closing_time(self, stream: StreamingQuery | None, latest_event: int) -> int | None:
+        """Return the event time that releases what the operators hold back; None if they hold nothing.
+
+        Args:
+            stream: the Spark query that ran last in this process.
+            latest_event: the latest event time that this process has seen.
+
+        Returns:
+            Microseconds since 1970, as all other event times here.
+
+        Raises:
+            MillraceError: an operator still holds results that the watermark has passed.
+        """
+        watermark = self._releasing_watermark(executed_plan(stream), latest_event)
+        return None if watermark is None else watermark * 1000 + self._delay
+
+    @property
+    def _delay(self) -> int:
+        """The longest delay of a source's watermark, in microseconds."""
+        sources = self.spec.sources.values()
+        return max((source.watermark.delay.microseconds for source in sources if source.watermark), default=0)
+
+    def _releasing_watermark(self, plan: ExecutedPlan | None, latest_event: int) -> int | None:
+        """Return the watermark, in milliseconds, that releases what is held back; None if nothing is.
+
+        If a process died after a watermark was reached, and before the batch that runs under it, 1 ms more makes that
+        batch, and makes no later record late. The same batch has the plan, if this process has not run one yet.
+        """
+        last, reached = self.checkpoint.last_batch().committed, self.checkpoint.watermark_ms()
+        if last is None:
+            return None
+        passed = self.checkpoint.batch(last).watermark
+        if plan is None:
+            return None if self._was_closed(passed, reached) else reached + 1
+        held = self._held(plan, latest_event)
+        if not held:
+            return None
+        until = max(each.until for each in held)
+        if until <= passed:
+            raise _missing(held)
+        return max(until, reached + 1)
+
+    def _held(self, plan: ExecutedPlan, latest_event: int) -> list[HeldResults]:
+        """Return what the operators of a plan hold, as far as it becomes results when it is final.
+
+        A timer of the operators on tables is only the next one of its bucket. When the last one is due follows from
+        the latest event time.
+        """
+        waits = self.spec.emit is not Emit.ON_UPDATE or self.query.waits
+        held = held_results(plan, self.spark, self.checkpoint.spark)
+        held = [each for each in held if waits or not each.timers]
+        if not isinstance(self.query.execution, TableQuery):
+            return held
+        latest = max(latest_event, self.checkpoint.watermark_ms() * 1000 + self._delay)
+        last = (latest + self.query.execution.longest) // 1000 + 1
+        return [replace(each, until=max(each.until, last)) for each in held]
+
+    def _was_closed(self, passed: int, reached: int) -> bool:
+        """Whether an earlier run has released all results: no record came since, and a batch ran under the watermark.
+
+        Of a chain of operators that is not known: the later ones may hold results of the earlier ones.
+        """
+        offsets = self.checkpoint.committed().values()
+        operators = list((self.checkpoint.spark / "state").glob("*"))
+        return passed >= reached and len(operators) <= 1 and all("closed" in offset for offset in offsets)
+
+
+def _missing(held: Sequence[HeldResults]) -> MillraceError:
+    left = ", ".join(f"{each.rows} rows of {each.operator}" for each in held)
+    return MillraceError(Problem(f"results are missing: the input has ended, and Spark's state still has {left}"))
