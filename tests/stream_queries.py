@@ -46,6 +46,10 @@ RUNS: list[tuple[Setting, str]] = [
     ("update", f"SELECT e.n FROM e FULL JOIN c ON e.n = c.n AND {NEAR}"),
     ("update", f"SELECT e.n FROM e LEFT SEMI JOIN c ON e.n = c.n AND {NEAR}"),
     ("update", f"SELECT e.n, c.who FROM e LEFT JOIN c ON e.n = c.n AND {NEAR} WHERE c.n IS NULL"),
+    ("update", "SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= e.at - INTERVAL '1:30' HOUR TO MINUTE "
+               "AND c.at <= e.at + INTERVAL '1 hour 30 minutes'"),
+    ("update", "SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= e.at - make_dt_interval(0, 1) AND c.at <= e.at + "
+               "INTERVAL 2 SECONDS * 5"),
     ("update", "SELECT e.n FROM e JOIN c USING (at)"),
     ("update", "SELECT e.n FROM e LEFT JOIN c USING (at)"),
     ("update", "SELECT e.n FROM e LEFT JOIN c ON e.at = c.at"),

@@ -121,6 +121,9 @@ _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUT
           "MICROSECOND"}  # fmt: skip
 """Units that may be the first of three arguments of a function in ``_UNIT_FUNCTIONS``, unless they are columns."""
 
+_ONE_UNIT = re.compile(r"\s*-?[0-9]+(\.[0-9]+)?\s+[A-Za-z]+\s*")
+"""Text of an INTERVAL that sqlglot takes apart correctly."""
+
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
 _MOST_STEPS = 250_000
@@ -184,6 +187,11 @@ class StreamingSql(Spark):
             return call
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
+            if self._match_pair(TokenType.INTERVAL, TokenType.STRING, advance=False):
+                text = self._next.text
+                if re.search("[A-Za-z]", text) and not _ONE_UNIT.fullmatch(text):
+                    self._advance(2)  # sqlglot would search the text for numbers and units: '.5 seconds' would be 5
+                    return self.expression(exp.Interval(this=exp.Literal.string(text)))
             interval = super()._parse_interval(require_interval, parse_function_unit)
             several = require_interval and isinstance(interval, exp.Add)  # 1 HOUR 30 MINUTES is parsed as a sum
             return self.expression(exp.Paren(this=interval)) if several else interval

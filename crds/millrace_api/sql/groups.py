@@ -9,8 +9,8 @@ from typing import Literal
 
 from sqlglot import exp
 
-from millrace_api.model.values import PositiveDuration
 from millrace_api.sql.dialect import ANONYMOUS_AGGREGATES, StreamingSql, to_sql
+from millrace_api.sql.intervals import LengthError, window_lengths
 
 _WINDOWS = ("window", "session_window")
 
@@ -140,8 +140,8 @@ def _group(query: exp.Select, node: exp.Expr, aliases: Mapping[str, exp.Expr]) -
     found.sort(key=lambda column: (_PARTS.index(column.part) if column.part else 0, column.position))
     event_time, size = "", 0
     if is_window(node):
-        with suppress(ValueError, IndexError):
-            size = PositiveDuration(node.expressions[1].name).microseconds
+        with suppress(LengthError):
+            size = window_lengths(node).size
             event_time = node.expressions[0].name
     return Group(to_sql(node), tuple(found), event_time, size)
 

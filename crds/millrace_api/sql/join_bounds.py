@@ -52,9 +52,15 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
         return "no range of event time"
     if found.lower is None or found.upper is None:
         return f"a range of event time with no {'lower' if found.lower is None else 'upper'} end"
-    if found.reach is None:
+    if found.reach is None and not _has_constant(found.lower.expression):
         return f"a range of event time that begins at {to_sql(found.lower.expression)}, which is not event time"
     return None
+
+
+def _has_constant(expression: exp.Expr) -> bool:
+    """Return whether the expression adds a constant, such as ``make_dt_interval(0, 1)``, whose value Spark knows."""
+    parts = (expression.left, expression.right) if isinstance(expression, exp.Add | exp.Sub) else ()
+    return any(part.find(exp.Column) is None for part in parts)
 
 
 def _equal(column: str, sources: Iterable[str]) -> exp.Expr:

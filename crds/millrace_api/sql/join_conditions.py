@@ -6,13 +6,12 @@ A join of streams needs the range: it says how long a record can still find a pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 from sqlglot import exp
 
-from millrace_api.model.values import Duration
+from millrace_api.sql.intervals import interval_micros
 
 Side = Literal["left", "right"]
 
@@ -181,17 +180,3 @@ def _offset(expression: exp.Expr) -> tuple[exp.Expr, int]:
             inner, offset = _offset(base)
             return inner, offset + (micros if isinstance(expression, exp.Add) else -micros)
     return expression, 0
-
-
-def interval_micros(node: exp.Expr) -> int | None:
-    """Return the length of an INTERVAL literal in microseconds; None for other expressions, and for months."""
-    node = node.unnest()
-    if isinstance(node, exp.Add):
-        parts = (interval_micros(node.left), interval_micros(node.right))
-        return None if None in parts else sum(part for part in parts if part is not None)
-    if not isinstance(node, exp.Interval) or node.this is None:
-        return None
-    text = f"{node.this.name} {node.unit.name if node.unit is not None else ''}".strip()
-    with suppress(ValueError):
-        return Duration(text.lower()).microseconds
-    return None

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.model.values import Duration, PositiveDuration
+from millrace_api.model.values import PositiveDuration
 from millrace_api.sql.dialect import StreamingSql, parse_expression, parse_query, to_sql
 from millrace_api.sql.groups import aggregates, group_expressions, is_aggregate, is_window, select_aliases
+from millrace_api.sql.intervals import LengthError, window_lengths
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, compile_aggregate, is_scalar
 from millrace_jobs.windows import Window
+
+_LONGEST_WINDOW = 36_500 * 86_400_000_000
+"""Microseconds; the ends of longer windows may not be times that Arrow and Python can hold."""
 
 
 @dataclass(frozen=True)
@@ -201,16 +205,16 @@ def without_aliases(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> ex
 
 def parse_window(call: exp.Expr, timestamps: set[str]) -> Window:
     """Parse ``window(column, size[, slide[, start]])``; raises NotRoutableError for what routing does not do."""
-    column, *lengths = call.expressions
+    column = call.expressions[0]
     if not isinstance(column, exp.Column) or column.name.lower() not in timestamps:
         raise NotRoutableError(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
     try:
-        micros = [PositiveDuration(item.name).microseconds for item in lengths[:2]]
-        micros += [Duration(item.name).microseconds for item in lengths[2:]]
-    except ValueError as error:
+        found = window_lengths(call)
+    except LengthError as error:
         raise NotRoutableError(f"a length of its window cannot be read: {error}") from None
-    size, slide, start = [*micros, *(micros[0], 0)[len(micros) - 1 :]]
-    return Window(column.name, size, slide, start)
+    if found.size > _LONGEST_WINDOW:
+        raise NotRoutableError("its window is longer than a hundred years")
+    return Window(column.name, found.size, found.slide, found.start)
 
 
 def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:

@@ -149,6 +149,10 @@ def test_where_and_source():
         ("window(t.at, '5 minutes', '1 minute')", Window("at", 5 * MINUTE, MINUTE)),
         ("window(at, '5 minutes', '2 minutes', '30 seconds')", Window("at", 5 * MINUTE, 2 * MINUTE, MINUTE // 2)),
         ("window(`day at`, '1 day')", Window("day at", 1440 * MINUTE, 1440 * MINUTE)),
+        ("window(at, '1 WEEK')", Window("at", 7 * 1440 * MINUTE, 7 * 1440 * MINUTE)),
+        ("window(at, '1 hour 30 minutes', '.5 seconds')", Window("at", 90 * MINUTE, MINUTE // 120)),
+        ("window(at, 60000000)", Window("at", MINUTE, MINUTE)),
+        ("window(at, '5 minutes', '2 minutes', '-30 seconds')", Window("at", 5 * MINUTE, 2 * MINUTE, -MINUTE // 2)),
     ],
 )
 def test_windows(call, window):
@@ -282,11 +286,16 @@ def test_group_by_takes_no_alias_as_it_does_not_to_spark(alias):
     )
 
 
-@pytest.mark.parametrize("length", ["'1 hour 30 minutes'", "'P1D'", "concat('1', ' day')", "'1 minute', '-1 minute'"])
-def test_a_window_of_odd_length_is_spark_s(length):
+@pytest.mark.parametrize("length", ["'P1D'", "concat('1', ' day')", "'1 minute', '-1 minute'"])
+def test_a_window_of_a_length_that_spark_refuses_is_not_routed(length):
     plan = compiled(f"SELECT count(*) FROM t GROUP BY window(at, {length})")
     assert isinstance(plan, Native)
     assert plan.reason.startswith("a length of its window cannot be read: ")
+
+
+def test_a_window_of_more_than_a_hundred_years_is_spark_s():
+    plan = compiled("SELECT count(*) FROM t GROUP BY window(at, '50000 days')")
+    assert plan.reason == "its window is longer than a hundred years"
 
 
 def test_a_window_may_start_at_zero():
