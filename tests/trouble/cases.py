@@ -1,0 +1,172 @@
+"""A whole case: inputs, how they are written, a question, and the settings of the query."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import yaml
+
+from .joins import draw_join, union_of
+from .queries import Question, Relation, draw_groups, draw_projection
+from .tables import ERAS, STEPS, Table, TableMaker
+from .values import DAY, KINDS
+from .windows import length_text
+from .writers import Spelling, draw_spelling, write_table
+
+PLANS = ("hash", "pkg", "native")
+FORMATS = ("csv", "json", "parquet")
+
+
+class Query(Protocol):
+    """A question that can be made smaller."""
+
+    def question(self) -> Question: ...
+
+    def smaller(self) -> Iterator[Self]: ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of trouble; ``name`` draws it again."""
+
+    name: str
+    shape: str
+    tables: tuple[Table, ...]
+    spellings: tuple[Spelling, ...]
+    query: Query
+    emit: str
+    sink: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(len(table.rows) for table in self.tables)
+
+    def write_inputs(self, folder: Path) -> None:
+        """Write the files of all sources."""
+        for table, spelling in zip(self.tables, self.spellings, strict=True):
+            write_table(table, spelling, folder / "in" / table.name)
+
+    def document(self, folder: Path, plan: str) -> dict[str, Any]:
+        """Return the StreamQuery for one plan, with results and checkpoint of its own."""
+        sources = {
+            table.name: self._source(table, spelling, folder)
+            for table, spelling in zip(self.tables, self.spellings, strict=True)
+        }
+        return {
+            "apiVersion": "millrace.io/v1alpha1",
+            "kind": "StreamQuery",
+            "metadata": {"name": "trouble"},
+            "spec": {
+                "sources": sources,
+                "query": {"sql": self.query.question().spark},
+                "sink": {"files": {"path": str(folder / plan / "out"), "format": self.sink}},
+                "emit": self.emit,
+                "batchInterval": "1s",
+                "partitioner": {"algorithm": plan},
+                "parallelism": {"initial": 2, "max": 2},
+                "checkpoint": {"uri": (folder / plan / "checkpoint").as_uri()},
+                **self.settings,
+            },
+        }
+
+    def _source(self, table: Table, spelling: Spelling, folder: Path) -> dict[str, Any]:
+        files: dict[str, Any] = {"path": str(folder / "in" / table.name), "format": spelling.format, **spelling.options}
+        if not table.at_once:
+            files["maxFilesPerBatch"] = 1
+        source: dict[str, Any] = {
+            "files": files,
+            "schema": table.schema,
+            "watermark": {"column": table.time.name, "delay": f"{table.delay} us"},
+        }
+        if spelling.timestamps != "iso" and spelling.format != "parquet":
+            source["timestampFormat"] = spelling.timestamps
+        return source
+
+    def write_query(self, folder: Path, plan: str) -> Path:
+        """Write the query's file for one plan."""
+        (folder / plan).mkdir(parents=True, exist_ok=True)
+        file = folder / plan / "query.yaml"
+        file.write_text(yaml.safe_dump(self.document(folder, plan), sort_keys=False, width=200), encoding="utf-8")
+        return file
+
+    def smaller(self) -> Iterator[Case]:
+        """Yield cases with less in them, the smallest steps last."""
+        yield from self._with_fewer_rows()
+        for query in self.query.smaller():
+            yield replace(self, query=query)
+        for index, spelling in enumerate(self.spellings):
+            plain = Spelling(spelling.format, {k: v for k, v in spelling.options.items() if k == "header"})
+            for simpler in (Spelling("json"), plain):
+                if simpler != spelling:
+                    yield replace(self, spellings=_with(self.spellings, index, simpler))
+        if self.sink != "parquet":
+            yield replace(self, sink="parquet")
+
+    def _with_fewer_rows(self) -> Iterator[Case]:
+        for index, table in enumerate(self.tables):
+            files = [list(file) for file in table.files]
+            if len(files) > 1:
+                yield self._with_table(index, table.with_files([table.rows]))
+            for number, rows in enumerate(files):
+                size = len(rows)
+                while size:
+                    for begin in range(0, len(rows), size):
+                        fewer = [*files[:number], rows[:begin] + rows[begin + size :], *files[number + 1 :]]
+                        yield self._with_table(index, table.with_files(fewer))
+                    size //= 2
+
+    def _with_table(self, index: int, table: Table) -> Case:
+        return replace(self, tables=_with(self.tables, index, table))
+
+
+def _with(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+SHAPES = ("projection", "groups", "groups", "windows", "windows", "windows", "session", "union", "join", "join", "self_join")
+
+
+def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
+    """Return the case that the name stands for, without some of the axes."""
+    chance = random.Random(name)
+
+    def choose(options: tuple[str, ...]) -> str:
+        return chance.choice([option for option in options if option not in without])
+
+    shape, format = choose(SHAPES), choose(FORMATS)
+    spelling = draw_spelling(chance, format)
+    step = chance.choice(STEPS)
+    era = ERAS[choose(("today", "today", "today", *ERAS))]
+    sink = choose(FORMATS)
+    kinds = [kind for kind in KINDS if spelling.holds(KINDS[kind]) and kind not in without]
+    keys = tuple((f"k{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 4)))
+    texts = tuple(text for text in spelling.texts if sink != "csv" or not set(text) & set('"\\\n\r'))
+    maker = TableMaker(chance, era, step, keys, texts)
+    values = [(f"x{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 6))]
+    at_once = chance.random() < 0.5
+    count = {"union": chance.choice([2, 2, 3]), "join": 2}.get(shape, 1)
+    tables = tuple(maker.table(f"t{index}", values, at_once=at_once) for index in range(count))
+    spellings = tuple(spelling if index == 0 else draw_spelling(chance, format) for index in range(count))
+    key_names = [key for key, _ in keys]
+    relation = Relation(tables[0].name, tables[0].name, tables[0].columns, chance.choice(["", "", "t0."]))
+    emit = chance.choice(["OnUpdate", "OnWindowClose", "OnWindowClose"])
+    query: Query
+    if shape == "projection":
+        query, emit = draw_projection(chance, relation), "OnUpdate"
+    elif shape in ("join", "self_join"):
+        pair = (tables[0], tables[-1])
+        query = draw_join(chance, pair, key_names, step)
+    else:
+        window = {"groups": None, "session": "session"}.get(shape, "hop")
+        if window is None:
+            emit = "OnUpdate"
+        elif window == "session":
+            emit = "OnWindowClose"
+        relation = union_of(chance, tables) if shape == "union" else relation
+        query = draw_groups(chance, relation, key_names, step, window=window, having=True)
+    return Case(name, shape, tables, spellings, query, emit, sink)

@@ -1,0 +1,69 @@
+"""Findings as folders that anyone can run again, and the making of a small case."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from .cases import Case
+from .judging import Finding, expected_table, judge, rows_of
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - Linux' file system in memory, where a checkpoint costs no disk
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Provide an empty folder, in memory where there is such a file system."""
+    with tempfile.TemporaryDirectory(prefix="trouble-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+def shrunk(case: Case, finding: Finding, plan: str, seconds: float) -> tuple[Case, Finding]:
+    """Return a smaller case with the same finding, as small as can be found in this time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for smaller in case.smaller():
+            if time.monotonic() > until:
+                break
+            found = _still(smaller, finding, plan)
+            if found is not None:
+                case, finding = smaller, found
+                break
+        else:
+            break
+    return case, finding
+
+
+def _still(case: Case, finding: Finding, plan: str) -> Finding | None:
+    with scratch() as folder:
+        try:
+            found = judge(case, folder, [plan])
+        except Exception:  # a case that DuckDB does not answer
+            return None
+    return next((each for each in found if each.kind.split()[0] == finding.kind.split()[0]), None)
+
+
+def keep(case: Case, findings: Sequence[Finding], folder: Path, plans: Sequence[str]) -> None:
+    """Write the query, the inputs, the expected rows and what came instead into a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    case.write_inputs(folder)
+    for plan in plans:
+        case.write_query(folder, plan)
+    question = case.query.question()
+    expected = expected_table(case)
+    lines = [f"case {case.name}: {case.shape}, {case.emit}, sink {case.sink}", "", question.spark, "", question.duckdb, ""]
+    for table, spelling in zip(case.tables, case.spellings, strict=True):
+        lines += [f"{table.name}: {table.schema}; delay {table.delay} us; {spelling}"]
+        lines += [f"  file {index}: {row!r}" for index, rows in enumerate(table.files) for row in rows]
+    lines += ["", f"expected {expected.column_names}:", *(f"  {row!r}" for row in rows_of(expected)), ""]
+    for finding in findings:
+        lines += [f"{finding.kind} ({finding.plan})", finding.details, ""]
+    (folder / "finding.txt").write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
+
+
+Report = Callable[[str], None]

@@ -1,0 +1,255 @@
+"""Judgement of a case: the results of every plan against DuckDB's answer over the whole input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from base64 import b64decode
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .cases import Case
+from .queries import Question
+from .running import Outcome, run_once, validated
+from .values import plain_values
+
+_BATCH = "_batch_id"
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A difference: what kind, in which plan, and the details. Two with one ``signature`` are taken for the same."""
+
+    kind: str
+    plan: str
+    details: str
+    signature: str
+
+
+def expected_table(case: Case) -> pa.Table:
+    """Return DuckDB's answer."""
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 1")
+        connection.execute("SET TimeZone = 'UTC'")
+        for table in case.tables:
+            connection.register("given", table.arrow())
+            columns = ", ".join(f"{c.name}::{c.kind.duckdb} AS {c.name}" for c in table.columns)
+            connection.execute(f"CREATE TABLE {table.name} AS SELECT {columns} FROM given")
+            connection.unregister("given")
+        return connection.sql(case.query.question().duckdb).to_arrow_table()
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """Return the rows of a table, times as numbers."""
+    if not table.num_columns:
+        return []
+    return list(zip(*(plain_values(column) for column in table.columns), strict=True))
+
+
+def read_results(folder: Path, format: str, expected: pa.Schema) -> tuple[list[str], list[Row]]:
+    """Return the names of the columns in a folder of results, and all rows."""
+    files = sorted(folder.glob(f"batch-*.{format}"))
+    names: list[str] = []
+    rows: list[Row] = []
+    for file in files:
+        if format == "parquet":
+            table = pq.read_table(file, coerce_int96_timestamp_unit="us")
+            names = table.column_names
+            rows += rows_of(table)
+        elif format == "csv":
+            with file.open(encoding="utf-8", newline="") as lines:
+                names, *records = list(csv.reader(lines))
+            rows += [tuple(_from_text(text, name, expected) for text, name in zip(r, names, strict=True)) for r in records]
+        else:
+            names = [*expected.names, _BATCH]
+            with file.open(encoding="utf-8", newline="\n") as lines:
+                objects = [json.loads(line, parse_float=str, parse_int=str) for line in lines]
+            rows += [tuple(_from_json(each.get(name), name, expected) for name in names) for each in objects]
+    return names, rows
+
+
+def _from_text(text: str, name: str, expected: pa.Schema) -> Any:
+    if text == "":
+        return None
+    return int(text) if name == _BATCH else _typed(text, expected.field(name).type)
+
+
+def _from_json(value: Any, name: str, expected: pa.Schema) -> Any:
+    if value is None:
+        return None
+    return int(value) if name == _BATCH else _typed(value, expected.field(name).type)
+
+
+def _typed(value: Any, kind: pa.DataType) -> Any:
+    """Return a value in CSV or JSON that Spark wrote, as the type of DuckDB's answer."""
+    if pa.types.is_struct(kind):
+        return tuple(_typed(value[field.name], field.type) for field in kind)
+    if pa.types.is_boolean(kind):
+        return value if isinstance(value, bool) else {"true": True, "false": False}[value]
+    if pa.types.is_timestamp(kind):
+        return _micros(value)
+    if pa.types.is_date32(kind):
+        return _micros(f"{value}T00:00:00.000000Z") // 86_400_000_000
+    if pa.types.is_floating(kind):
+        return float(value)
+    if pa.types.is_integer(kind):
+        return int(value)
+    if pa.types.is_decimal(kind):
+        return Decimal(value)
+    return b64decode(value, validate=True) if pa.types.is_binary(kind) else value
+
+
+def _micros(text: str) -> int:
+    with duckdb.connect() as connection:
+        return int(connection.execute("SELECT epoch_us(?::TIMESTAMP)", [text.removesuffix("Z")]).fetchall()[0][0])
+
+
+def judge(case: Case, folder: Path, plans: Sequence[str]) -> list[Finding]:
+    """Run a case by each plan in an empty folder, and return what is wrong."""
+    case.write_inputs(folder)
+    expected = expected_table(case)
+    question = case.query.question()
+    findings, outcomes = [], {}
+    for plan in plans:
+        file = case.write_query(folder, plan)
+        checked, outcome = validated(file), run_once(file)
+        outcomes[plan] = outcome
+        findings += list(_judge_outcome(case, plan, checked, outcome))
+        if outcome.how == "finished":
+            names, rows = read_results(folder / plan / "out", case.sink, expected.schema)
+            findings += list(_judge_rows(case, plan, names, rows, expected, question))
+    hows = {outcome.how for outcome in outcomes.values()}
+    if len(hows) > 1 and "crashed" not in hows:
+        details = "\n".join(f"{plan}: {outcome.how} {outcome.message}" for plan, outcome in outcomes.items())
+        findings.append(Finding("plans disagree on a refusal", ",".join(plans), details, f"refusal {case.shape} {details[:80]}"))
+    return findings
+
+
+def _judge_outcome(case: Case, plan: str, checked: Outcome, outcome: Outcome):
+    first = next((line for line in reversed(outcome.message.splitlines()) if line.strip()), "")
+    if outcome.how == "crashed":
+        yield Finding("crash", plan, outcome.message, f"crash {_shortened(first)}")
+    elif outcome.how == "refused" and not outcome.is_clear:
+        yield Finding("unclear refusal", plan, outcome.message, f"unclear {_shortened(outcome.message)}")
+    elif outcome.how == "refused" and checked.how == "finished":
+        yield Finding("refused, though validate passes", plan, outcome.message, f"validate {_shortened(outcome.message)}")
+    if checked.how == "crashed":
+        yield Finding("validate crashed", plan, checked.message, f"validate crash {checked.message[-80:]}")
+    elif checked.how == "refused" and outcome.how == "finished":
+        yield Finding("validate refuses what runs", plan, checked.message, f"validate refuses {_shortened(checked.message)}")
+
+
+def _shortened(message: str) -> str:
+    """Return a message without numbers and names of places."""
+    words = ["#" if any(c.isdigit() for c in word) or "/" in word else word for word in message.split()]
+    return " ".join(words)[:120]
+
+
+def _judge_rows(case: Case, plan: str, names: list[str], rows: list[Row], expected: pa.Table, question: Question):
+    wanted = rows_of(expected)
+    if not rows and not wanted:
+        return
+    if not rows and question.keys == 0 and not case.rows:
+        return  # without a record there is no batch, and so no row
+    plain = [name for name in names if name != _BATCH]
+    if rows and plain != expected.column_names:
+        yield Finding("columns", plan, f"columns {plain}, expected {expected.column_names}", f"columns {case.shape}")
+        return
+    if rows and _BATCH in names and question.keys is not None:
+        rows, twice = newest(rows, names.index(_BATCH), question.keys)
+        if twice:
+            yield Finding("two rows of a key in a batch", plan, f"{twice[:3]}", f"twice {case.shape}")
+    elif rows and _BATCH in names:
+        rows = [row[:-1] for row in rows]
+    difference = compare(rows, wanted, question, csv_sink=case.sink == "csv")
+    if difference is not None:
+        what, details = difference
+        yield Finding(what, plan, details, f"{what} {case.shape} {case.emit}")
+
+
+def newest(rows: list[Row], batch: int, keys: int) -> tuple[list[Row], list[Row]]:
+    """Return the row of each key with the highest batch, and keys with two rows in one batch."""
+    of_key: defaultdict[Row, list[tuple[int, Row]]] = defaultdict(list)
+    for row in rows:
+        plain = row[:batch] + row[batch + 1 :]
+        of_key[normal(plain[:keys])].append((row[batch], plain))
+    twice = [key for key, found in of_key.items() if len({number for number, _ in found}) != len(found)]
+    return [max(found, key=lambda each: each[0])[1] for found in of_key.values()], twice
+
+
+def normal(row: Sequence[Any]) -> Row:
+    """Return values so that equal ones are equal in Python: NaN, zeros, DECIMALs of any scale."""
+    return tuple(map(_normal, row))
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, bool):
+        return f"{value}"
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else value.normalize()
+    if isinstance(value, dict):
+        return normal(list(value.values()))
+    return normal(value) if isinstance(value, tuple) else value
+
+
+def compare(actual: list[Row], wanted: list[Row], question: Question, *, csv_sink: bool) -> tuple[str, str] | None:
+    """Return what is different, and examples; None if nothing is."""
+    if csv_sink:  # an empty text is NULL there
+        wanted = [tuple(None if value == "" else value for value in row) for row in wanted]
+    if question.keys is None:
+        ours, theirs = Counter(map(normal, actual)), Counter(map(normal, wanted))
+        missing, extra = list((theirs - ours).elements()), list((ours - theirs).elements())
+        return _described(missing, extra, [])
+    by_key, theirs_by_key = _grouped(actual, question.keys), _grouped(wanted, question.keys)
+    missing = [key for key in theirs_by_key if key not in by_key]
+    extra = [key for key in by_key if key not in theirs_by_key]
+    extra += [key for key, found in by_key.items() if len(found) > 1 and len(theirs_by_key.get(key, found[1:])) < len(found)]
+    different = [
+        (key, by_key[key], theirs_by_key[key])
+        for key in theirs_by_key
+        if key in by_key and not _same_rows(by_key[key][0], theirs_by_key[key][0], question)
+    ]
+    return _described(missing, extra, different)
+
+
+def _grouped(rows: list[Row], keys: int) -> dict[Row, list[Row]]:
+    found: defaultdict[Row, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[normal(row[:keys])].append(normal(row[keys:]))
+    return found
+
+
+def _same_rows(one: Row, other: Row, question: Question) -> bool:
+    assert question.keys is not None
+    return len(one) == len(other) and all(
+        _same(a, b, approximate=index in question.approximate)
+        for index, (a, b) in enumerate(zip(one, other, strict=True), question.keys)
+    )
+
+
+def _same(one: Any, other: Any, *, approximate: bool) -> bool:
+    if approximate and isinstance(one, int) and isinstance(other, int):
+        return abs(one - other) <= max(1, 0.2 * other)
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-6)
+    return bool(one == other)
+
+
+def _described(missing: list[Any], extra: list[Any], different: list[Any]) -> tuple[str, str] | None:
+    parts = [(name, rows) for name, rows in (("missing", missing), ("extra", extra), ("different", different)) if rows]
+    if not parts:
+        return None
+    details = "\n".join(f"{len(rows)} {name}:\n" + "\n".join(f"  {row!r}" for row in rows[:5]) for name, rows in parts)
+    return "rows " + " and ".join(name for name, _ in parts), details

@@ -1,0 +1,184 @@
+"""Questions about one relation: projections, groups with windows or sessions, groups of windows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .expressions import Both, draw_aggregate, draw_condition, draw_key
+from .tables import Column
+from .windows import Hop, Session, draw_hop, draw_session
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What a query reads: SQL for FROM in both engines, and columns, the event time first."""
+
+    spark: str
+    duckdb: str
+    columns: tuple[Column, ...]
+    prefix: str = ""
+    """What may stand before a column's name in Spark, with its dot."""
+
+    @property
+    def time(self) -> Column:
+        return self.columns[0]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query in both engines; ``keys`` is the number of leading columns that identify a row, None for a bag of rows."""
+
+    spark: str
+    duckdb: str
+    keys: int | None
+    approximate: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Projection:
+    """``SELECT columns FROM relation WHERE condition``, each record by itself."""
+
+    relation: Relation
+    items: tuple[Both, ...]
+    where: tuple[str, str] | None
+
+    def question(self) -> Question:
+        texts = [
+            f"SELECT {', '.join(items)} FROM {relation}" + (f" WHERE {self.where[engine]}" if self.where else "")
+            for engine, relation, items in (
+                (0, self.relation.spark, [f"{item.spark} AS {item.name}" for item in self.items]),
+                (1, self.relation.duckdb, [f"{item.duckdb} AS {item.name}" for item in self.items]),
+            )
+        ]
+        return Question(texts[0], texts[1], None)
+
+    def smaller(self) -> Iterator[Projection]:
+        if self.where is not None:
+            yield replace(self, where=None)
+        for items in without_one(self.items):
+            if items:
+                yield replace(self, items=items)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """``SELECT window, keys, values FROM relation WHERE ... GROUP BY window, keys HAVING ...``."""
+
+    relation: Relation
+    window: Hop | Session | None
+    keys: tuple[Both, ...]
+    values: tuple[Both, ...]
+    where: tuple[str, str] | None = None
+    having: tuple[str, str] | None = None
+    style: int = 0
+    """How the window is written: its start and end, the fields of an alias, or those of the call."""
+
+    def question(self) -> Question:
+        items = [*self._window_items(), *self.keys, *self.values]
+        first = int(self.style == 1)  # the column w
+        keys = first + len(items) - len(self.values)
+        approximate = frozenset(index for index, item in enumerate(items, first) if item.approximate)
+        return Question(self._spark(items), self._duckdb(items), keys, approximate)
+
+    def _window_items(self) -> list[Both]:
+        name = "session_window" if isinstance(self.window, Session) else "window"
+        bounds = [Both("ws", f"{name}.start", "make_timestamp(ws)"), Both("we", f"{name}.end", "make_timestamp(we)")]
+        if self.window is None:
+            return []
+        if self.style == 1:
+            return [Both("ws", "w.start", bounds[0].duckdb), Both("we", "w.end", bounds[1].duckdb)]
+        if self.style == 2:
+            call = self.window.spark(self._time)
+            return [Both(b.name, f"{call}.{part}", b.duckdb) for b, part in zip(bounds, ("start", "end"), strict=True)]
+        return bounds
+
+    @property
+    def _time(self) -> str:
+        return self.relation.prefix + self.relation.time.name
+
+    def _spark(self, items: list[Both]) -> str:
+        shown = [f"{item.spark} AS {item.name}" for item in items]
+        groups = [key.spark for key in self.keys]
+        if self.window is not None:
+            call = self.window.spark(self._time)
+            if self.style == 1:
+                shown, groups = [f"{call} AS w", *shown], ["w", *groups]
+            else:
+                groups = [call, *groups]
+        text = f"SELECT {', '.join(shown)} FROM {self.relation.spark}"
+        text += f" WHERE {self.where[0]}" if self.where else ""
+        text += f" GROUP BY {', '.join(groups)}" if groups else ""
+        return text + (f" HAVING {self.having[0]}" if self.having else "")
+
+    def _duckdb(self, items: list[Both]) -> str:
+        relation = self.relation.duckdb
+        if self.where:
+            relation = f"(SELECT * FROM {relation} WHERE {self.where[1]})"
+        shown = [f"{item.duckdb} AS {item.name}" for item in items]
+        groups = [key.duckdb for key in self.keys]
+        if self.window is not None:
+            time = self.relation.time.name
+            if isinstance(self.window, Session):
+                relation = self.window.duckdb(relation, time, tuple(groups))
+            else:
+                relation = self.window.duckdb(relation, time)
+            groups = ["ws", "we", *groups]
+            if self.style == 1:
+                shown = ["{'start': make_timestamp(ws), 'end': make_timestamp(we)} AS w", *shown]
+        text = f"SELECT {', '.join(shown)} FROM {relation} AS t"
+        text += f" GROUP BY {', '.join(groups)}" if groups else ""
+        return text + (f" HAVING {self.having[1]}" if self.having else "")
+
+    def smaller(self) -> Iterator[Groups]:
+        for name in ("having", "where"):
+            if getattr(self, name) is not None:
+                yield replace(self, **{name: None})
+        for values in without_one(self.values):
+            if values:
+                yield replace(self, values=values)
+        for keys in without_one(self.keys):
+            if keys or self.window is not None:
+                yield replace(self, keys=keys)
+        if self.style:
+            yield replace(self, style=0)
+
+
+def without_one(items: tuple[Both, ...]) -> Iterator[tuple[Both, ...]]:
+    """Yield the items without each half, and without each one."""
+    half = len(items) // 2
+    if half > 1:
+        yield items[:half]
+        yield items[half:]
+    for index in range(len(items)):
+        yield items[:index] + items[index + 1 :]
+
+
+def draw_projection(chance: random.Random, relation: Relation) -> Projection:
+    """Return a projection with all columns, so that each value is compared."""
+    columns = list(relation.columns)
+    items = tuple(Both(f"c{index}", column.name, column.name) for index, column in enumerate(columns))
+    return Projection(relation, items, draw_condition(chance, columns) if chance.random() < 0.4 else None)
+
+
+def draw_groups(
+    chance: random.Random, relation: Relation, key_names: list[str], step: int, *, window: str | None, having: bool
+) -> Groups:
+    """Return a query with groups; ``window`` is hop, session or None."""
+    columns = {column.name: column for column in relation.columns}
+    chosen = [name for name in key_names if chance.random() < 0.7]
+    keys = tuple(draw_key(chance, f"k{index}", columns[name]) for index, name in enumerate(chosen))
+    over = [column for column in relation.columns[1:] if column.name not in key_names] or list(relation.columns[1:])
+    values = tuple(draw_aggregate(chance, f"v{index}", over) for index in range(chance.randrange(1, 9)))
+    where = draw_condition(chance, list(relation.columns)) if chance.random() < 0.3 else None
+    spark_having = chance.choice([("count(*) >= 2",) * 2, (f"{values[0].spark} IS NOT NULL", f"{values[0].duckdb} IS NOT NULL")])
+    made: Hop | Session | None = None
+    if window == "hop":
+        made = draw_hop(chance, step)
+    elif window == "session":
+        conditions = [draw_condition(chance, over) for _ in range(2)]
+        made = draw_session(chance, step, conditions)
+    style = chance.choice([0, 0, 1, 2]) if made else 0
+    with_having = having and chance.random() < 0.2
+    return Groups(relation, made, keys, values, where, spark_having if with_having else None, style)

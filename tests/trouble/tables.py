@@ -1,0 +1,143 @@
+"""Tables of records: the columns of an input, its records, and the files in which they arrive."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from .values import DAY, EARLIEST, KINDS, LATEST, SECOND, Kind, Value, arrow_array, micros
+
+ERAS = {
+    "today": micros(2024, 5, 1, 12),
+    "summer_time": micros(2024, 3, 31, 1, 30),
+    "leap_second": micros(2016, 12, 31, 23, 59, 30),
+    "before_1970": micros(1965, 7, 1, 6),
+    "around_1970": micros(1969, 12, 31, 23, 59),
+    "julian": micros(1582, 10, 4, 12),
+    "far": micros(2300, 6, 1),
+    "first_day": EARLIEST + 3 * DAY,
+    "last_day": LATEST - 3 * DAY,
+}
+"""Event times around which the records of an input lie."""
+
+Row = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of an input."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Table:
+    """The records of a source, in the files in which they arrive, each of them a batch unless ``at_once``."""
+
+    name: str
+    columns: tuple[Column, ...]
+    files: tuple[tuple[Row, ...], ...]
+    delay: int
+    """The delay of the watermark on the first column, in microseconds."""
+    at_once: bool = True
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for file in self.files for row in file]
+
+    @property
+    def time(self) -> Column:
+        """The column with the event time."""
+        return self.columns[0]
+
+    @property
+    def schema(self) -> str:
+        return ", ".join(f"{column.name} {column.kind.spark}" for column in self.columns)
+
+    def of_kind(self, *names: str) -> list[Column]:
+        """Return the columns of these types, without the event time."""
+        return [column for column in self.columns[1:] if column.kind in [KINDS[name] for name in names]]
+
+    def arrow(self, rows: Sequence[Row] | None = None) -> pa.Table:
+        """Return these records, or all of them."""
+        rows = self.rows if rows is None else rows
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
+        arrays = [arrow_array(list(values), c.kind.arrow) for values, c in zip(columns, self.columns, strict=True)]
+        return pa.table(dict(zip([c.name for c in self.columns], arrays, strict=True)))
+
+    def with_files(self, files: Sequence[Sequence[Row]]) -> Table:
+        return replace(self, files=tuple(tuple(file) for file in files))
+
+
+@dataclass
+class TableMaker:
+    """What the inputs of one case have in common: event times, and the values of their keys."""
+
+    chance: random.Random
+    era: int
+    step: int
+    """About the distance between event times, in microseconds."""
+    keys: tuple[tuple[str, Kind], ...]
+    texts: tuple[str, ...]
+    """The texts that the format can hold."""
+    oddity: float = 0.3
+    nulls: float = 0.15
+    _pools: dict[str, list[Value]] = field(default_factory=dict)
+
+    def table(self, name: str, values: Sequence[tuple[str, Kind]], *, at_once: bool, most: int = 40) -> Table:
+        """Return an input with event times ``ts``, the keys, and columns of values."""
+        chance = self.chance
+        columns = [Column("ts", KINDS["timestamp"]), *(Column(*c) for c in self.keys), *(Column(*c) for c in values)]
+        empty = {column.name for column in columns[1:] if chance.random() < 0.04}
+        count = chance.choice([0, 1, 2, chance.randrange(3, 12), chance.randrange(3, most), chance.randrange(3, most)])
+        times = sorted(self._time() for _ in range(count))
+        rows = [
+            (time, *(None if c.name in empty else self._value(c.name, c.kind) for c in columns[1:])) for time in times
+        ]
+        delay = chance.choice([0, self.step, 10 * self.step])
+        rows = self._disordered(rows, delay, at_once=at_once)
+        if chance.random() < 0.2:
+            rows = [(None, *row[1:]) if chance.random() < 0.1 else row for row in rows]
+        return Table(name, tuple(columns), self._cut(rows), delay, at_once)
+
+    def _time(self) -> int:
+        chance = self.chance
+        whole = chance.random() < 0.3
+        distance = chance.randrange(24) * self.step if whole else chance.randrange(24 * self.step)
+        if chance.random() < 0.05:
+            distance += chance.choice([1, 7, 40]) * 50 * self.step
+        return min(max(self.era + distance, EARLIEST), LATEST)
+
+    def _value(self, name: str, kind: Kind) -> Value:
+        chance = self.chance
+        if chance.random() < self.nulls:
+            return None
+        if name in dict(self.keys):
+            if name not in self._pools:
+                self._pools[name] = [self._drawn(kind, 0.6) for _ in range(4)]
+            return chance.choice(self._pools[name])
+        return self._drawn(kind, self.oddity)
+
+    def _drawn(self, kind: Kind, oddity: float) -> Value:
+        value = kind.draw(self.chance, oddity)
+        while isinstance(value, str) and value not in self.texts:
+            value = kind.draw(self.chance, oddity)
+        return value
+
+    def _disordered(self, rows: list[Row], delay: int, *, at_once: bool) -> list[Row]:
+        """Return rows in an order in which none is late: all at once in any order, else within half of the delay."""
+        spread = 10**18 if at_once else delay // 2
+        return sorted(rows, key=lambda row: row[0] + self.chance.randrange(spread + 1))
+
+    def _cut(self, rows: list[Row]) -> tuple[tuple[Row, ...], ...]:
+        pieces = self.chance.choice([1, 1, 2, 3])
+        cuts = sorted(self.chance.randrange(len(rows) + 1) for _ in range(pieces - 1))
+        return tuple(tuple(rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True))
+
+
+STEPS = (SECOND // 1000, SECOND, 60 * SECOND, 3600 * SECOND)
+"""Distances between event times, from a millisecond to an hour."""

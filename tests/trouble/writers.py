@@ -1,0 +1,284 @@
+"""Files as others write them: CSV, JSON lines and Parquet of the same records in many spellings.
+
+Nothing here uses the product: a value is written by hand, or by DuckDB, PyArrow or pandas.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import gzip
+import json
+import math
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .tables import Column, Row, Table
+from .values import BROKEN_TEXTS, EARLIEST, KINDS, LATEST, QUOTED_TEXTS, SECOND, TEXTS, Kind, Value
+
+_UNITS = {"seconds": SECOND, "milliseconds": 1000, "microseconds": 1}
+_NANOSECONDS = (-(2**63) // 1000 + 1, 2**63 // 1000 - 1)
+"""The times, in microseconds, that nanoseconds can hold."""
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How the files of a source are written: the fields of the source, and choices that they do not name."""
+
+    format: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``files`` beside path and format."""
+    timestamps: str = "iso"
+    seed: int = 0
+    bom: bool = False
+    crlf: bool = False
+    final_newline: bool = True
+    compressed: bool = False
+    shuffled: bool = False
+    """Whether columns stand in another order than in the schema."""
+    extra: tuple[str, ...] = ()
+    """Columns that the schema does not have."""
+    parquet: str = "pyarrow"
+
+    @property
+    def suffix(self) -> str:
+        return f".{self.format}" + (".gz" if self.compressed else "")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a file can hold as they are: a record of CSV is one line, and an empty text is NULL there."""
+        if self.format == "csv":
+            return tuple(text for text in TEXTS + QUOTED_TEXTS if text)
+        return TEXTS + QUOTED_TEXTS + BROKEN_TEXTS
+
+    def holds(self, kind: Kind) -> bool:
+        """Whether the format has the type."""
+        return self.format != "csv" or kind is not KINDS["binary"]
+
+
+def draw_spelling(chance: random.Random, format: str) -> Spelling:
+    """Return a way to write files of a format."""
+    seed = chance.randrange(2**31)
+    if format == "parquet":
+        return Spelling(
+            format,
+            seed=seed,
+            shuffled=chance.random() < 0.3,
+            parquet=chance.choice(["pyarrow", "dictionary", "int96", "large", "nanoseconds", "zoned", "duckdb", "old"]),
+            extra=("other",) if chance.random() < 0.3 else (),
+        )
+    options: dict[str, Any] = {}
+    header = True
+    if format == "csv":
+        header = chance.random() < 0.8
+        options = {} if header else {"header": False}
+        options |= {"delimiter": chance.choice(";|\t")} if chance.random() < 0.3 else {}
+    return Spelling(
+        format,
+        options,
+        chance.choice(["iso", "iso", "iso", "seconds", "milliseconds", "microseconds"]),
+        seed,
+        bom=chance.random() < 0.15,
+        crlf=chance.random() < 0.25,
+        final_newline=chance.random() < 0.8,
+        compressed=chance.random() < 0.1,
+        shuffled=header and chance.random() < 0.4,
+        extra=chance.choice([(), (), ("other",), ("x y", "x y")]) if header and format == "csv" else
+        chance.choice([(), ("other",)]) if format == "json" else (),
+    )  # fmt: skip
+
+
+def write_table(table: Table, spelling: Spelling, folder: Path) -> None:
+    """Write the files of a table, which a source reads in this order."""
+    folder.mkdir(parents=True)
+    for index, rows in enumerate(table.files):
+        path = folder / f"{index:03d}{spelling.suffix}"
+        chance = random.Random(spelling.seed + index)
+        if spelling.format == "parquet":
+            _write_parquet(table, rows, spelling, path)
+        else:
+            lines = (_csv_lines if spelling.format == "csv" else _json_lines)(table.columns, rows, spelling, chance)
+            _write_lines(lines, spelling, path)
+        os.utime(path, ns=(10**18 + index * 10**9,) * 2)  # files are read in the order of their times
+
+
+def _write_lines(lines: Sequence[str], spelling: Spelling, path: Path) -> None:
+    end = "\r\n" if spelling.crlf else "\n"
+    text = end.join(lines) + (end if lines and spelling.final_newline else "")
+    content = (codecs.BOM_UTF8 if spelling.bom else b"") + text.encode()
+    path.write_bytes(gzip.compress(content) if spelling.compressed else content)
+
+
+def _order(columns: Sequence[Column], spelling: Spelling) -> list[int | str]:
+    """Return what stands in a file, in this order: the index of a column of the schema, or the name of another."""
+    found: list[int | str] = [*range(len(columns)), *spelling.extra]
+    if spelling.shuffled:
+        random.Random(spelling.seed).shuffle(found)
+    return found
+
+
+def _csv_lines(columns: Sequence[Column], rows: Sequence[Row], spelling: Spelling, chance: random.Random) -> list[str]:
+    delimiter = spelling.options.get("delimiter", ",")
+    order = _order(columns, spelling)
+    header = [columns[item].name if isinstance(item, int) else item for item in order]
+    lines = [delimiter.join(header)] if spelling.options.get("header", True) else []
+    for row in rows:
+        fields = [
+            _csv_field(columns[item].kind, row[item], spelling.timestamps, delimiter, chance)
+            if isinstance(item, int)
+            else chance.choice(["", "1", '"a""b"'])
+            for item in order
+        ]
+        lines.append(delimiter.join(fields))
+    return lines
+
+
+def _csv_field(kind: Kind, value: Value, timestamps: str, delimiter: str, chance: random.Random) -> str:
+    if value is None:
+        return chance.choice(["", "", '""'])
+    if kind is KINDS["string"]:
+        needed = value[:1] == '"' or delimiter in value or "\\" in value
+        quoted = needed or chance.random() < 0.3
+        return '"' + value.replace('"', '""') + '"' if quoted else value
+    text = text_of(kind, value, timestamps, chance)
+    return f'"{text}"' if chance.random() < 0.1 or delimiter in text else text
+
+
+def text_of(kind: Kind, value: Value, timestamps: str, chance: random.Random) -> str:
+    """Return one of the spellings of a value that is neither NULL, nor text, nor bytes."""
+    if kind is KINDS["boolean"]:
+        return chance.choice(["true", "True", "TRUE"] if value else ["false", "False", "FALSE"])
+    if kind is KINDS["timestamp"]:
+        return timestamp_text(value, timestamps, chance)
+    if kind is KINDS["date"]:
+        return _moment(value * 86_400 * SECOND)[:10]
+    if kind.is_floating:
+        return _float_text(kind, value, chance)
+    if kind.is_decimal:
+        return f"{value:f}"
+    return str(value)
+
+
+def _float_text(kind: Kind, value: float, chance: random.Random) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = repr(value)
+    return text.upper() if "e" in text and chance.random() < 0.5 else text
+
+
+def timestamp_text(value: int, timestamps: str, chance: random.Random) -> str:
+    """Return one of the spellings of a time: a number in its unit, or ISO 8601 with or without a zone."""
+    if timestamps in _UNITS:
+        unit = _UNITS[timestamps]
+        whole, part = divmod(value, unit)
+        if not part:
+            return str(whole)
+        digits = len(str(unit)) - 1
+        sign = "-" if value < 0 else ""
+        whole, part = divmod(abs(value), unit)
+        return f"{sign}{whole}.{part:0{digits}d}"
+    zone = chance.choice(["", "Z", "Z", "+01:00", "-05:30", "+14:00", "+0200", "-03"])
+    offset = _offset(zone)
+    if not EARLIEST <= value + offset <= LATEST:
+        zone, offset = "Z", 0
+    text = _moment(value + offset)
+    fraction = text[19:]
+    if not fraction.strip(".0"):
+        fraction = chance.choice(["", ".0", ".000", ".000000"])
+    elif chance.random() < 0.3:
+        fraction = fraction.rstrip("0")
+    elif chance.random() < 0.2:
+        fraction += "000"
+    return text[:10] + chance.choice("T ") + text[11:19] + fraction + zone
+
+
+def _offset(zone: str) -> int:
+    if zone in ("", "Z"):
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return (-seconds if zone[0] == "-" else seconds) * SECOND
+
+
+def _moment(value: int) -> str:
+    """Return ``yyyy-mm-dd hh:mm:ss.ffffff`` of a time."""
+    moment = pa.array([value], pa.int64()).cast(pa.timestamp("us")).to_pylist()[0]
+    return f"{moment.year:04d}-{moment:%m-%d %H:%M:%S.%f}"
+
+
+def _json_lines(columns: Sequence[Column], rows: Sequence[Row], spelling: Spelling, chance: random.Random) -> list[str]:
+    lines = []
+    for row in rows:
+        parts = []
+        for item in _order(columns, spelling):
+            if isinstance(item, str):
+                parts.append((item, chance.choice(["1", '"a"', "null", "[1, {}]", '{"a": null}'])))
+            elif row[item] is not None or chance.random() < 0.5:
+                parts.append((columns[item].name, _json_value(columns[item].kind, row[item], spelling, chance)))
+        space = chance.choice(["", " "])
+        lines.append("{" + f",{space}".join(f"{json.dumps(name)}:{space}{value}" for name, value in parts) + "}")
+    return lines
+
+
+def _json_value(kind: Kind, value: Value, spelling: Spelling, chance: random.Random) -> str:
+    if value is None:
+        return "null"
+    if kind is KINDS["boolean"]:
+        return json.dumps(value)
+    if kind is KINDS["string"]:
+        return json.dumps(value, ensure_ascii=chance.random() < 0.5)
+    if kind is KINDS["binary"]:
+        return json.dumps(base64.b64encode(value).decode())
+    text = text_of(kind, value, spelling.timestamps, chance)
+    is_number = not (kind.is_floating and not math.isfinite(value)) and kind is not KINDS["date"]
+    if kind is KINDS["timestamp"]:
+        is_number = spelling.timestamps in _UNITS
+    return text if is_number else json.dumps(text)
+
+
+def _write_parquet(table: Table, rows: Sequence[Row], spelling: Spelling, path: Path) -> None:
+    data = table.arrow(rows)
+    for name in spelling.extra:
+        data = data.append_column(name, pa.array([{"a": [1]}] * len(rows)))
+    order = _order(table.columns, spelling)
+    data = data.select([table.columns[item].name if isinstance(item, int) else item for item in order])
+    times = [value for row in rows for value, c in zip(row, table.columns, strict=True) if c.kind is KINDS["timestamp"]]
+    fits = all(_NANOSECONDS[0] < value < _NANOSECONDS[1] for value in times if value is not None)
+    match spelling.parquet:
+        case "duckdb":
+            with duckdb.connect() as connection:
+                connection.register("data", data)
+                connection.execute(f"COPY data TO '{path}' (FORMAT parquet)")
+        case "dictionary":
+            encoded = [_encoded(column) for column in data.columns]
+            pq.write_table(pa.table(dict(zip(data.column_names, encoded, strict=True))), path, row_group_size=3)
+        case "int96":
+            pq.write_table(data, path, use_deprecated_int96_timestamps=True)
+        case "large":
+            pq.write_table(_cast(data, {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}), path)
+        case "nanoseconds" if fits:
+            pq.write_table(_cast(data, {pa.timestamp("us"): pa.timestamp("ns")}), path, version="2.6")
+        case "zoned":
+            pq.write_table(_cast(data, {pa.timestamp("us"): pa.timestamp("us", "Europe/Oslo")}), path)
+        case "old":
+            pq.write_table(data, path, version="1.0", data_page_version="1.0", store_schema=False, compression="none")
+        case _:
+            pq.write_table(data, path, row_group_size=5, compression="zstd")
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.dictionary_encode() if pa.types.is_string(column.type) else column
+
+
+def _cast(data: pa.Table, types: Mapping[pa.DataType, pa.DataType]) -> pa.Table:
+    return data.cast(pa.schema([f.with_type(types.get(f.type, f.type)) for f in data.schema]))
