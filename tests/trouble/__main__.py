@@ -8,9 +8,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from .cases import PLANS, draw_case
+from .cases import PLANS
 from .findings import keep, scratch, shrunk
 from .judging import judge
+from .shapes import draw_case
 
 
 def main() -> None:
@@ -37,7 +38,7 @@ def main() -> None:
         case = draw_case(name, frozenset(filter(None, options.without.split(","))))
         with scratch() as folder:
             try:
-                findings = judge(case, folder, plans)
+                findings = judge(case, folder, case.plans(plans))
             except Exception as error:
                 print(f"{name} {case.shape}: the generator failed: {type(error).__name__}: {error}", flush=True)
                 ran["generator failed"] += 1
@@ -47,11 +48,12 @@ def main() -> None:
         seen.update(finding.signature for finding in findings)
         print(f"{name} {case.shape} {case.emit} {case.rows} rows {time.monotonic() - began:.1f} s", flush=True)
         for finding in findings:
-            print(f"  {'NEW ' if finding in new else ''}{finding.kind} ({finding.plan}): {finding.details[:300]}", flush=True)
+            text = f"{finding.details[:300]}" if finding in new else finding.signature
+            print(f"  {finding.kind} ({finding.plan}): {text}", flush=True)
         for finding in new[:1]:
             small, found = shrunk(case, finding, finding.plan.split(",")[0], options.shrink)
             place = options.out / re.sub(r"\W+", "-", f"{name}-{finding.kind}")
-            keep(small, [found, *findings], place, plans)
+            keep(small, [found, *findings], place, case.plans(plans))
             print(f"  kept in {place}: {small.rows} rows, {small.query.question().spark}", flush=True)
     print(f"cases {sum(ran.values())}: {dict(ran)}")
     for signature, times in seen.most_common():

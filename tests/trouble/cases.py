@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import yaml
 
-from .joins import draw_join, union_of
-from .queries import Question, Relation, draw_groups, draw_projection
-from .tables import ERAS, STEPS, Table, TableMaker
-from .values import DAY, KINDS
-from .windows import length_text
-from .writers import Spelling, draw_spelling, write_table
+from .queries import Question
+from .tables import Table
+from .writers import Spelling, write_table
 
 PLANS = ("hash", "pkg", "native")
-FORMATS = ("csv", "json", "parquet")
+ROUTED = ("groups", "windows", "python")
+"""Shapes that are routed; the others run natively, and joins by operators on tables unless the plan is native."""
 
 
 class Query(Protocol):
@@ -42,6 +39,13 @@ class Case:
     sink: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def plans(self, given: Sequence[str]) -> list[str]:
+        """Return the plans among these that differ for this query: all, if it is routed."""
+        if self.shape in ROUTED:
+            return list(given)
+        one = given[hash(self.name.encode()[-1]) % len(given)]
+        return [one] if "join" not in self.shape else sorted({one, "hash", "native"} & set(given))
+
     @property
     def rows(self) -> int:
         return sum(len(table.rows) for table in self.tables)
@@ -63,7 +67,7 @@ class Case:
             "metadata": {"name": "trouble"},
             "spec": {
                 "sources": sources,
-                "query": {"sql": self.query.question().spark},
+                "query": self.query.question().spec,
                 "sink": {"files": {"path": str(folder / plan / "out"), "format": self.sink}},
                 "emit": self.emit,
                 "batchInterval": "1s",
@@ -126,47 +130,3 @@ class Case:
 
 def _with(items: tuple[Any, ...], index: int, item: object) -> tuple[Any, ...]:
     return (*items[:index], item, *items[index + 1 :])
-
-
-SHAPES = ("projection", "groups", "groups", "windows", "windows", "windows", "session", "union", "join", "join", "self_join")
-
-
-def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
-    """Return the case that the name stands for, without some of the axes."""
-    chance = random.Random(name)
-
-    def choose(options: tuple[str, ...]) -> str:
-        return chance.choice([option for option in options if option not in without])
-
-    shape, format = choose(SHAPES), choose(FORMATS)
-    spelling = draw_spelling(chance, format)
-    step = chance.choice(STEPS)
-    era = ERAS[choose(("today", "today", "today", *ERAS))]
-    sink = choose(FORMATS)
-    kinds = [kind for kind in KINDS if spelling.holds(KINDS[kind]) and kind not in without]
-    keys = tuple((f"k{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 4)))
-    texts = tuple(text for text in spelling.texts if sink != "csv" or not set(text) & set('"\\\n\r'))
-    maker = TableMaker(chance, era, step, keys, texts)
-    values = [(f"x{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 6))]
-    at_once = chance.random() < 0.5
-    count = {"union": chance.choice([2, 2, 3]), "join": 2}.get(shape, 1)
-    tables = tuple(maker.table(f"t{index}", values, at_once=at_once) for index in range(count))
-    spellings = tuple(spelling if index == 0 else draw_spelling(chance, format) for index in range(count))
-    key_names = [key for key, _ in keys]
-    relation = Relation(tables[0].name, tables[0].name, tables[0].columns, chance.choice(["", "", "t0."]))
-    emit = chance.choice(["OnUpdate", "OnWindowClose", "OnWindowClose"])
-    query: Query
-    if shape == "projection":
-        query, emit = draw_projection(chance, relation), "OnUpdate"
-    elif shape in ("join", "self_join"):
-        pair = (tables[0], tables[-1])
-        query = draw_join(chance, pair, key_names, step)
-    else:
-        window = {"groups": None, "session": "session"}.get(shape, "hop")
-        if window is None:
-            emit = "OnUpdate"
-        elif window == "session":
-            emit = "OnWindowClose"
-        relation = union_of(chance, tables) if shape == "union" else relation
-        query = draw_groups(chance, relation, key_names, step, window=window, having=True)
-    return Case(name, shape, tables, spellings, query, emit, sink)

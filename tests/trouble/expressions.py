@@ -94,7 +94,7 @@ def draw_aggregate(chance: random.Random, name: str, columns: list[Column]) -> B
     if not columns or chance.random() < 0.1:
         return Both(name, "count(*)", "count(*)")
     spark, duckdb, approximate = chance.choice(list(aggregates_over(chance.choice(columns))))
-    if chance.random() < 0.15 and duckdb.endswith(")") and "FILTER" not in spark:
+    if chance.random() < 0.15 and "HUGEINT" not in duckdb and "FILTER" not in spark:
         condition = chance.choice(conditions_over(chance.choice(columns)))
         spark, duckdb = f"{spark} FILTER (WHERE {condition[0]})", f"{duckdb} FILTER (WHERE {condition[1]})"
     return Both(name, spark, duckdb, approximate)

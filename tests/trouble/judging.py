@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from base64 import b64decode
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -101,7 +103,7 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_date32(kind):
         return _micros(f"{value}T00:00:00.000000Z") // 86_400_000_000
     if pa.types.is_floating(kind):
-        return float(value)
+        return float(np.float32(value)) if kind == pa.float32() else float(value)
     if pa.types.is_integer(kind):
         return int(value)
     if pa.types.is_decimal(kind):
@@ -115,66 +117,79 @@ def _micros(text: str) -> int:
 
 
 def judge(case: Case, folder: Path, plans: Sequence[str]) -> list[Finding]:
-    """Run a case by each plan in an empty folder, and return what is wrong."""
+    """Run a case by each plan in an empty folder, and return what is wrong, once for all plans that agree."""
     case.write_inputs(folder)
     expected = expected_table(case)
     question = case.query.question()
-    findings, outcomes = [], {}
+    found: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    outcomes = {}
     for plan in plans:
         file = case.write_query(folder, plan)
         checked, outcome = validated(file), run_once(file)
         outcomes[plan] = outcome
-        findings += list(_judge_outcome(case, plan, checked, outcome))
+        problems = list(_judge_outcome(checked, outcome))
         if outcome.how == "finished":
             names, rows = read_results(folder / plan / "out", case.sink, expected.schema)
-            findings += list(_judge_rows(case, plan, names, rows, expected, question))
+            problems += list(_judge_rows(case, names, rows, expected, question))
+        for kind, details in problems:
+            found[kind, details.replace(str(folder), "").replace(f"/{plan}/", "/"), _trait(kind, details, case)].append(plan)
     hows = {outcome.how for outcome in outcomes.values()}
     if len(hows) > 1 and "crashed" not in hows:
         details = "\n".join(f"{plan}: {outcome.how} {outcome.message}" for plan, outcome in outcomes.items())
-        findings.append(Finding("plans disagree on a refusal", ",".join(plans), details, f"refusal {case.shape} {details[:80]}"))
-    return findings
+        found["plans disagree on a refusal", details, _shortened(details)].extend(plans)
+    return [
+        Finding(kind, ",".join(by), details, f"{kind}: {trait}" + ("" if len(by) == len(plans) else f" ({','.join(by)})"))
+        for (kind, details, trait), by in found.items()
+    ]
 
 
-def _judge_outcome(case: Case, plan: str, checked: Outcome, outcome: Outcome):
-    first = next((line for line in reversed(outcome.message.splitlines()) if line.strip()), "")
+def _trait(kind: str, details: str, case: Case) -> str:
+    """Return what makes a finding distinct."""
+    if kind.startswith("rows") or kind.startswith("two"):
+        return f"{case.shape}, {case.emit}, {', '.join(sorted({spelling.format for spelling in case.spellings}))}"
+    last = next((line for line in reversed(details.splitlines()) if line.strip()), "")
+    return _shortened(last if "crash" in kind else details)
+
+
+def _judge_outcome(checked: Outcome, outcome: Outcome) -> Iterator[tuple[str, str]]:
     if outcome.how == "crashed":
-        yield Finding("crash", plan, outcome.message, f"crash {_shortened(first)}")
+        yield "crash", outcome.message
     elif outcome.how == "refused" and not outcome.is_clear:
-        yield Finding("unclear refusal", plan, outcome.message, f"unclear {_shortened(outcome.message)}")
+        yield "unclear refusal", outcome.message
     elif outcome.how == "refused" and checked.how == "finished":
-        yield Finding("refused, though validate passes", plan, outcome.message, f"validate {_shortened(outcome.message)}")
+        yield "refused, though validate passes", outcome.message
     if checked.how == "crashed":
-        yield Finding("validate crashed", plan, checked.message, f"validate crash {checked.message[-80:]}")
+        yield "crash of validate", checked.message
     elif checked.how == "refused" and outcome.how == "finished":
-        yield Finding("validate refuses what runs", plan, checked.message, f"validate refuses {_shortened(checked.message)}")
+        yield "validate refuses what runs", checked.message
 
 
 def _shortened(message: str) -> str:
-    """Return a message without numbers and names of places."""
+    """Return a message without numbers, values and names of places."""
+    message = re.sub(r"'.*'|\".*\"", "_", message)
     words = ["#" if any(c.isdigit() for c in word) or "/" in word else word for word in message.split()]
-    return " ".join(words)[:120]
+    return " ".join(words)[:160]
 
 
-def _judge_rows(case: Case, plan: str, names: list[str], rows: list[Row], expected: pa.Table, question: Question):
+def _judge_rows(
+    case: Case, names: list[str], rows: list[Row], expected: pa.Table, question: Question
+) -> Iterator[tuple[str, str]]:
     wanted = rows_of(expected)
-    if not rows and not wanted:
-        return
     if not rows and question.keys == 0 and not case.rows:
         return  # without a record there is no batch, and so no row
     plain = [name for name in names if name != _BATCH]
     if rows and plain != expected.column_names:
-        yield Finding("columns", plan, f"columns {plain}, expected {expected.column_names}", f"columns {case.shape}")
+        yield "columns", f"columns {plain}, expected {expected.column_names}"
         return
     if rows and _BATCH in names and question.keys is not None:
         rows, twice = newest(rows, names.index(_BATCH), question.keys)
         if twice:
-            yield Finding("two rows of a key in a batch", plan, f"{twice[:3]}", f"twice {case.shape}")
+            yield "two rows of a key in a batch", f"{twice[:3]}"
     elif rows and _BATCH in names:
         rows = [row[:-1] for row in rows]
     difference = compare(rows, wanted, question, csv_sink=case.sink == "csv")
     if difference is not None:
-        what, details = difference
-        yield Finding(what, plan, details, f"{what} {case.shape} {case.emit}")
+        yield difference
 
 
 def newest(rows: list[Row], batch: int, keys: int) -> tuple[list[Row], list[Row]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .expressions import Both, draw_aggregate, draw_condition, draw_key
 from .tables import Column
@@ -34,6 +35,15 @@ class Question:
     duckdb: str
     keys: int | None
     approximate: frozenset[int] = frozenset()
+    python: Mapping[str, Any] | None = None
+    """The field ``query.python`` of a query that is not SQL."""
+    has_window_column: bool = False
+    """Whether a result is a window, which CSV cannot hold."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The field ``query``."""
+        return {"sql": self.spark} if self.python is None else {"python": dict(self.python)}
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ class Groups:
         first = int(self.style == 1)  # the column w
         keys = first + len(items) - len(self.values)
         approximate = frozenset(index for index, item in enumerate(items, first) if item.approximate)
-        return Question(self._spark(items), self._duckdb(items), keys, approximate)
+        return Question(self._spark(items), self._duckdb(items), keys, approximate, has_window_column=self.style == 1)
 
     def _window_items(self) -> list[Both]:
         name = "session_window" if isinstance(self.window, Session) else "window"
@@ -145,6 +155,90 @@ class Groups:
             yield replace(self, style=0)
 
 
+@dataclass(frozen=True)
+class Nested:
+    """Groups of the windows of other groups: ``inner`` has windows, keys and values, and ``outer`` windows of these."""
+
+    inner: Groups
+    outer: Hop
+    on: str
+    """What the outer window is on: the inner window, or its time."""
+    keys: tuple[str, ...]
+
+    def question(self) -> Question:
+        inner = replace(self.inner, style=0)
+        call = inner.window.spark(inner.relation.prefix + inner.relation.time.name)
+        shown = [f"{item.spark} AS {item.name}" for item in (*inner.keys, *inner.values)]
+        lower = f"SELECT {call} AS w, {', '.join(shown)} FROM {inner.relation.spark}"
+        lower += f" WHERE {inner.where[0]}" if inner.where else ""
+        lower += f" GROUP BY {', '.join([call, *(key.spark for key in inner.keys)])}"
+        totals = ["count(*) AS records", *(f"count({item.name}) AS n{item.name}" for item in inner.values)]
+        window = self.outer.spark(self.on)
+        spark = f"SELECT {', '.join(['window.start AS ws, window.end AS we', *self.keys, *totals])} FROM ({lower}) AS g "
+        spark += f"GROUP BY {', '.join([window, *self.keys])}"
+        answer = inner.question().duckdb
+        rest = ", ".join(item.name for item in (*inner.keys, *inner.values))
+        times = f"(SELECT make_timestamp(epoch_us(we) - 1) AS ts, {rest} FROM ({answer}))"
+        bounds = "make_timestamp(ws) AS ws, make_timestamp(we) AS we"
+        duckdb = f"SELECT {', '.join([bounds, *self.keys, *totals])} FROM {self.outer.duckdb(times, 'ts')} AS t "
+        duckdb += f"GROUP BY {', '.join(['ws', 'we', *self.keys])}"
+        return Question(spark, duckdb, 2 + len(self.keys))
+
+    def smaller(self) -> Iterator[Nested]:
+        for inner in self.inner.smaller():
+            yield replace(self, inner=inner, keys=tuple(k for k in self.keys if k in [key.name for key in inner.keys]))
+        for index in range(len(self.keys)):
+            yield replace(self, keys=self.keys[:index] + self.keys[index + 1 :])
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """``SELECT DISTINCT columns FROM relation``."""
+
+    relation: Relation
+    columns: tuple[str, ...]
+
+    def question(self) -> Question:
+        columns = ", ".join(self.columns)
+        texts = [f"SELECT DISTINCT {columns} FROM {name}" for name in (self.relation.spark, self.relation.duckdb)]
+        return Question(texts[0], texts[1], len(self.columns))
+
+    def smaller(self) -> Iterator[Distinct]:
+        for index in range(len(self.columns)):
+            if len(self.columns) > 1:
+                yield replace(self, columns=self.columns[:index] + self.columns[index + 1 :])
+
+
+@dataclass(frozen=True)
+class PythonGroups:
+    """The aggregator ``Extremes`` over an integer column, by key and perhaps by window."""
+
+    source: str
+    time: str
+    column: str
+    keys: tuple[str, ...]
+    window: Hop | None
+
+    def question(self) -> Question:
+        spec: dict[str, Any] = {"aggregator": "trouble.aggregators:Extremes", "options": {"column": self.column}}
+        if self.keys:
+            spec["groupBy"] = list(self.keys)
+        groups, relation, shown = [*self.keys], self.source, [*self.keys]
+        if self.window is not None:
+            spec["window"] = {"column": self.time, "size": f"{self.window.size} us"}
+            spec["window"] |= {"slide": f"{self.window.slide} us"} if self.window.slide != self.window.size else {}
+            relation, groups = self.window.duckdb(self.source, self.time), ["ws", "we", *groups]
+            shown = ["{'start': make_timestamp(ws), 'end': make_timestamp(we)} AS \"window\"", *shown]
+        values = f"count(*) AS records, count({self.column}) AS known, min({self.column}) AS low, max({self.column}) AS high"
+        duckdb = f"SELECT {', '.join([*shown, values])} FROM {relation} AS t"
+        duckdb += f" GROUP BY {', '.join(groups)}" if groups else ""
+        return Question("", duckdb, len(shown), python=spec, has_window_column=self.window is not None)
+
+    def smaller(self) -> Iterator[PythonGroups]:
+        for index in range(len(self.keys)):
+            yield replace(self, keys=self.keys[:index] + self.keys[index + 1 :])
+
+
 def without_one(items: tuple[Both, ...]) -> Iterator[tuple[Both, ...]]:
     """Yield the items without each half, and without each one."""
     half = len(items) // 2
@@ -163,22 +257,30 @@ def draw_projection(chance: random.Random, relation: Relation) -> Projection:
 
 
 def draw_groups(
-    chance: random.Random, relation: Relation, key_names: list[str], step: int, *, window: str | None, having: bool
+    chance: random.Random,
+    relation: Relation,
+    key_names: list[str],
+    step: int,
+    *,
+    window: str | None,
+    odd: bool,
+    having: bool = True,
 ) -> Groups:
-    """Return a query with groups; ``window`` is hop, session or None."""
+    """Return a query with groups; ``window`` is hop, session or None, its length in an odd spelling if ``odd``."""
     columns = {column.name: column for column in relation.columns}
     chosen = [name for name in key_names if chance.random() < 0.7]
     keys = tuple(draw_key(chance, f"k{index}", columns[name]) for index, name in enumerate(chosen))
     over = [column for column in relation.columns[1:] if column.name not in key_names] or list(relation.columns[1:])
     values = tuple(draw_aggregate(chance, f"v{index}", over) for index in range(chance.randrange(1, 9)))
     where = draw_condition(chance, list(relation.columns)) if chance.random() < 0.3 else None
-    spark_having = chance.choice([("count(*) >= 2",) * 2, (f"{values[0].spark} IS NOT NULL", f"{values[0].duckdb} IS NOT NULL")])
+    not_null = (f"{values[0].spark} IS NOT NULL", f"{values[0].duckdb} IS NOT NULL")
+    some_having = chance.choice([("count(*) >= 2",) * 2, not_null])
     made: Hop | Session | None = None
     if window == "hop":
-        made = draw_hop(chance, step)
+        made = draw_hop(chance, step, odd=odd)
     elif window == "session":
         conditions = [draw_condition(chance, over) for _ in range(2)]
-        made = draw_session(chance, step, conditions)
+        made = draw_session(chance, step, conditions, odd=odd)
     style = chance.choice([0, 0, 1, 2]) if made else 0
     with_having = having and chance.random() < 0.2
-    return Groups(relation, made, keys, values, where, spark_having if with_having else None, style)
+    return Groups(relation, made, keys, values, where, some_having if with_having else None, style)

@@ -18,9 +18,9 @@ _UNITS = {
 }
 
 
-def length_text(length: int, chance: random.Random) -> str:
+def length_text(length: int, chance: random.Random, *, odd: bool = True) -> str:
     """Return a length in microseconds as one of the texts that Spark reads as an interval."""
-    if chance.random() < 0.3:
+    if not length or not odd or chance.random() < 0.3:
         return _plain(length)
     amounts = _amounts(abs(length), chance)
     if length < 0:
@@ -37,7 +37,7 @@ def length_text(length: int, chance: random.Random) -> str:
 
 def _plain(length: int) -> str:
     """Return the one number and unit that users write."""
-    unit = next(unit for unit, size in _UNITS.items() if unit != "week" and not length % size)
+    unit = next(unit for unit, size in _UNITS.items() if unit != "week" and not length % size) if length else "second"
     number = length // _UNITS[unit]
     return f"{number} {unit}{'s' if number != 1 else ''}"
 
@@ -90,26 +90,26 @@ class Hop:
         return f"(SELECT *, ws + {self.size} AS we FROM ({inner}))"
 
 
-def draw_hop(chance: random.Random, step: int) -> Hop:
+def draw_hop(chance: random.Random, step: int, *, odd: bool = True) -> Hop:
     """Return a window that suits event times about ``step`` apart."""
     size = chance.choice([1, 2, 5, 7, 10, 60]) * step + chance.choice([0, 0, 0, 0, 1, step // 2])
     if step >= 60 * SECOND and chance.random() < 0.2:
         size = chance.choice([7 * DAY, DAY, 36 * 3600 * SECOND])
     slide = size if chance.random() < 0.6 else max(1, size // chance.choice([2, 3, 5]) + chance.choice([0, 0, 1]))
     start = chance.choice([0, 0, 0, 1, -1]) * chance.randrange(slide) if slide > 1 else 0
-    return Hop(size, slide, start, _texts(chance, size, slide, start))
+    return Hop(size, slide, start, _texts(chance, size, slide, start, odd=odd))
 
 
-def _texts(chance: random.Random, size: int, slide: int, start: int) -> tuple[str, ...]:
+def _texts(chance: random.Random, size: int, slide: int, start: int, *, odd: bool) -> tuple[str, ...]:
     lengths = [size]
     if slide != size or start or chance.random() < 0.1:
         lengths.append(slide)
     if start or (len(lengths) == 2 and chance.random() < 0.1):
         lengths.append(start)
-    if chance.random() < 0.06 and all(length >= 0 for length in lengths):
+    if odd and chance.random() < 0.06 and all(length >= 0 for length in lengths):
         return tuple(str(length) for length in lengths)  # a number is one of microseconds
     quote = chance.choice(["'", "'", "'", '"'])
-    return tuple(f"{quote}{length_text(length, chance)}{quote}" for length in lengths)
+    return tuple(f"{quote}{length_text(length, chance, odd=odd)}{quote}" for length in lengths)
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,13 @@ class Session:
         return f"(SELECT *, min(b) OVER {whole} AS ws, max(e) OVER {whole} AS we FROM ({numbered}))"
 
 
-def draw_session(chance: random.Random, step: int, conditions: list[tuple[str, str]]) -> Session:
+def draw_session(
+    chance: random.Random, step: int, conditions: list[tuple[str, str]], *, odd: bool = True
+) -> Session:
     """Return sessions with a fixed gap, or with one that depends on the conditions."""
     chosen = chance.sample(conditions, min(len(conditions), chance.choice([0, 0, 1, 2])))
     gaps = []
     for spark, duckdb in [*chosen, ("", "")]:
         gap = chance.choice([step // 2, step, 2 * step, 3 * step + 1, 0 if chosen else step])
-        gaps.append((spark, duckdb, gap, f"'{length_text(gap, chance) if gap else '0 seconds'}'"))
+        gaps.append((spark, duckdb, gap, f"'{length_text(gap, chance, odd=odd) if gap else '0 seconds'}'"))
     return Session(tuple(gaps))

@@ -1,0 +1,76 @@
+"""Files alone: the source reads what ``writers`` wrote, without Spark, so that a minute tries thousands of them."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.sources import SourceSpec
+from millrace_jobs.sources.source_factory import open_source
+
+from .judging import normal
+from .tables import ERAS, Table, TableMaker
+from .values import KINDS, SECOND, plain_values
+from .writers import Spelling, draw_spelling, write_table
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one table, and the source that reads them with so many replicas."""
+
+    name: str
+    table: Table
+    spelling: Spelling
+    replicas: int
+
+    def spec(self, folder: Path) -> SourceSpec:
+        files = {"path": str(folder / "in"), "format": self.spelling.format, **self.spelling.options}
+        source = {"files": files, "schema": self.table.schema, "corruptRecords": {"policy": "drop"}}
+        return SourceSpec.model_validate(source | {"timestampFormat": self.spelling.timestamps})
+
+
+def draw_files(name: str) -> Files:
+    """Return the files that the name stands for."""
+    chance = random.Random(name)
+    spelling = draw_spelling(chance, chance.choice(["csv", "json", "parquet"]))
+    kinds = [kind for kind in KINDS.values() if spelling.holds(kind)]
+    values = [(f"x{index}", chance.choice(kinds)) for index in range(chance.randrange(1, 8))]
+    maker = TableMaker(chance, ERAS[chance.choice(list(ERAS))], SECOND, (), spelling.texts, oddity=0.6)
+    return Files(name, maker.table("t", values, at_once=True), spelling, chance.choice([1, 1, 2, 5]))
+
+
+def difference(files: Files, folder: Path) -> str | None:
+    """Write the files, read them, and return what is wrong."""
+    write_table(files.table, files.spelling, folder / "in")
+    try:
+        source = open_source("t", files.spec(folder), folder / "state", folder / "cache")
+        end = source.latest(source.initial(), everything=True)
+        parts = [part for piece in source.slices(source.initial(), end, files.replicas) for part in source.read(piece, "0")]
+    except MillraceError as error:
+        return f"refused: {error}"
+    except Exception:
+        return traceback.format_exc()
+    read = pa.Table.from_batches([part for part in parts if isinstance(part, pa.RecordBatch)], source.schema)
+    found = Counter(map(normal, zip(*map(plain_values, read.columns), strict=True)))
+    wanted = Counter(map(normal, files.table.rows))
+    missing, extra = list((wanted - found).elements()), list((found - wanted).elements())
+    if not missing and not extra:
+        return None
+    one, other = _closest(missing, extra)
+    return f"{len(missing)} missing, {len(extra)} extra, such as {one} read as {other}"
+
+
+def _closest(missing: list[tuple[object, ...]], extra: list[tuple[object, ...]]) -> tuple[object, object]:
+    """Return the values of a record that was read as another one, as far as one can tell."""
+    if not missing or not extra:
+        return (missing or ["nothing"])[0], (extra or ["nothing"])[0]
+    one = missing[0]
+    other = max(extra, key=lambda row: sum(a == b for a, b in zip(one, row, strict=True)))
+    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+    return [a for a, _ in pairs], [b for _, b in pairs]

@@ -1,0 +1,151 @@
+"""The shapes of queries, and the drawing of a whole case from its name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .cases import Case, Query
+from .joins import draw_join, union_of
+from .queries import Distinct, Nested, PythonGroups, Relation, draw_groups, draw_projection
+from .tables import ERAS, STEPS, Table, TableMaker
+from .values import KINDS
+from .windows import Hop, draw_hop
+from .writers import draw_spelling
+
+FORMATS = ("csv", "json", "parquet")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a shape draws its query from."""
+
+    chance: random.Random
+    tables: tuple[Table, ...]
+    keys: list[str]
+    step: int
+    odd: bool
+    """Whether lengths have odd spellings."""
+
+    @property
+    def relation(self) -> Relation:
+        """The first source."""
+        table = self.tables[0]
+        return Relation(table.name, table.name, table.columns, self.chance.choice(["", "", f"{table.name}."]))
+
+    def groups(self, relation: Relation, window: str | None) -> Query:
+        return draw_groups(self.chance, relation, self.keys, self.step, window=window, odd=self.odd)
+
+
+def _projection(of: Drawing) -> Query:
+    return draw_projection(of.chance, of.relation)
+
+
+def _groups(of: Drawing) -> Query:
+    return of.groups(of.relation, None)
+
+
+def _windows(of: Drawing) -> Query:
+    return of.groups(of.relation, "hop")
+
+
+def _session(of: Drawing) -> Query:
+    return of.groups(of.relation, "session")
+
+
+def _union(of: Drawing) -> Query:
+    window = "session" if of.chance.random() < 0.2 else "hop"
+    return of.groups(union_of(of.chance, of.tables), window)
+
+
+def _union_projection(of: Drawing) -> Query:
+    return draw_projection(of.chance, union_of(of.chance, of.tables))
+
+
+def _distinct(of: Drawing) -> Query:
+    columns = tuple(of.chance.sample(of.keys, of.chance.randrange(1, len(of.keys) + 1)))
+    return Distinct(of.relation, columns if of.chance.random() < 0.5 else (of.relation.time.name, *columns))
+
+
+def _nested(of: Drawing) -> Query:
+    inner = draw_groups(of.chance, of.relation, of.keys, of.step, window="hop", odd=of.odd, having=False)
+    assert isinstance(inner.window, Hop)
+    outer = draw_hop(of.chance, of.chance.choice([of.step, inner.window.size, 6 * inner.window.size]), odd=of.odd)
+    keys = tuple(key.name for key in inner.keys if of.chance.random() < 0.6)
+    return Nested(inner, outer, of.chance.choice(["w", "window_time(w)", "g.w"]), keys)
+
+
+def _join(of: Drawing) -> Query:
+    return draw_join(of.chance, (of.tables[0], of.tables[-1]), of.keys, of.step)
+
+
+def _python(of: Drawing) -> Query:
+    table = of.tables[0]
+    numbers = [c.name for c in table.columns if c.kind.is_integer]
+    window = draw_hop(of.chance, of.step, odd=False) if of.chance.random() < 0.7 else None
+    if window is not None:
+        window = Hop(window.size, window.slide, 0, window.texts)
+    keys = tuple(key for key in of.keys if of.chance.random() < 0.7)
+    return PythonGroups(table.name, table.time.name, of.chance.choice(numbers), keys, window)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How often a shape is drawn, its number of sources, and the strategies of emission that it has."""
+
+    draw: Callable[[Drawing], Query]
+    weight: int
+    sources: tuple[int, ...] = (1,)
+    emits: tuple[str, ...] = ("OnUpdate",)
+
+
+_ANY = ("OnUpdate", "OnWindowClose", "OnWindowClose")
+_CLOSE = ("OnWindowClose",)
+SHAPES = {
+    "projection": Shape(_projection, 2),
+    "groups": Shape(_groups, 3),
+    "windows": Shape(_windows, 6, emits=_ANY),
+    "session": Shape(_session, 2, emits=_CLOSE),
+    "nested": Shape(_nested, 2, emits=_CLOSE),
+    "union": Shape(_union, 2, (2, 2, 3), _CLOSE),
+    "union projection": Shape(_union_projection, 1, (2, 3)),
+    "distinct": Shape(_distinct, 1),
+    "join": Shape(_join, 5, (2,), _ANY),
+    "self join": Shape(_join, 1, (1,), _ANY),
+    "python": Shape(_python, 2, emits=_ANY),
+}
+
+
+def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
+    """Return the case that the name stands for, without some of the axes."""
+    chance = random.Random(name)
+
+    def choose(options: list[str]) -> str:
+        return chance.choice([option for option in options if option not in without])
+
+    chosen = choose([name for name, shape in SHAPES.items() for _ in range(shape.weight)])
+    shape = SHAPES[chosen]
+    format, sink = choose(list(FORMATS)), choose(list(FORMATS))
+    if ("json_specials" in without and format == "json") or ("text_specials" in without and sink != "parquet"):
+        without |= {"float", "double"}
+    spelling = draw_spelling(chance, format)
+    step = chance.choice(STEPS)
+    era = ERAS[choose(["today"] * 3 + list(ERAS))]
+    emit = chance.choice(shape.emits)
+    kinds = [kind for kind in KINDS if spelling.holds(KINDS[kind]) and kind not in without]
+    keys = tuple((f"k{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 4)))
+    texts = tuple(text for text in spelling.texts if sink != "csv" or not set(text) & set('"\\\n\r'))
+    maker = TableMaker(chance, era, step, keys, texts)
+    values = [(f"x{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 6))]
+    if chosen == "python":
+        values.append(("x", KINDS[chance.choice(["smallint", "int", "bigint"])]))
+    at_once = chance.random() < 0.5
+    count = chance.choice(shape.sources)
+    tables = tuple(maker.table(f"t{index}", values, at_once=at_once) for index in range(count))
+    spellings = tuple(spelling if index == 0 else draw_spelling(chance, format) for index in range(count))
+    drawing = Drawing(chance, tables, [key for key, _ in keys], step, "odd_lengths" not in without)
+    query = shape.draw(drawing)
+    if sink == "csv" and query.question().has_window_column:
+        sink = "json"
+    return Case(name, chosen, tables, spellings, query, emit, sink)
