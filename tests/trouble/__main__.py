@@ -1,63 +1,83 @@
-"""``python -m trouble --minutes 240``: draw and run cases for a while, and keep each new finding under ``out/trouble``."""
+"""``python -m trouble --minutes 240``: draw and run cases for a while, and keep each new finding under ``out/trouble``.
+
+Cases run in a process of their own, a hundred per process, so that a crash or a hang is a finding, too, and the next
+case runs.
+"""
 
 from __future__ import annotations
 
 import argparse
-import re
+import queue
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
+from threading import Thread
 
 from .cases import PLANS
-from .findings import keep, scratch, shrunk
-from .judging import judge
-from .shapes import draw_case
+from .worker import CASES, END
+
+PATIENCE = 900.0
+"""Seconds without a line of a worker after which it hangs."""
 
 
 def main() -> None:
-    """Run cases until the time is over."""
+    """Run cases until the time is over, and report what was found."""
     parser = argparse.ArgumentParser(prog="trouble", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", default=str(int(time.time())))
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--cases", type=int, default=10**9, help="at most so many cases")
     parser.add_argument("--plans", default=",".join(PLANS))
-    parser.add_argument("--without", default="", help="shapes, formats, eras and types to leave out")
+    parser.add_argument("--without", default="", help="shapes, formats, eras and types to leave out, by comma")
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds to make a finding small")
     parser.add_argument("--out", type=Path, default=Path("out/trouble"))
     options = parser.parse_args()
-    plans = options.plans.split(",")
-    until = time.monotonic() + 60 * options.minutes
-    seen: Counter[str] = Counter()
-    ran: Counter[str] = Counter()
-    number = options.first
-    while time.monotonic() < until and number < options.first + options.cases:
-        name = f"{options.seed}/{number}"
-        number += 1
-        began = time.monotonic()
-        case = draw_case(name, frozenset(filter(None, options.without.split(","))))
-        with scratch() as folder:
-            try:
-                findings = judge(case, folder, case.plans(plans))
-            except Exception as error:
-                print(f"{name} {case.shape}: the generator failed: {type(error).__name__}: {error}", flush=True)
-                ran["generator failed"] += 1
-                continue
-        ran[case.shape] += 1
-        new = [finding for finding in findings if not seen[finding.signature]]
-        seen.update(finding.signature for finding in findings)
-        print(f"{name} {case.shape} {case.emit} {case.rows} rows {time.monotonic() - began:.1f} s", flush=True)
-        for finding in findings:
-            text = f"{finding.details[:300]}" if finding in new else finding.signature
-            print(f"  {finding.kind} ({finding.plan}): {text}", flush=True)
-        for finding in new[:1]:
-            small, found = shrunk(case, finding, finding.plan.split(",")[0], options.shrink)
-            place = options.out / re.sub(r"\W+", "-", f"{name}-{finding.kind}")
-            keep(small, [found, *findings], place, case.plans(plans))
-            print(f"  kept in {place}: {small.rows} rows, {small.query.question().spark}", flush=True)
-    print(f"cases {sum(ran.values())}: {dict(ran)}")
-    for signature, times in seen.most_common():
-        print(f"{times:5d} {signature}")
+    until = time.time() + 60 * options.minutes
+    number, ran, found = options.first, Counter[str](), Counter[str]()
+    while time.time() < until:
+        last = _work(options, number, until, ran, found)
+        number = last + 1 if last is not None else number + CASES
+    print(f"cases: {sum(ran.values())}", *(f"{count:6d} {shape}" for shape, count in ran.most_common()), sep="\n")
+    print(f"findings: {len(found)}", *(f"{count:6d} {what}" for what, count in found.most_common()), sep="\n")
+
+
+def _work(options: argparse.Namespace, first: int, until: float, ran: Counter[str], found: Counter[str]) -> int | None:
+    """Run a worker to its end, and count what it reports; return the case in which it died or hung, if it did."""
+    command = [sys.executable, "-m", "trouble.worker", options.seed, str(first), str(until), options.plans]
+    command += [options.without, str(options.shrink), str(options.out), "\n".join(found)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    lines: queue.Queue[str | None] = queue.Queue()
+    Thread(target=_read, args=(process, lines), daemon=True).start()
+    running = first
+    while True:
+        try:
+            line = lines.get(timeout=PATIENCE)
+        except queue.Empty:
+            process.kill()
+            found[f"case {options.seed}/{running} hangs"] += 1
+            return running
+        if line is None:
+            break
+        print(line, end="", flush=True)
+        word, _, rest = line.rstrip("\n").partition("\t")
+        if word == "case":
+            running = int(rest.partition("\t")[0])
+            ran[rest.partition("\t")[2]] += 1
+        elif word == "finding":
+            found[rest] += 1
+        elif word == END:
+            process.wait()
+            return None
+    found[f"case {options.seed}/{running} ends its process with status {process.wait()}"] += 1
+    return running
+
+
+def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line)
+    lines.put(None)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,10 @@ class Case:
     emit: str
     sink: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    chained: bool = False
+    """Whether a second query reads the results of this one, which should be all the same."""
+    mixed_case: bool = False
+    """Whether the SQL spells the names of columns in other cases than the schema."""
 
     def plans(self, given: Sequence[str]) -> list[str]:
         """Return the plans among these that differ for this query: all, if it is routed."""
@@ -67,7 +72,7 @@ class Case:
             "metadata": {"name": "trouble"},
             "spec": {
                 "sources": sources,
-                "query": self.query.question().spec,
+                "query": self._query(),
                 "sink": {"files": {"path": str(folder / plan / "out"), "format": self.sink}},
                 "emit": self.emit,
                 "batchInterval": "1s",
@@ -78,25 +83,52 @@ class Case:
             },
         }
 
+    def _query(self) -> dict[str, Any]:
+        spec = self.query.question().spec
+        if not self.mixed_case or "sql" not in spec:
+            return spec
+        names = "|".join({column.name for table in self.tables for column in table.columns})
+        return {"sql": re.sub(rf"\b({names})\b", lambda found: found[0].upper(), spec["sql"])}
+
+    def next_document(self, folder: Path, plan: str) -> dict[str, Any]:
+        """Return the StreamQuery that reads the results of the first one as they are."""
+        columns = self.tables[0].columns
+        schema = ", ".join(f"c{index} {column.kind.spark}" for index, column in enumerate(columns))
+        document = self.document(folder, plan)
+        place = folder / plan / "next"
+        files = {"path": str(folder / plan / "out" / f"batch-*.{self.sink}"), "format": self.sink}
+        document["spec"] |= {
+            "sources": {"earlier": {"files": files, "schema": schema}},
+            "query": {"sql": f"SELECT {', '.join(f'c{index}' for index in range(len(columns)))} FROM earlier"},
+            "sink": {"files": {"path": str(place / "out"), "format": "parquet"}},
+            "checkpoint": {"uri": (place / "checkpoint").as_uri()},
+        }
+        return document
+
     def _source(self, table: Table, spelling: Spelling, folder: Path) -> dict[str, Any]:
         files: dict[str, Any] = {"path": str(folder / "in" / table.name), "format": spelling.format, **spelling.options}
-        if not table.at_once:
+        if not table.at_once and not table.static:
             files["maxFilesPerBatch"] = 1
-        source: dict[str, Any] = {
-            "files": files,
-            "schema": table.schema,
-            "watermark": {"column": table.time.name, "delay": f"{table.delay} us"},
-        }
+        source: dict[str, Any] = {"files": files, "schema": table.schema}
+        if table.static:
+            source["table"] = {"keys": [table.columns[0].name], "static": True}
+        else:
+            source["watermark"] = {"column": table.time.name, "delay": f"{table.delay} us"}
         if spelling.timestamps != "iso" and spelling.format != "parquet":
             source["timestampFormat"] = spelling.timestamps
         return source
 
-    def write_query(self, folder: Path, plan: str) -> Path:
-        """Write the query's file for one plan."""
+    def write_query(self, folder: Path, plan: str) -> list[Path]:
+        """Write the query's file for one plan, and that of the query that reads its results, if there is one."""
         (folder / plan).mkdir(parents=True, exist_ok=True)
-        file = folder / plan / "query.yaml"
-        file.write_text(yaml.safe_dump(self.document(folder, plan), sort_keys=False, width=200), encoding="utf-8")
-        return file
+        documents = {"query": self.document(folder, plan)}
+        if self.chained:
+            documents["next"] = self.next_document(folder, plan)
+        files = []
+        for name, document in documents.items():
+            files.append(folder / plan / f"{name}.yaml")
+            files[-1].write_text(yaml.safe_dump(document, sort_keys=False, width=200), encoding="utf-8")
+        return files
 
     def smaller(self) -> Iterator[Case]:
         """Yield cases with less in them, the smallest steps last."""
@@ -108,6 +140,8 @@ class Case:
             for simpler in (Spelling("json"), plain):
                 if simpler != spelling:
                     yield replace(self, spellings=_with(self.spellings, index, simpler))
+        if self.mixed_case:
+            yield replace(self, mixed_case=False)
         if self.sink != "parquet":
             yield replace(self, sink="parquet")
 

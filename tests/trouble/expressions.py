@@ -32,7 +32,9 @@ def keys_over(column: Column) -> list[tuple[str, str]]:
     elif kind in (KINDS["tinyint"], KINDS["smallint"], KINDS["int"]):
         found += [(f"{name} % 3",) * 2, (f"CAST({name} AS BIGINT) + 1",) * 2, (f"CAST({name} AS DOUBLE)",) * 2]
     elif kind is KINDS["double"]:
-        found += [(f"CASE WHEN {name} > 0 THEN {name} ELSE -0.0D END", f"CASE WHEN {name} > 0 THEN {name} ELSE -0.0 END")]
+        found += [
+            (f"CASE WHEN {name} > 0 THEN {name} ELSE -0.0D END", f"CASE WHEN {name} > 0 THEN {name} ELSE -0.0 END")
+        ]
     return found
 
 

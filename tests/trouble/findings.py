@@ -12,7 +12,7 @@ from pathlib import Path
 from .cases import Case
 from .judging import Finding, expected_table, judge, rows_of
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - Linux' file system in memory, where a checkpoint costs no disk
+_MEMORY = Path("/dev/shm")
 
 
 @contextmanager
@@ -56,7 +56,14 @@ def keep(case: Case, findings: Sequence[Finding], folder: Path, plans: Sequence[
         case.write_query(folder, plan)
     question = case.query.question()
     expected = expected_table(case)
-    lines = [f"case {case.name}: {case.shape}, {case.emit}, sink {case.sink}", "", question.spark, "", question.duckdb, ""]
+    lines = [
+        f"case {case.name}: {case.shape}, {case.emit}, sink {case.sink}",
+        "",
+        question.spark,
+        "",
+        question.duckdb,
+        "",
+    ]
     for table, spelling in zip(case.tables, case.spellings, strict=True):
         lines += [f"{table.name}: {table.schema}; delay {table.delay} us; {spelling}"]
         lines += [f"  file {index}: {row!r}" for index, rows in enumerate(table.files) for row in rows]

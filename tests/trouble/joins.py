@@ -51,7 +51,9 @@ class Join:
         at, low, high = "epoch_us(a.ts)", self.low, self.high
         texts = []
         for engine in (0, 1):
-            span = self.bounds if engine == 0 else (f"epoch_us(b.ts) >= {at} - {low}", f"epoch_us(b.ts) <= {at} + {high}")
+            span = (
+                self.bounds if engine == 0 else (f"epoch_us(b.ts) >= {at} - {low}", f"epoch_us(b.ts) <= {at} + {high}")
+            )
             on = [*keys, *span, *([self.extra[engine]] if self.extra else [])]
             joined = names if engine == 0 else names.replace("LEFT SEMI", "SEMI")
             texts.append(f"SELECT {items[engine]} FROM {joined} ON {' AND '.join(on)}")
@@ -119,4 +121,6 @@ def _interval(chance: random.Random, length: int) -> str:
 
 def joined_columns(tables: tuple[Table, Table]) -> list[Column]:
     """Return the columns of both sides."""
-    return [replace(c, name=f"{side}.{c.name}") for side, table in zip("ab", tables, strict=True) for c in table.columns]
+    return [
+        replace(c, name=f"{side}.{c.name}") for side, table in zip("ab", tables, strict=True) for c in table.columns
+    ]

@@ -174,7 +174,9 @@ class Nested:
         lower += f" GROUP BY {', '.join([call, *(key.spark for key in inner.keys)])}"
         totals = ["count(*) AS records", *(f"count({item.name}) AS n{item.name}" for item in inner.values)]
         window = self.outer.spark(self.on)
-        spark = f"SELECT {', '.join(['window.start AS ws, window.end AS we', *self.keys, *totals])} FROM ({lower}) AS g "
+        spark = (
+            f"SELECT {', '.join(['window.start AS ws, window.end AS we', *self.keys, *totals])} FROM ({lower}) AS g "
+        )
         spark += f"GROUP BY {', '.join([window, *self.keys])}"
         answer = inner.question().duckdb
         rest = ", ".join(item.name for item in (*inner.keys, *inner.values))
@@ -189,6 +191,27 @@ class Nested:
             yield replace(self, inner=inner, keys=tuple(k for k in self.keys if k in [key.name for key in inner.keys]))
         for index in range(len(self.keys)):
             yield replace(self, keys=self.keys[:index] + self.keys[index + 1 :])
+
+
+@dataclass(frozen=True)
+class StaticJoin:
+    """A stream with a static table, by its first column."""
+
+    kind: str
+    stream: str
+    table: str
+    key: str
+    items: tuple[Both, ...]
+
+    def question(self) -> Question:
+        shown = ", ".join(f"{item.spark} AS {item.name}" for item in self.items)
+        text = f"SELECT {shown} FROM {self.stream} AS a {self.kind} {self.table} AS b ON a.{self.key} = b.{self.key}"
+        return Question(text, text, None)
+
+    def smaller(self) -> Iterator[StaticJoin]:
+        for items in without_one(self.items):
+            if items:
+                yield replace(self, items=items)
 
 
 @dataclass(frozen=True)
@@ -229,7 +252,9 @@ class PythonGroups:
             spec["window"] |= {"slide": f"{self.window.slide} us"} if self.window.slide != self.window.size else {}
             relation, groups = self.window.duckdb(self.source, self.time), ["ws", "we", *groups]
             shown = ["{'start': make_timestamp(ws), 'end': make_timestamp(we)} AS \"window\"", *shown]
-        values = f"count(*) AS records, count({self.column}) AS known, min({self.column}) AS low, max({self.column}) AS high"
+        values = (
+            f"count(*) AS records, count({self.column}) AS known, min({self.column}) AS low, max({self.column}) AS high"
+        )
         duckdb = f"SELECT {', '.join([*shown, values])} FROM {relation} AS t"
         duckdb += f" GROUP BY {', '.join(groups)}" if groups else ""
         return Question("", duckdb, len(shown), python=spec, has_window_column=self.window is not None)

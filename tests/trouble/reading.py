@@ -17,7 +17,7 @@ from millrace_jobs.sources.source_factory import open_source
 from .judging import normal
 from .tables import ERAS, Table, TableMaker
 from .values import KINDS, SECOND, plain_values
-from .writers import Spelling, draw_spelling, write_table
+from .writers import FORMATS, Spelling, draw_spelling, write_table
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Files:
 def draw_files(name: str) -> Files:
     """Return the files that the name stands for."""
     chance = random.Random(name)
-    spelling = draw_spelling(chance, chance.choice(["csv", "json", "parquet"]))
+    spelling = draw_spelling(chance, chance.choice(FORMATS))
     kinds = [kind for kind in KINDS.values() if spelling.holds(kind)]
     values = [(f"x{index}", chance.choice(kinds)) for index in range(chance.randrange(1, 8))]
     maker = TableMaker(chance, ERAS[chance.choice(list(ERAS))], SECOND, (), spelling.texts, oddity=0.6)
@@ -51,7 +51,9 @@ def difference(files: Files, folder: Path) -> str | None:
     try:
         source = open_source("t", files.spec(folder), folder / "state", folder / "cache")
         end = source.latest(source.initial(), everything=True)
-        parts = [part for piece in source.slices(source.initial(), end, files.replicas) for part in source.read(piece, "0")]
+        parts = [
+            part for piece in source.slices(source.initial(), end, files.replicas) for part in source.read(piece, "0")
+        ]
     except MillraceError as error:
         return f"refused: {error}"
     except Exception:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .cases import Case, Query
+from .expressions import Both
 from .joins import draw_join, union_of
-from .queries import Distinct, Nested, PythonGroups, Relation, draw_groups, draw_projection
+from .queries import Distinct, Nested, PythonGroups, Relation, StaticJoin, draw_groups, draw_projection
 from .tables import ERAS, STEPS, Table, TableMaker
 from .values import KINDS
 from .windows import Hop, draw_hop
-from .writers import draw_spelling
-
-FORMATS = ("csv", "json", "parquet")
+from .writers import FORMATS, draw_fitting, draw_spelling
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,10 @@ class Drawing:
 
 def _projection(of: Drawing) -> Query:
     return draw_projection(of.chance, of.relation)
+
+
+def _chain(of: Drawing) -> Query:
+    return replace(draw_projection(of.chance, of.relation), where=None)
 
 
 def _groups(of: Drawing) -> Query:
@@ -80,6 +83,13 @@ def _join(of: Drawing) -> Query:
     return draw_join(of.chance, (of.tables[0], of.tables[-1]), of.keys, of.step)
 
 
+def _static(of: Drawing) -> Query:
+    stream, table = of.tables
+    items = [f"a.{column.name}" for column in stream.columns] + [f"b.{column.name}" for column in table.columns]
+    chosen = tuple(Both(f"c{index}", item, item) for index, item in enumerate(items))
+    return StaticJoin(of.chance.choice(["JOIN", "LEFT JOIN"]), stream.name, table.name, of.keys[0], chosen)
+
+
 def _python(of: Drawing) -> Query:
     table = of.tables[0]
     numbers = [c.name for c in table.columns if c.kind.is_integer]
@@ -113,6 +123,8 @@ SHAPES = {
     "distinct": Shape(_distinct, 1),
     "join": Shape(_join, 5, (2,), _ANY),
     "self join": Shape(_join, 1, (1,), _ANY),
+    "static": Shape(_static, 1),
+    "chain": Shape(_chain, 3),
     "python": Shape(_python, 2, emits=_ANY),
 }
 
@@ -143,9 +155,12 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
     at_once = chance.random() < 0.5
     count = chance.choice(shape.sources)
     tables = tuple(maker.table(f"t{index}", values, at_once=at_once) for index in range(count))
-    spellings = tuple(spelling if index == 0 else draw_spelling(chance, format) for index in range(count))
+    if chosen == "static":
+        tables = (*tables, maker.static_table("names"))
+    spellings = tuple(spelling if index == 0 else draw_fitting(chance, table) for index, table in enumerate(tables))
     drawing = Drawing(chance, tables, [key for key, _ in keys], step, "odd_lengths" not in without)
     query = shape.draw(drawing)
     if sink == "csv" and query.question().has_window_column:
         sink = "json"
-    return Case(name, chosen, tables, spellings, query, emit, sink)
+    mixed_case = chosen not in ("python", "static") and chance.random() < 0.1
+    return Case(name, chosen, tables, spellings, query, emit, sink, chained=chosen == "chain", mixed_case=mixed_case)

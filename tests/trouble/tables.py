@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -44,6 +45,8 @@ class Table:
     delay: int
     """The delay of the watermark on the first column, in microseconds."""
     at_once: bool = True
+    static: bool = False
+    """Whether it is a static table, whose first column is its key."""
 
     @property
     def rows(self) -> list[Row]:
@@ -104,6 +107,17 @@ class TableMaker:
             rows = [(None, *row[1:]) if chance.random() < 0.1 else row for row in rows]
         return Table(name, tuple(columns), self._cut(rows), delay, at_once)
 
+    def static_table(self, name: str) -> Table:
+        """Return a static table with rows for some values of the first key, and NULL."""
+        key, kind = self.keys[0]
+        columns = (Column(key, kind), Column("label", KINDS["string"]), Column("amount", KINDS["int"]))
+        pool = {repr(_equal(value)): value for value in [*self._pools.get(key, []), self._drawn(kind, 0.5), None]}
+        label = lambda: self._drawn(KINDS["string"], 0.5)  # noqa: E731
+        rows = [
+            (value, label(), self.chance.choice([None, 1, 2])) for value in pool.values() if self.chance.random() < 0.8
+        ]
+        return Table(name, columns, (tuple(rows),), 0, static=True)
+
     def _time(self) -> int:
         chance = self.chance
         whole = chance.random() < 0.3
@@ -137,6 +151,11 @@ class TableMaker:
         pieces = self.chance.choice([1, 1, 2, 3])
         cuts = sorted(self.chance.randrange(len(rows) + 1) for _ in range(pieces - 1))
         return tuple(tuple(rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True))
+
+
+def _equal(value: Value) -> Value:
+    """Return one value for all that are equal in SQL."""
+    return value + 0 if isinstance(value, float | Decimal) else value
 
 
 STEPS = (SECOND // 1000, SECOND, 60 * SECOND, 3600 * SECOND)

@@ -102,7 +102,8 @@ QUOTED_TEXTS = ('"', 'a"b', '""', '5" pipe', "C:\\data,old\\", 'q"\\', "\\", "\\
 BROKEN_TEXTS = ("a\nb", "a\rb", "\r\n", "\n", "\x00")
 """Texts with line breaks, which a line of CSV cannot hold."""
 
-_WORDS = ("oslo", "bergen", "rome", "ulm", "x", "y")
+WORDS = ("oslo", "bergen", "rome", "ulm", "x", "y")
+"""Texts without trouble."""
 _BYTES = (b"", b"\x00", b"\xff\xfe", b"abc", b"aGk=", "é".encode(), b"\x80", bytes(range(256)), b",", b'"')
 _DATES = tuple(days(*day) for day in [
     (1, 1, 1), (1582, 10, 4), (1582, 10, 10), (1582, 10, 15), (1899, 12, 31), (1969, 12, 31), (1970, 1, 1), (2000, 2, 29),
@@ -127,7 +128,7 @@ KINDS = {
     "huge": _decimals(38, 0),
     "fine": _decimals(38, 18),
     "string": Kind(
-        "STRING", "VARCHAR", pa.string(), TEXTS + QUOTED_TEXTS + BROKEN_TEXTS, lambda chance: chance.choice(_WORDS)
+        "STRING", "VARCHAR", pa.string(), TEXTS + QUOTED_TEXTS + BROKEN_TEXTS, lambda chance: chance.choice(WORDS)
     ),
     "binary": Kind("BINARY", "BLOB", pa.binary(), _BYTES, lambda chance: chance.randbytes(3)),
     "date": Kind("DATE", "DATE", pa.date32(), _DATES, lambda chance: days(2024, 1, 1) + chance.randrange(400)),

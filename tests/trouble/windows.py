@@ -145,9 +145,7 @@ class Session:
         return f"(SELECT *, min(b) OVER {whole} AS ws, max(e) OVER {whole} AS we FROM ({numbered}))"
 
 
-def draw_session(
-    chance: random.Random, step: int, conditions: list[tuple[str, str]], *, odd: bool = True
-) -> Session:
+def draw_session(chance: random.Random, step: int, conditions: list[tuple[str, str]], *, odd: bool = True) -> Session:
     """Return sessions with a fixed gap, or with one that depends on the conditions."""
     chosen = chance.sample(conditions, min(len(conditions), chance.choice([0, 0, 1, 2])))
     gaps = []

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .tables import Column, Row, Table
-from .values import BROKEN_TEXTS, EARLIEST, KINDS, LATEST, QUOTED_TEXTS, SECOND, TEXTS, Kind, Value
+from .values import BROKEN_TEXTS, EARLIEST, KINDS, LATEST, QUOTED_TEXTS, SECOND, TEXTS, WORDS, Kind, Value
 
+FORMATS = ("csv", "json", "parquet")
 _UNITS = {"seconds": SECOND, "milliseconds": 1000, "microseconds": 1}
 _NANOSECONDS = (-(2**63) // 1000 + 1, 2**63 // 1000 - 1)
 """The times, in microseconds, that nanoseconds can hold."""
@@ -56,12 +57,17 @@ class Spelling:
     def texts(self) -> tuple[str, ...]:
         """The texts that a file can hold as they are: a record of CSV is one line, and an empty text is NULL there."""
         if self.format == "csv":
-            return tuple(text for text in TEXTS + QUOTED_TEXTS if text)
-        return TEXTS + QUOTED_TEXTS + BROKEN_TEXTS
+            return tuple(text for text in WORDS + TEXTS + QUOTED_TEXTS if text)
+        return WORDS + TEXTS + QUOTED_TEXTS + BROKEN_TEXTS
 
     def holds(self, kind: Kind) -> bool:
         """Whether the format has the type."""
         return self.format != "csv" or kind is not KINDS["binary"]
+
+    def fits(self, table: Table) -> bool:
+        """Whether the format holds the table."""
+        texts = {value for row in table.rows for value in row if isinstance(value, str)}
+        return all(self.holds(column.kind) for column in table.columns) and texts <= set(self.texts)
 
 
 def draw_spelling(chance: random.Random, format: str) -> Spelling:
@@ -94,6 +100,14 @@ def draw_spelling(chance: random.Random, format: str) -> Spelling:
         extra=chance.choice([(), (), ("other",), ("x y", "x y")]) if header and format == "csv" else
         chance.choice([(), ("other",)]) if format == "json" else (),
     )  # fmt: skip
+
+
+def draw_fitting(chance: random.Random, table: Table) -> Spelling:
+    """Return a way to write a table."""
+    spelling = draw_spelling(chance, chance.choice(FORMATS))
+    while not spelling.fits(table):
+        spelling = draw_spelling(chance, chance.choice(FORMATS))
+    return spelling
 
 
 def write_table(table: Table, spelling: Spelling, folder: Path) -> None:

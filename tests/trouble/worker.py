@@ -1,0 +1,95 @@
+"""A process that runs cases one after the other with one JVM, and writes a line for each and for each finding."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+END = "end"
+CASES = 100
+"""Cases of one process."""
+FILES = 30
+"""Inputs that are read without Spark for each case with it."""
+
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+"""Java's options for many short queries, as in ``tests/conftest.py``."""
+
+
+def main() -> None:
+    """Run the cases that the arguments name."""
+    seed, first, until, plans, without, shrink, out, known = sys.argv[1:]
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA)
+    seen = set(known.split("\n"))
+    for number in range(int(first), int(first) + CASES):
+        if time.time() > float(until):
+            break
+        _files(f"{seed}/{number}", Path(out), seen)
+        _case(
+            f"{seed}/{number}", number, plans.split(","), frozenset(without.split(",")), float(shrink), Path(out), seen
+        )
+    print(END, flush=True)
+    os._exit(0)  # the JVM ends with this process
+
+
+def _case(
+    name: str, number: int, plans: Sequence[str], without: frozenset[str], shrink: float, out: Path, seen: set[str]
+) -> None:
+    from .findings import keep, scratch, shrunk
+    from .judging import judge
+    from .shapes import draw_case
+
+    case = draw_case(name, without)
+    _say("case", number, case.shape)
+    plans = case.plans(plans)
+    with scratch() as folder:
+        try:
+            findings = judge(case, folder, plans)
+        except Exception:
+            _say("finding", f"the generator failed: {traceback.format_exc().splitlines()[-1]}")
+            print(f"  {name}: {traceback.format_exc()}")
+            return
+    for finding in findings:
+        _say("finding", finding.signature)
+        if finding.signature in seen:
+            continue
+        seen.add(finding.signature)
+        print(f"  {name} {finding.kind} ({finding.plan}): {finding.details[:300]}", flush=True)
+        small, last = shrunk(case, finding, finding.plan.split(",")[0], shrink)
+        place = out / re.sub(r"\W+", "-", f"{name}-{finding.kind}")
+        keep(small, [last, finding], place, plans)
+        print(f"  kept in {place}: {small.rows} rows: {small.query.question().spark}", flush=True)
+
+
+def _files(name: str, out: Path, seen: set[str]) -> None:
+    """Read inputs without Spark."""
+    from .findings import scratch
+    from .reading import difference, draw_files
+
+    for number in range(FILES):
+        files = draw_files(f"{name}/{number}")
+        with scratch() as folder:
+            found = difference(files, folder)
+            what = None if found is None else _sort_of(found.replace(str(folder), ""), files.spelling.format)
+            if what is None:
+                continue
+            _say("finding", what)
+            if what not in seen:
+                seen.add(what)
+                print(f"  files {files.name} {files.spelling}: {found}", flush=True)
+
+
+def _sort_of(found: str, format: str) -> str:
+    return f"files, {format}: " + re.sub(r"[-\d.]+|'[^']*'|b'.*?'", "#", found)[:60]
+
+
+def _say(*words: object) -> None:
+    print(*words, sep="\t", flush=True)
+
+
+if __name__ == "__main__":
+    main()
