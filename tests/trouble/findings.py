@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,13 +47,13 @@ def _still(case: Case, finding: Finding, plan: str) -> Finding | None:
     return next((each for each in found if each.kind.split()[0] == finding.kind.split()[0]), None)
 
 
-def keep(case: Case, findings: Sequence[Finding], folder: Path, plans: Sequence[str]) -> None:
-    """Write the query, the inputs, the expected rows and what came instead into a folder."""
+def keep(case: Case, findings: Sequence[Finding], folder: Path) -> None:
+    """Write queries, inputs, the expected rows and what came instead into a folder; run the case there once more."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    case.write_inputs(folder)
-    for plan in plans:
-        case.write_query(folder, plan)
+    judge(case, folder.absolute(), sorted({plan for finding in findings for plan in finding.plan.split(",")}))
+    for checkpoint in folder.glob("**/checkpoint"):
+        shutil.rmtree(checkpoint)
     question = case.query.question()
     expected = expected_table(case)
     lines = [
@@ -71,6 +71,3 @@ def keep(case: Case, findings: Sequence[Finding], folder: Path, plans: Sequence[
     for finding in findings:
         lines += [f"{finding.kind} ({finding.plan})", finding.details, ""]
     (folder / "finding.txt").write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
-
-
-Report = Callable[[str], None]

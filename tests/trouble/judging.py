@@ -78,7 +78,8 @@ def read_results(folder: Path, format: str, expected: pa.Schema) -> tuple[list[s
             with file.open(encoding="utf-8", newline="\n") as lines:
                 objects = [json.loads(line, parse_float=str, parse_int=str) for line in lines]
             objects = [{name.lower(): value for name, value in each.items()} for each in objects]
-            names = [*expected.names, *([_BATCH] if objects and _BATCH in objects[0] else [])]
+            known = {name.lower() for name in expected.names}
+            names = [*expected.names, *sorted({name for each in objects for name in each if name not in known})]
             rows += [tuple(_from_json(each.get(name.lower()), name, expected) for name in names) for each in objects]
     return names, rows
 
@@ -90,8 +91,8 @@ def _from_text(text: str, name: str, expected: pa.Schema) -> Any:
 
 
 def _from_json(value: Any, name: str, expected: pa.Schema) -> Any:
-    if value is None:
-        return None
+    if value is None or name not in (*expected.names, _BATCH):
+        return value
     return int(value) if name == _BATCH else _typed(value, expected.field(name).type)
 
 

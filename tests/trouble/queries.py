@@ -251,13 +251,13 @@ class PythonGroups:
             spec["window"] = {"column": self.time, "size": f"{self.window.size} us"}
             spec["window"] |= {"slide": f"{self.window.slide} us"} if self.window.slide != self.window.size else {}
             relation, groups = self.window.duckdb(self.source, self.time), ["ws", "we", *groups]
-            shown = ["{'start': make_timestamp(ws), 'end': make_timestamp(we)} AS \"window\"", *shown]
+            shown = ["make_timestamp(ws) AS window_start", "make_timestamp(we) AS window_end", *shown]
         values = (
             f"count(*) AS records, count({self.column}) AS known, min({self.column}) AS low, max({self.column}) AS high"
         )
         duckdb = f"SELECT {', '.join([*shown, values])} FROM {relation} AS t"
         duckdb += f" GROUP BY {', '.join(groups)}" if groups else ""
-        return Question("", duckdb, len(shown), python=spec, has_window_column=self.window is not None)
+        return Question("", duckdb, len(shown), python=spec)
 
     def smaller(self) -> Iterator[PythonGroups]:
         for index in range(len(self.keys)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import traceback
 from collections import Counter
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.source_factory import open_source
 
 from .judging import normal
-from .tables import ERAS, Table, TableMaker
+from .tables import ERAS, Row, Table, TableMaker
 from .values import KINDS, SECOND, plain_values
 from .writers import FORMATS, Spelling, draw_spelling, write_table
 
@@ -31,7 +32,7 @@ class Files:
 
     def spec(self, folder: Path) -> SourceSpec:
         files = {"path": str(folder / "in"), "format": self.spelling.format, **self.spelling.options}
-        source = {"files": files, "schema": self.table.schema, "corruptRecords": {"policy": "drop"}}
+        source = {"files": files, "schema": self.table.schema}
         return SourceSpec.model_validate(source | {"timestampFormat": self.spelling.timestamps})
 
 
@@ -45,9 +46,10 @@ def draw_files(name: str) -> Files:
     return Files(name, maker.table("t", values, at_once=True), spelling, chance.choice([1, 1, 2, 5]))
 
 
-def difference(files: Files, folder: Path) -> str | None:
-    """Write the files, read them, and return what is wrong."""
+def difference(files: Files, folder: Path) -> tuple[str, str] | None:
+    """Write the files, read them, and return what is wrong: its sort, and an example."""
     write_table(files.table, files.spelling, folder / "in")
+    format = files.spelling.format
     try:
         source = open_source("t", files.spec(folder), folder / "state", folder / "cache")
         end = source.latest(source.initial(), everything=True)
@@ -55,24 +57,31 @@ def difference(files: Files, folder: Path) -> str | None:
             part for piece in source.slices(source.initial(), end, files.replicas) for part in source.read(piece, "0")
         ]
     except MillraceError as error:
-        return f"refused: {error}"
+        message = str(error).replace(str(folder), "")
+        return f"files, {format}, refused: {_reason(message)}", message
     except Exception:
-        return traceback.format_exc()
+        return f"files, {format}, crashed", traceback.format_exc()
     read = pa.Table.from_batches([part for part in parts if isinstance(part, pa.RecordBatch)], source.schema)
     found = Counter(map(normal, zip(*map(plain_values, read.columns), strict=True)))
     wanted = Counter(map(normal, files.table.rows))
     missing, extra = list((wanted - found).elements()), list((found - wanted).elements())
     if not missing and not extra:
         return None
-    one, other = _closest(missing, extra)
-    return f"{len(missing)} missing, {len(extra)} extra, such as {one} read as {other}"
+    return _described(files, missing, extra)
 
 
-def _closest(missing: list[tuple[object, ...]], extra: list[tuple[object, ...]]) -> tuple[object, object]:
-    """Return the values of a record that was read as another one, as far as one can tell."""
+def _reason(message: str) -> str:
+    """Return the end of a message, which says why, without values."""
+    return re.sub(r"'[^']*'|\".*?\"|x\d|\d+", "#", message.partition("; correct")[0].rpartition("decode")[2])[-90:]
+
+
+def _described(files: Files, missing: list[Row], extra: list[Row]) -> tuple[str, str]:
+    """Return the types of the columns that differ in the most similar records, and these."""
+    format, counts = files.spelling.format, f"{len(missing)} missing, {len(extra)} extra"
     if not missing or not extra:
-        return (missing or ["nothing"])[0], (extra or ["nothing"])[0]
+        return f"files, {format}: number of records", f"{counts}, such as {(missing or extra)[0]}"
     one = missing[0]
     other = max(extra, key=lambda row: sum(a == b for a, b in zip(one, row, strict=True)))
-    pairs = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
-    return [a for a, _ in pairs], [b for _, b in pairs]
+    pairs = [(c.kind.spark, a, b) for c, a, b in zip(files.table.columns, one, other, strict=True) if a != b]
+    kinds = ", ".join(sorted({kind for kind, _, _ in pairs}))
+    return f"files, {format}: {kinds}", f"{counts}, such as {pairs}"

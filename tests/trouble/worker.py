@@ -28,7 +28,7 @@ def main() -> None:
     for number in range(int(first), int(first) + CASES):
         if time.time() > float(until):
             break
-        _files(f"{seed}/{number}", Path(out), seen)
+        _files(f"{seed}/{number}", seen)
         _case(
             f"{seed}/{number}", number, plans.split(","), frozenset(without.split(",")), float(shrink), Path(out), seen
         )
@@ -61,11 +61,11 @@ def _case(
         print(f"  {name} {finding.kind} ({finding.plan}): {finding.details[:300]}", flush=True)
         small, last = shrunk(case, finding, finding.plan.split(",")[0], shrink)
         place = out / re.sub(r"\W+", "-", f"{name}-{finding.kind}")
-        keep(small, [last, finding], place, plans)
+        keep(small, [last, finding], place)
         print(f"  kept in {place}: {small.rows} rows: {small.query.question().spark}", flush=True)
 
 
-def _files(name: str, out: Path, seen: set[str]) -> None:
+def _files(name: str, seen: set[str]) -> None:
     """Read inputs without Spark."""
     from .findings import scratch
     from .reading import difference, draw_files
@@ -74,17 +74,13 @@ def _files(name: str, out: Path, seen: set[str]) -> None:
         files = draw_files(f"{name}/{number}")
         with scratch() as folder:
             found = difference(files, folder)
-            what = None if found is None else _sort_of(found.replace(str(folder), ""), files.spelling.format)
-            if what is None:
-                continue
-            _say("finding", what)
-            if what not in seen:
-                seen.add(what)
-                print(f"  files {files.name} {files.spelling}: {found}", flush=True)
-
-
-def _sort_of(found: str, format: str) -> str:
-    return f"files, {format}: " + re.sub(r"[-\d.]+|'[^']*'|b'.*?'", "#", found)[:60]
+        if found is None:
+            continue
+        what, example = found
+        _say("finding", what)
+        if what not in seen:
+            seen.add(what)
+            print(f"  files {files.name} {files.spelling}: {example}", flush=True)
 
 
 def _say(*words: object) -> None:
