@@ -65,7 +65,36 @@ def test_windows_of_a_bounded_input_are_final_and_later_files_come_on_top(
     later = project.millrace("run", query, "--once")
     assert later.status == 0, later
     assert (later.summary["rows"], later.summary["results"], later.summary["late"]) == ("2", "1", "1")
+    assert "late=1: an earlier run closed all windows up to 2024-01-01T00:01:00Z when its input ended" in later.out
     assert project.results() == closed + Counter({("2024-01-01T00:05:00.000000Z", "b", "1", "5"): 1})
+
+
+@pytest.mark.parametrize("algorithm", ["hash", "native"])
+def test_runs_that_leave_windows_open_count_every_record_once(tmp_path: Path, algorithm: str) -> None:
+    project = Project(tmp_path)
+    query = project.query(SQL, emit="OnWindowClose", partitioner={"algorithm": algorithm})
+    give(project, "csv", "first", RECORDS)
+    first = project.millrace("run", query, "--available-now")
+    assert (first.status, first.summary["rows"], first.summary["results"]) == (0, "3", "0"), first
+
+    give(project, "csv", "later", LATER)
+    later = project.millrace("run", query, "--available-now")
+    assert (later.status, later.summary["late"]) == (0, "0"), later
+    first_minute = Counter(
+        {("2024-01-01T00:00:00.000000Z", "a", "3", "104"): 1, ("2024-01-01T00:00:00.000000Z", "b", "1", "2"): 1}
+    )
+    assert project.results() == first_minute
+
+    last = project.millrace("run", query, "--once")
+    assert (last.status, last.summary["rows"], last.summary["late"]) == (0, "0", "0"), last
+    assert project.results() == first_minute + Counter({("2024-01-01T00:05:00.000000Z", "b", "1", "5"): 1})
+
+
+def test_windows_are_either_closed_or_left_open(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    refused = project.millrace("run", project.query(SQL, emit="OnWindowClose"), "--once", "--available-now")
+    assert refused.status == 2
+    assert "--once closes all windows at the end, --available-now leaves them open" in " ".join(refused.err.split())
 
 
 def test_a_new_checkpoint_does_not_mix_its_results_with_those_of_an_older_one(tmp_path: Path) -> None:

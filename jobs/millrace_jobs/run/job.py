@@ -39,6 +39,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
 from millrace_jobs.run.failures import attributed_to
+from millrace_jobs.run.late_records import closed_until, why_late
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, RUN_RESTARTS, JobMetrics
@@ -233,11 +234,14 @@ class Job:
         observer.health.ready()
         self.platform.started(self._spark, self._checkpoint.state_partitions)
         began = time.monotonic()
+        closed = closed_until(run.checkpoint)
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
             if outcome == "finished" and not observer.tally.batches and run.checkpoint.last_batch().begun is not None:
                 observer.message(self._nothing_new(run.checkpoint))
+            if observer.tally.late:
+                observer.message(why_late(observer.tally.late, self.query.spec, closed))
         except BaseException as error:
             observer.health.failed(str(error))
             raise

@@ -1,0 +1,39 @@
+"""The reason why records were late, for the end of a run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from millrace_api.model.streamquery import Spec
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def closed_until(checkpoint: Checkpoint) -> datetime | None:
+    """Return the watermark up to which an earlier run has closed all windows at the end of its input, else None."""
+    offsets = checkpoint.committed().values()
+    if not offsets or not all("closed" in offset for offset in offsets):
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=checkpoint.watermark_ms())
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def why_late(records: int, spec: Spec, closed: datetime | None) -> str:
+    """Return one sentence on why records were late, and what to do about it.
+
+    ``closed`` is what ``closed_until`` returned before the run.
+    """
+    if closed is not None:
+        until = f"{closed:%Y-%m-%dT%H:%M:%SZ}"
+        why = f"an earlier run closed all windows up to {until} when its input ended"
+        return f"late={records}: {why}; with --available-now, a run leaves windows open for the next one"
+    delays = [
+        f"spec.sources.{name}.watermark.delay: {source.watermark.delay}"
+        for name, source in spec.sources.items()
+        if source.watermark is not None
+    ]
+    why = "their windows had ended before the watermark, which follows the latest event time"
+    return f"late={records}: {why}; to wait longer, raise {' or '.join(delays)}"

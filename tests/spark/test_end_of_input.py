@@ -1,0 +1,156 @@
+"""The end of a bounded input: every result that waits for the watermark comes, whatever holds it back, under each plan.
+
+Expected rows are worked out by hand. Each source has its own file; all of it is one batch, so that nothing is late.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trouble.running import Outcome, run_once
+
+pytestmark = pytest.mark.spark
+
+PLANS = ["hash", "native"]
+Rows = list[tuple[str, ...]]
+
+
+def run(folder: Path, plan: str, sources: Mapping[str, tuple[str, str]], sql: str, **changes: Any) -> Outcome:
+    """Run a query over csv files: for each source, its schema and its records; the last column is the event time."""
+    definitions = {}
+    for name, (schema, records) in sources.items():
+        (folder / name).mkdir(exist_ok=True)
+        columns = [column.split()[0] for column in schema.split(", ")]
+        (folder / name / "records.csv").write_text("\n".join([",".join(columns), *records.split()]) + "\n", "utf-8")
+        watermark = {"column": columns[-1], "delay": "1 hour"}
+        definitions[name] = {"files": {"path": name, "format": "csv"}, "schema": schema, "watermark": watermark}
+    spec = {
+        "sources": {name: source | changes.pop(name, {}) for name, source in definitions.items()},
+        "query": {"sql": sql},
+        "sink": {"files": {"path": str(folder / "out"), "format": "csv"}},
+        "emit": "OnWindowClose",
+        "partitioner": {"algorithm": plan},
+        "parallelism": {"initial": 1, "max": 2},
+        "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
+    } | changes
+    for source in spec["sources"].values():
+        source["files"]["path"] = str(folder / source["files"]["path"])
+    file = folder / "query.yaml"
+    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "query"}}
+    file.write_text(yaml.safe_dump(document | {"spec": spec}, sort_keys=False), encoding="utf-8")
+    return run_once(file)
+
+
+def results(folder: Path) -> Counter[tuple[str, ...]]:
+    """Count the rows of results, without the number of their batch, and with times as short as they can be."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for file in (folder / "out").glob("*.csv"):
+        with file.open(encoding="utf-8", newline="") as lines:
+            for row in csv.DictReader(lines):
+                row.pop("_batch_id", None)
+                found[tuple(re.sub(r"(T00:00)?:00\.000000Z$", "", cell) for cell in row.values())] += 1
+    return found
+
+
+THREE_DAYS = "1,2024-01-01T00:00:00Z 2,2024-01-09T10:00:00Z 3,2024-01-10T10:30:00Z"
+EVENTS = {"e": ("v INT, at TIMESTAMP", THREE_DAYS)}
+
+
+def sums(length: str) -> str:
+    return f"SELECT window.start AS since, sum(v) AS v FROM e GROUP BY window(at, {length})"
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        (sums("'1 week'"), [("2023-12-28", "1"), ("2024-01-04", "5")]),
+        (
+            sums("'1 hour 30 minutes'"),
+            [("2024-01-01", "1"), ("2024-01-09T09:00", "2"), ("2024-01-10T10:30", "3")],
+        ),
+        (sums("'1 DAY'"), [("2024-01-01", "1"), ("2024-01-09", "2"), ("2024-01-10", "3")]),
+        (sums("'1 week', '1 week', '3 days'"), [("2023-12-31", "1"), ("2024-01-07", "5")]),
+        (
+            "SELECT session_window.start AS since, v, count(*) AS n FROM e "
+            "GROUP BY session_window(at, CASE WHEN v > 1 THEN '2 days' ELSE '1 hour' END), v",
+            [("2024-01-01", "1", "1"), ("2024-01-09T10:00", "2", "1"), ("2024-01-10T10:30", "3", "1")],
+        ),
+    ],
+)
+def test_windows_of_any_length_close(tmp_path: Path, plan: str, sql: str, rows: Rows) -> None:
+    assert run(tmp_path, plan, EVENTS, sql).how == "finished"
+    assert results(tmp_path) == Counter(rows)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_windows_over_windows_close(tmp_path: Path, plan: str) -> None:
+    """The hopping windows that start at 23:50, 00:00, 00:40 and 00:50 hold an event; the last one ends at 01:10."""
+    inner = "SELECT window(at, '20 minutes', '10 minutes') AS w, count(*) AS n FROM e GROUP BY window(at, '20 minutes', '10 minutes')"
+    sql = f"SELECT window(w, '1 hour').start AS since, sum(n) AS n FROM ({inner}) GROUP BY window(w, '1 hour')"
+    sources = {"e": ("v INT, at TIMESTAMP", "1,2024-01-01T00:05:00Z 2,2024-01-01T00:55:00Z")}
+    assert run(tmp_path, plan, sources, sql).how == "finished"
+    assert results(tmp_path) == Counter([("2024-01-01", "3"), ("2024-01-01T01:00", "1")])
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("sources", [("a", "b"), ("b", "a")])
+def test_windows_of_a_union_close_whichever_source_went_further(
+    tmp_path: Path, plan: str, sources: tuple[str, str]
+) -> None:
+    union = " UNION ALL ".join(f"SELECT v, at FROM {name}" for name in sources)
+    sql = f"SELECT window.start AS since, sum(v) AS v FROM ({union}) GROUP BY window(at, '1 hour')"
+    records = {
+        "a": ("v INT, at TIMESTAMP", "1,2024-01-01T00:10:00Z"),
+        "b": ("v INT, at TIMESTAMP", "2,2024-01-01T00:20:00Z 4,2024-01-01T09:20:00Z"),
+    }
+    assert run(tmp_path, plan, records, sql).how == "finished"
+    assert results(tmp_path) == Counter([("2024-01-01", "3"), ("2024-01-01T09:00", "4")])
+
+
+L = ("id INT, lt TIMESTAMP", "1,2024-01-01T00:00:00Z 3,2024-01-01T05:00:00Z")
+R = ("id INT, rt TIMESTAMP", "1,2024-01-01T00:00:02Z 2,2024-01-01T03:00:00Z")
+WITHIN = "ON l.id = r.id AND r.rt BETWEEN l.lt AND l.lt + INTERVAL 5 SECONDS"
+PAIR, LEFT, RIGHT = ("1", "1"), ("3", ""), ("", "2")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    ("join", "emit", "rows"),
+    [
+        ("LEFT JOIN", "OnUpdate", [PAIR, LEFT]),
+        ("RIGHT JOIN", "OnWindowClose", [PAIR, RIGHT]),
+        ("FULL JOIN", "OnUpdate", [PAIR, LEFT, RIGHT]),
+        ("FULL JOIN", "OnWindowClose", [PAIR, LEFT, RIGHT]),
+    ],
+)
+def test_rows_without_a_partner_come(tmp_path: Path, plan: str, emit: str, join: str, rows: Rows) -> None:
+    sql = f"SELECT l.id AS l, r.id AS r FROM l {join} r {WITHIN}"
+    assert run(tmp_path, plan, {"l": L, "r": R}, sql, emit=emit).how == "finished"
+    assert results(tmp_path) == Counter(rows)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(("join", "last"), [("JOIN", []), ("LEFT JOIN", [("2024-01-01T05:00", "1")])])
+def test_windows_over_a_join_close(tmp_path: Path, plan: str, join: str, last: Rows) -> None:
+    within = "ON l.id = r.id AND r.rt BETWEEN l.lt AND l.lt + INTERVAL 1 DAY"
+    sql = f"SELECT window.start AS since, count(*) AS n FROM l {join} r {within} GROUP BY window(l.lt, '1 hour')"
+    assert run(tmp_path, plan, {"l": L, "r": R}, sql).how == "finished"
+    assert results(tmp_path) == Counter([("2024-01-01", "1"), *last])
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_record_of_the_last_day_that_there_is_closes_its_window(tmp_path: Path, plan: str) -> None:
+    """Its window ends in the year 10000."""
+    records = {"e": ("v INT, at TIMESTAMP", "1,2024-01-01T00:00:00Z 2,9999-12-31T23:59:59Z")}
+    outcome = run(tmp_path, plan, records, sums("'1 day'"))
+    assert outcome.how == "finished", outcome
+    assert results(tmp_path) == Counter([("2024-01-01", "1"), ("9999-12-31", "2")])

@@ -1,0 +1,46 @@
+"""The sentence at the end of a run that says why records were late."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.run.late_records import closed_until, why_late
+
+CLOSED = {"closed": 1}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "watermark", "until"),
+    [
+        ({}, 5_000, None),
+        ({"a": {}}, 5_000, None),
+        ({"a": CLOSED, "b": {}}, 5_000, None),
+        ({"a": CLOSED, "b": CLOSED}, 5_000, datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)),
+        ({"a": CLOSED}, 253_402_300_800_000, datetime.max.replace(tzinfo=UTC)),  # the year 10000
+    ],
+)
+def test_windows_count_as_closed_where_the_input_of_all_sources_has_ended(offsets, watermark, until):
+    checkpoint = SimpleNamespace(committed=lambda: offsets, watermark_ms=lambda: watermark)
+    assert closed_until(checkpoint) == until
+
+
+def test_the_reason_names_what_to_change():
+    source = {"files": {"path": "in", "format": "csv"}, "schema": "at TIMESTAMP", "watermark": {"column": "at"}}
+    source["watermark"]["delay"] = "10 minutes"
+    document = {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "fares"},
+        "spec": {"sources": {"trips": source}, "query": {"sql": "SELECT * FROM trips"}, "sink": {"console": {}}},
+    }
+    spec = StreamQuery.model_validate(document).spec
+    assert why_late(7, spec, None) == (
+        "late=7: their windows had ended before the watermark, which follows the latest event time; "
+        "to wait longer, raise spec.sources.trips.watermark.delay: 10 minutes"
+    )
+    assert why_late(7, spec, datetime(2024, 1, 2, tzinfo=UTC)) == (
+        "late=7: an earlier run closed all windows up to 2024-01-02T00:00:00Z when its input ended; "
+        "with --available-now, a run leaves windows open for the next one"
+    )
