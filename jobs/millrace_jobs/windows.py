@@ -57,7 +57,23 @@ def pane_starts(at: pa.Array | pa.ChunkedArray, window: Window) -> NDArray[np.in
     return micros - (micros - window.offset) % window.pane
 
 
-def latest_time(at: pa.Array | pa.ChunkedArray, before: int | None) -> int | None:
-    """Return the later of the latest event time and the one ``before``, in microseconds; None if there is neither."""
-    latest: int | None = pc.max(at.cast(pa.int64())).as_py()
-    return max((micros for micros in (before, latest) if micros is not None), default=None)
+@dataclass
+class TimeSpan:
+    """The earliest and the latest event time so far, in microseconds since 1970; None before the first."""
+
+    earliest: int | None = None
+    latest: int | None = None
+
+    def add(self, at: pa.Array | pa.ChunkedArray) -> None:
+        """Extend the span to these event times."""
+        bounds = pc.min_max(at.cast(pa.int64()))
+        earliest, latest = bounds["min"].as_py(), bounds["max"].as_py()
+        if latest is not None:
+            self.earliest = earliest if self.earliest is None else min(self.earliest, earliest)
+            self.latest = latest if self.latest is None else max(self.latest, latest)
+
+    def note(self) -> dict[str, int]:
+        """Return the part of a replica's note on event times; the earliest one only if it is before 1970."""
+        if self.earliest is None or self.latest is None:
+            return {}
+        return {"latest": self.latest} | ({"earliest": self.earliest} if self.earliest < 0 else {})

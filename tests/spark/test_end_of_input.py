@@ -33,7 +33,10 @@ def run(folder: Path, plan: str, sources: Mapping[str, tuple[str, str]], sql: st
         watermark = {"column": columns[-1], "delay": "1 hour"}
         definitions[name] = {"files": {"path": name, "format": "csv"}, "schema": schema, "watermark": watermark}
     spec = {
-        "sources": {name: source | changes.pop(name, {}) for name, source in definitions.items()},
+        "sources": {
+            name: {field: value for field, value in (source | changes.pop(name, {})).items() if value is not None}
+            for name, source in definitions.items()
+        },
         "query": {"sql": sql},
         "sink": {"files": {"path": str(folder / "out"), "format": "csv"}},
         "emit": "OnWindowClose",
@@ -154,3 +157,37 @@ def test_a_record_of_the_last_day_that_there_is_closes_its_window(tmp_path: Path
     outcome = run(tmp_path, plan, records, sums("'1 day'"))
     assert outcome.how == "finished", outcome
     assert results(tmp_path) == Counter([("2024-01-01", "1"), ("9999-12-31", "2")])
+
+
+BEFORE_1970 = (
+    "1,1965-07-01T06:00:00Z 2,1965-07-01T18:00:00Z 3,1965-07-02T06:00:00Z 4,1969-12-31T23:00:00Z 5,1970-01-01T01:00:00Z"
+)
+
+
+@pytest.mark.parametrize("plan", ["pkg", "native"])
+def test_records_before_1970_are_late_and_the_end_says_so(tmp_path: Path, plan: str) -> None:
+    """Spark's watermark begins at 1970 and is never negative (``PropagateWatermarkSimulator``)."""
+    outcome = run(tmp_path, plan, {"e": ("v INT, at TIMESTAMP", BEFORE_1970)}, sums("'1 day'"))
+    assert outcome.how == "finished", outcome
+    assert results(tmp_path) == Counter([("1970-01-01", "5")])
+    late = 4 if plan == "pkg" else 3  # Spark counts groups
+    assert f"late={late}: there are event times before 1970, where Spark's watermark begins" in outcome.said
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_records_before_1970_are_late_for_a_join(tmp_path: Path, plan: str) -> None:
+    sources = {
+        "l": ("id INT, lt TIMESTAMP", "1,1965-07-01T06:00:00Z 2,1971-01-01T00:00:00Z"),
+        "r": ("id INT, rt TIMESTAMP", "1,1965-07-01T06:00:01Z 2,1971-01-01T00:00:01Z"),
+    }
+    outcome = run(tmp_path, plan, sources, f"SELECT l.id AS l, r.id AS r FROM l FULL JOIN r {WITHIN}")
+    assert results(tmp_path) == Counter([("2", "2")])
+    assert "late=2: there are event times before 1970, where Spark's watermark begins" in outcome.said
+
+
+def test_records_before_1970_count_without_a_watermark(tmp_path: Path) -> None:
+    sources = {"e": ("v INT, at TIMESTAMP", BEFORE_1970)}
+    assert run(tmp_path, "pkg", sources, sums("'1 day'"), emit="OnUpdate", e={"watermark": None}).how == "finished"
+    assert results(tmp_path) == Counter(
+        [("1965-07-01", "3"), ("1965-07-02", "3"), ("1969-12-31", "4"), ("1970-01-01", "5")]
+    )

@@ -318,7 +318,7 @@ class GenerationRun:
             rejected=rejected,
             routed=counts.routed,
             size=counts.size,
-            latest=counts.latest,
+            latest=counts.times.latest,
             heartbeat=interval.heartbeat,
             seconds=round(time.monotonic() - began, 6),
             arrivals=interval.arrivals.note(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -16,16 +16,17 @@ from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.route import Router
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
 from millrace_jobs.sources.kafka.source import KafkaSource
+from millrace_jobs.windows import TimeSpan
 
 
 @dataclass
 class IntakeCounts:
-    """Counts of what was taken in during one interval; the fields are those of ``Manifest``."""
+    """Counts of what was taken in during one interval, as in ``Manifest``; ``times`` has the latest event time."""
 
     read: int = 0
     routed: int = 0
     size: int = 0
-    latest: int | None = None
+    times: TimeSpan = field(default_factory=TimeSpan)
 
 
 class Intake:
@@ -57,6 +58,6 @@ class Intake:
         counts.read += records.num_rows
         counts.size += records.nbytes
         counts.routed += projected.num_rows
-        if records.num_rows:
-            counts.latest = self._router.latest(records, counts.latest)
+        if self._router.time_column:
+            counts.times.add(records.column(self._router.time_column))
         return projected, hash_columns(projected.columns[: self._router.keys], projected.num_rows)

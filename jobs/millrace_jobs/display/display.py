@@ -49,12 +49,16 @@ class Summary:
 
 @dataclass
 class RunTally:
-    """Running totals over the batches of a run, in memory that does not grow with their number."""
+    """Running totals over the batches of a run, in memory that does not grow with their number.
+
+    ``before_1970`` is whether there was a record with an event time before 1970.
+    """
 
     batches: int = 0
     rows: int = 0
     rejected: int = 0
     late: int = 0
+    before_1970: bool = False
     _utilization: float = 0.0
     _percents: Counter[int] = field(default_factory=Counter)
 
@@ -64,6 +68,7 @@ class RunTally:
         self.rows += report.rows
         self.rejected += report.rejected
         self.late += report.late
+        self.before_1970 = self.before_1970 or report.earliest_event is not None
         self._utilization += report.utilization
         # whole percents, as shown; above W = 100 the exact value no longer matters
         self._percents[min(round(100 * report.utilization), 10_000)] += 1

@@ -105,7 +105,9 @@ def _table_results(
     def read(source: str) -> DataFrame:
         if spec.sources[names[source]].is_static:
             return context.spark.table(source)
-        return records(names[source], spec, context, has_watermark=names[source] in timed)
+        name = names[source]
+        since_epoch = name in timed and spec.sources[name].table is None
+        return records(name, spec, context, has_watermark=name in timed, since_epoch=since_epoch)
 
     changes = build_tables(tables, read, context.spark, has_watermark=bool(timed), splits=splits)
     columns = [
@@ -150,19 +152,27 @@ def is_per_record(query: CompiledQuery, context: RunContext, *, routed: bool) ->
     if isinstance(execution, Native | TableQuery):
         return True
     if routed:
-        return isinstance(_router(execution, context).project, SparkProjection)
+        return isinstance(compile_projection(execution.projection, context.sources[execution.source].schema), str)
     return execution.aggregation is not None
 
 
-def records(name: str, spec: Spec, context: RunContext, *, has_watermark: bool = True) -> DataFrame:
-    """Return a source as a table with its watermark, if wanted; its control rows are observed and dropped."""
+def records(
+    name: str, spec: Spec, context: RunContext, *, has_watermark: bool = True, since_epoch: bool = False
+) -> DataFrame:
+    """Return a source as a table with its watermark, if wanted; its control rows are observed and dropped.
+
+    ``since_epoch``: records before 1970 are late, as they are for Spark's own operators.
+    """
     watermark = _watermark(spec, name) if has_watermark else None
-    return observe_notes(_rows(name, spec, context), name, CONTROL, watermark)
+    return observe_notes(_rows(name, spec, context, since_epoch=since_epoch), name, CONTROL, watermark)
 
 
-def _rows(name: str, spec: Spec, context: RunContext, *, own_watermark: bool = False) -> DataFrame:
+def _rows(
+    name: str, spec: Spec, context: RunContext, *, own_watermark: bool = False, since_epoch: bool = False
+) -> DataFrame:
     watermark = spec.sources[name].watermark
-    task = SourceTask("rows", watermark.column if watermark else None, own_watermark=own_watermark)
+    time_column = watermark.column if watermark else None
+    task = SourceTask("rows", time_column, own_watermark=own_watermark, since_epoch=since_epoch)
     schema = context.sources[name].schema.append(pa.field(CONTROL, pa.string()))
     return _read(name, task, schema, context)
 
@@ -176,7 +186,7 @@ def _watermark(spec: Spec, name: str, column: str | None = None) -> tuple[str, s
 
 def _routed_partials(query: Routed, spec: Spec, context: RunContext) -> DataFrame:
     """Return the partial results of the workers that the records are routed to."""
-    router = _router(query, context)
+    router = _router(query, spec, context)
     combiner = Combiner(query.projection.schema, query.reduction)
     if context.sources[query.source].is_placed:
         task = SourceTask("partials", None, router, combiner, own_watermark=bool(query.ahead))
@@ -197,7 +207,7 @@ def _native_partials(query: Routed, spec: Spec, context: RunContext) -> DataFram
         types = from_arrow_schema(query.reduction.schema)
         return single_record_partials(records(query.source, spec, context), query.aggregation, types)
     combiner = Combiner(query.projection.schema, query.reduction)
-    task = SourceTask("partials", None, _router(query, context), combiner)
+    task = SourceTask("partials", None, _router(query, spec, context), combiner)
     return _partials(_read(query.source, task, combiner.schema, context), query, spec)
 
 
@@ -228,12 +238,14 @@ def _filtered(name: str, sql: str, where: str) -> str:
     return sql if name == AT or not where else f"CASE WHEN {where} THEN {sql} END"
 
 
-def _router(query: Routed, context: RunContext) -> Router:
+def _router(query: Routed, spec: Spec, context: RunContext) -> Router:
     compiled = compile_projection(query.projection, context.sources[query.source].schema)
     time_column = query.window.column if query.window else ""
+    since_epoch = _closing_watermark(query, spec) is not None and not query.ahead
     if isinstance(compiled, str):
-        return Router(SparkProjection(query.projection.schema), query.projection.keys, query.window, time_column and AT)
-    return Router(compiled, query.projection.keys, query.window, time_column)
+        projection = SparkProjection(query.projection.schema)
+        return Router(projection, query.projection.keys, query.window, time_column and AT, since_epoch)
+    return Router(compiled, query.projection.keys, query.window, time_column, since_epoch)
 
 
 def _read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) -> DataFrame:

@@ -46,7 +46,8 @@ class BatchReport:
     blocks of ``routed_bytes``; workers sent ``partial_bytes`` of partial results to the merge.
     ``latencies`` are the times from the records' arrival to the commit, as far as their arrival is known, and
     ``checkpoint_seconds`` the time of the writes to Spark's logs and of the commit of a state partition, on average.
-    ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970.
+    ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970; ``earliest_event`` the
+    earliest one, if it is before 1970.
     ``joins`` are the loads of the buckets of joins that had something to match.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
@@ -74,6 +75,7 @@ class BatchReport:
     state_rows: int
     state_bytes: int
     latest_event: int | None
+    earliest_event: int | None = None
     states: Mapping[int, str | None] = field(default_factory=dict)
     combined: tuple[CombineTask, ...] = ()
     profile: KeyProfile | None = None
@@ -164,6 +166,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         state_rows=sum(operator["numRowsTotal"] for operator in state) if kept_rows is None else kept_rows,
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
         latest_event=max((note["latest"] for note in replicas if "latest" in note), default=None),
+        earliest_event=min((note["earliest"] for note in replicas if "earliest" in note), default=None),
         combined=tuple(CombineTask(note["rows"], note["groups"], note["seconds"]) for note in workers),
         profile=profile,
         placement=PlacementSketch.of_workers(profiles, n) if n else None,
@@ -188,11 +191,15 @@ def _checkpoint_seconds(durations: Mapping[str, int], operators: Iterable[Mappin
 
 
 def _late(replicas: list[dict[str, Any]], progress: Mapping[str, Any]) -> int:
-    """Return the late records as replicas counted them, or as Spark and the operators on tables did."""
+    """Return the late records as replicas counted them, or as Spark and the operators on tables did.
+
+    ``early`` records are those before 1970, where a watermark begins.
+    """
     if replicas and all("late" in note for note in replicas):
         return int(sum(note["late"] for note in replicas))
     dropped = sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"] if replicas)
-    return int(dropped + sum(note["late"] for _, note in _stage_notes(progress)))
+    early = sum(note.get("early", 0) for note in replicas)
+    return int(dropped + early + sum(note["late"] for _, note in _stage_notes(progress)))
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:

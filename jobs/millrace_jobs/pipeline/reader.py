@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -25,7 +26,7 @@ from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
 from millrace_jobs.sources.base import PlacedSlice, Rejected, Slice, Source
-from millrace_jobs.windows import latest_time
+from millrace_jobs.windows import TimeSpan
 
 Role = Literal["rows", "blocks", "partials"]
 
@@ -35,7 +36,7 @@ class SourceTask:
     """Work that the tasks of a source do on its records; ``time_column`` is the column of its watermark.
 
     ``own_watermark``: records are late by the watermark of their own batch, as in the operators on tables, instead of
-    by that of the batch before, as in Spark's own.
+    by that of the batch before, as in Spark's own. ``since_epoch``: records before 1970 are late.
     """
 
     role: Role
@@ -43,6 +44,7 @@ class SourceTask:
     router: Router | None = None
     combiner: Combiner | None = None
     own_watermark: bool = False
+    since_epoch: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         task = self._config.task
         records = _Records(self._config.source, partition)
         if task.role == "rows":
-            yield from _rows(records, self._config.source.schema, task.time_column)
+            yield from _rows(records, self._config.source.schema, task)
             return
         assert task.router is not None
         if task.role == "blocks":
@@ -229,24 +231,38 @@ def _placed(source: Source, replica: Replica, piece: PlacedSlice, task: SourceTa
     yield blocks.note({"late": late})
 
 
-def _rows(records: _Records, schema: pa.Schema, time_column: str | None) -> Iterator[pa.RecordBatch]:
+def _rows(records: _Records, schema: pa.Schema, task: SourceTask) -> Iterator[pa.RecordBatch]:
     """Yield the records with an empty control column, between two control rows that carry no record."""
     pin = records.replica.pin
     state = {} if records.replica.state is None else {"begins": records.replica.state}
     yield _control_row(schema, {"pin": pin.to_json()} | state | records.note())
-    read = size = 0
-    latest: int | None = None
-    time_index = [name.lower() for name in schema.names].index(time_column.lower()) if time_column else None
+    counts = {"read": 0, "bytes": 0, "epoch": pin.epoch}
+    times = TimeSpan()
+    time = _place(schema, task.time_column)
     for batch in records:
-        read += batch.num_rows
-        size += batch.nbytes
-        if time_index is not None:
-            latest = latest_time(batch.column(time_index), latest)
+        counts["read"] += batch.num_rows
+        counts["bytes"] += batch.nbytes
+        if time is not None:
+            times.add(batch.column(time))
+            if task.since_epoch and times.earliest is not None and times.earliest < 0:
+                since_epoch = _since_epoch(batch, time)
+                counts["early"] = counts.get("early", 0) + batch.num_rows - since_epoch.num_rows
+                batch = since_epoch
         no_control = pa.nulls(batch.num_rows, pa.string())
         yield pa.RecordBatch.from_arrays([*batch.columns, no_control], names=[*schema.names, CONTROL])
-    time = {time_column: records.replica.closing_time} if time_column else {}
-    counts = {"read": read, "bytes": size, "epoch": pin.epoch} | ({} if latest is None else {"latest": latest})
-    yield _control_row(schema, counts | records.note(), time)
+    closing = {task.time_column: records.replica.closing_time} if task.time_column else {}
+    yield _control_row(schema, counts | times.note() | records.note(), closing)
+
+
+def _place(schema: pa.Schema, column: str | None) -> int | None:
+    """Return the index of a column, whose name is compared as Spark does; None without one."""
+    return None if column is None else [name.lower() for name in schema.names].index(column.lower())
+
+
+def _since_epoch(batch: pa.RecordBatch, time: int) -> pa.RecordBatch:
+    """Return the records without those whose event time is before 1970."""
+    is_early = pc.less(batch.column(time).cast(pa.int64()), 0).fill_null(False)
+    return batch.filter(pc.invert(is_early))
 
 
 def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, Any] | None = None) -> pa.RecordBatch:

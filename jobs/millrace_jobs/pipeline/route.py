@@ -19,7 +19,7 @@ from millrace_jobs.partitioners.registry import make
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.policies import state_of, state_text
-from millrace_jobs.windows import AT, Window, latest_time, pane_starts
+from millrace_jobs.windows import AT, TimeSpan, Window, pane_starts
 
 CONTROL = "control"
 """Column of a source's rows: JSON from the replica on rows that carry no record, NULL on all others."""
@@ -32,13 +32,15 @@ class Router:
     """Projection and routing of the batches of one slice.
 
     ``keys`` is how many of the block columns, from the first, are keys. ``time_column`` is the event-time column of the
-    batches before projection; it is empty if the query has no window.
+    batches before projection; it is empty if the query has no window. ``since_epoch`` is whether Spark's
+    own merge closes the windows, whose watermark begins at 1970.
     """
 
     project: Project
     keys: int
     window: Window | None
     time_column: str = ""
+    since_epoch: bool = False
 
     def __call__(
         self, batches: Iterable[pa.RecordBatch], pin: Pin, replica: int, watermark: int, state: bytes | None = None
@@ -51,16 +53,17 @@ class Router:
         partitioner = _partitioner(pin, replica, state)
         watch = _Stopwatch()
         read = size = routed = late = sent = 0
-        latest: int | None = None
+        times = TimeSpan()
 
         def projected() -> Iterator[tuple[pa.RecordBatch, Hashes]]:
-            nonlocal read, size, routed, late, latest
+            nonlocal read, size, routed, late
             for source_batch in batches:
                 with watch:
                     batch = self.project(source_batch)
                     read += source_batch.num_rows
                     size += source_batch.nbytes
-                    latest = self.latest(source_batch, latest)
+                    if self.time_column:  # also of records that the filter drops
+                        times.add(source_batch.column(self.time_column))
                     routed += batch.num_rows
                     if not batch.num_rows:
                         continue
@@ -86,17 +89,11 @@ class Router:
             "epoch": pin.epoch,
             "state": final_state,
         }
-        return note if latest is None else note | {"latest": latest}
-
-    def latest(self, source_batch: pa.RecordBatch, before: int | None) -> int | None:
-        """Return the latest event time so far, in microseconds; records that the filter drops count too."""
-        if not self.time_column:
-            return before
-        return latest_time(source_batch.column(self.time_column), before)
+        return note | times.note()
 
     def late(self, batch: pa.RecordBatch, watermark: int) -> int:
         """Return how many projected records are late: all their windows have ended by the watermark."""
-        if self.window is None or not watermark:
+        if self.window is None or not (watermark or self.since_epoch):
             return 0
         ends = self.window.last_end(pane_starts(batch.column(AT), self.window))
         return int(np.count_nonzero(ends <= watermark))

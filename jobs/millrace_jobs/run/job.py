@@ -241,7 +241,8 @@ class Job:
             if outcome == "finished" and not observer.tally.batches and run.checkpoint.last_batch().begun is not None:
                 observer.message(self._nothing_new(run.checkpoint))
             if observer.tally.late:
-                observer.message(why_late(observer.tally.late, self.query.spec, closed))
+                tally, spec = observer.tally, self.query.spec
+                observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
         except BaseException as error:
             observer.health.failed(str(error))
             raise

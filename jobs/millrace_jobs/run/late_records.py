@@ -21,11 +21,17 @@ def closed_until(checkpoint: Checkpoint) -> datetime | None:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def why_late(records: int, spec: Spec, closed: datetime | None) -> str:
+def why_late(records: int, spec: Spec, *, before_1970: bool, closed: datetime | None) -> str:
     """Return one sentence on why records were late, and what to do about it.
 
-    ``closed`` is what ``closed_until`` returned before the run.
+    ``before_1970`` is whether there was a record with such an event time, and ``closed`` what ``closed_until`` returned
+    before the run.
     """
+    if before_1970:
+        why = (
+            "there are event times before 1970, where Spark's watermark begins, and windows that ended by then are late"
+        )
+        return f"late={records}: {why}; such records count only where the source has no watermark, under emit: OnUpdate"
     if closed is not None:
         until = f"{closed:%Y-%m-%dT%H:%M:%SZ}"
         why = f"an earlier run closed all windows up to {until} when its input ended"

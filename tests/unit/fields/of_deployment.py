@@ -89,7 +89,7 @@ def chosen(asked: StreamQuery) -> object:
     )
     with Job(asked) as job:
         job._given = None
-        job._compiled = CompiledQuery(routed, None, True, 0)
+        job._compiled = CompiledQuery(routed, None, True)
         job._checkpoint = SimpleNamespace(last_pin=lambda: None, state_partitions=4)
         job._display = SimpleNamespace(message=lambda _: None)
         job._spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))

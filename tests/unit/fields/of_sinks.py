@@ -37,10 +37,10 @@ def compiled(asked: StreamQuery) -> CompiledQuery:
     """Return the query as Spark would type its results; held back by our own operators if it asks for that."""
     result = StructType().add("since", TimestampType()).add("city", StringType()).add("k", LongType())
     if not holds_back(asked.spec):
-        return CompiledQuery(Native(SQL, "the probe wants it"), result, True, 60_000_000)
+        return CompiledQuery(Native(SQL, "the probe wants it"), result, True)
     work = Aggregation("trips", "", (), None, (), (), "")
     routed = Routed("trips", None, None, None, work, times_ahead(asked.spec, 0))
-    return CompiledQuery(routed, result, True, 60_000_000)
+    return CompiledQuery(routed, result, True)
 
 
 def opened(asked: StreamQuery, number: Number) -> Sink:

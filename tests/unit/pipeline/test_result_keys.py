@@ -34,7 +34,7 @@ def compiled(names, plan):
     for name in names:
         kind = TimestampType() if name in ("since", "until", "window_start", "window_end") else StringType()
         result.add(name, LongType() if name == "n" else kind)
-    return CompiledQuery(plan, result, True, 0)
+    return CompiledQuery(plan, result, True)
 
 
 def native(sql):

@@ -142,6 +142,12 @@ def test_without_window_or_watermark_nothing_is_late():
     assert run(Router(same, 1, Window("at", 1, 1)), [batch_of(records)], PINS[0], watermark=0)[1]["late"] == 0
 
 
+def test_windows_that_ended_by_1970_are_late_for_sparks_merge_whose_watermark_begins_there():
+    router = Router(same, 1, Window("at", 10, 10), "at", since_epoch=True)
+    said = run(router, [batch_of([("a", -11), ("a", -1), ("a", 0)])], PINS[0], watermark=0)[1]
+    assert (said["late"], said["earliest"], said["latest"]) == (2, -11, 0)
+
+
 def test_what_the_filter_leaves_out_is_read_but_not_routed():
     def only_a(batch):
         return batch.filter(pc.equal(batch.column("k0"), "a"))
