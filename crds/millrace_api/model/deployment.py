@@ -184,7 +184,9 @@ class CheckpointSpec(Model):
         exactly_one("uri", "claim", hint="write uri: file:///var/lib/millrace or claim: the name of a volume claim"),
     )
 
-    uri: Uri | None = Field(default=None, description="Folder or object-store prefix, such as s3a://bucket/prefix.")
+    uri: Uri | None = Field(
+        default=None, description="Folder as a file URI, such as file:///var/lib/millrace; no object store."
+    )
     claim: Annotated[Text, Field(max_length=253)] | None = Field(
         default=None, description="PersistentVolumeClaim in the query's namespace."
     )

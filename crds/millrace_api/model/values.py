@@ -172,7 +172,7 @@ Uri = Annotated[
         "[a-z][a-z0-9+.-]*:/[^\\s]+",
         2048,
         "a URI",
-        "write a scheme and an absolute path, such as file:///var/lib/millrace or s3a://bucket/prefix",
+        "write file:// and an absolute path, such as file:///var/lib/millrace",
     ),
 ]
 Delimiter = Annotated[str, *text("[^\\n]", 1, "a delimiter", 'write one character such as "," or "|" or "\\t"')]

@@ -12,6 +12,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema
+from millrace_api.validation.places import path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
 
@@ -45,6 +46,7 @@ class _Check:
             (tuple(field.split(".")), output) for field, output in query.spec.outputs.items()
         ]
         schemas = {name: self._check_source(name, source) for name, source in query.spec.sources.items()}
+        self._check_paths()
         self._check_topics()
         self._check_folder()
         self._check_places()
@@ -77,6 +79,15 @@ class _Check:
         if source.replay is not None:
             self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns, exact=True)
         return columns
+
+    def _check_paths(self) -> None:
+        """Check the paths and the checkpoint's URI; not a rule of Spec, like ``_check_topics``."""
+        for field, path in paths(self._spec):
+            if found := path_problem(path):
+                self._add(tuple(field.split(".")), *found)
+        checkpoint = self._spec.checkpoint
+        if checkpoint is not None and checkpoint.uri is not None and (found := uri_problem(checkpoint.uri)):
+            self._add(("spec", "checkpoint", "uri"), *found)
 
     def _check_topics(self) -> None:
         """Check that the query does not read what it writes to Kafka.

@@ -323,7 +323,7 @@ class QueryRun:
                 results.writeStream.queryName(self.name)
                 .foreachBatch(self._write)
                 .outputMode(output_mode(self.query, self.spec))
-                .option("checkpointLocation", self.checkpoint.spark.as_uri())
+                .option("checkpointLocation", str(self.checkpoint.spark))
             )
             return (writer.trigger(processingTime=interval) if paced else writer.trigger(availableNow=True)).start()
         except AnalysisException as error:  # SQL that Spark supports on tables, but not on streams

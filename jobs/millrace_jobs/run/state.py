@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -105,7 +106,8 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         why = f"the checkpoint {checkpoint.root} cannot be copied: {error.strerror or error}"
         raise MillraceError(Problem(why, "free some space there, and let this user write to it")) from None
     try:
-        spark._streamingCheckpointManager.repartition(copy.as_uri(), partitions)
+        with _plain_path(copy) as path:
+            spark._streamingCheckpointManager.repartition(path, partitions)
     except (PySparkException, Py4JJavaError) as error:
         cause = explain_failure(str(error)).problems[0]
         raise MillraceError(Problem(f"the state is unchanged: {cause.message}", cause.hint)) from None
@@ -119,6 +121,23 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
         hint = "free some space there, and let this user write to it; then repeat this command: nothing is lost"
         raise MillraceError(Problem(why, hint)) from None
+
+
+@contextmanager
+def _plain_path(folder: Path) -> Iterator[str]:
+    """Give a path of the folder that reads the same as a URI: Spark's repartitioning escapes its path twice.
+
+    Raises:
+        MillraceError: neither the folder nor a link to it in the temporary folder has such a path.
+    """
+    with tempfile.TemporaryDirectory(prefix="millrace-") as name:
+        link = Path(name, "spark")
+        link.symlink_to(folder)
+        plain = next((path for path in (folder, link) if path.as_uri() == f"file://{path}"), None)
+        if plain is None:
+            message = f"Spark cannot repartition through the temporary folder {name}, whose name a URI would escape"
+            raise MillraceError(Problem(message, "set TMPDIR to a folder with letters and digits only"))
+        yield str(plain)
 
 
 def _require_finished_batches(checkpoint: Checkpoint) -> None:

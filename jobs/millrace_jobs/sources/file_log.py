@@ -12,10 +12,14 @@ The size of the log is thus bounded by the files in the folder and those that le
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Iterable, Sequence, Set
+import uuid
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,27 +53,35 @@ class FileLog:
     - ``{"next": number}``: the number of the next file; the numbers skipped belong to forgotten files
 
     A crash may leave an incomplete last line; it was never used and is overwritten. A log that another driver has
-    written to in the meantime is not touched: an old driver that resumes late must not number files again.
+    written to in the meantime is not touched: an old driver that resumes late must not number files again. The readers
+    of one run, of which a query that reads a source twice has two, number files together: ``files.run`` has the run
+    that wrote last, and whether its only listing is complete.
 
     Raises MillraceError if the log cannot be read or written, is damaged in any other way, or has another writer.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, run: str = "") -> None:
         self._path = Path(directory, "files.jsonl")
+        self._run_path = Path(directory, "files.run")
+        self._run = run or uuid.uuid4().hex
+        self._in_turn: Iterator[int] = iter(())
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.touch()
+            sync(self._path.parent)
+            self._read()
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _read(self) -> None:
         self._files: dict[int, SeenFile] = {}
         self._numbers: dict[str, int] = {}
         self._left: dict[int, float] = {}
         self._entries = 0  # files and numbers in the log, outdated ones included
         self.count = 0
         """Files seen so far, forgotten ones included: the number of the next file."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.touch()
-            sync(self._path.parent)
-            self._written_version = _version(self._path)
-            content = self._path.read_bytes()
-        except OSError as error:
-            raise self._unusable(error) from error
+        self._written_version = _version(self._path)
+        content = self._path.read_bytes()
         self._bytes = content.rfind(b"\n") + 1
         for number, line in enumerate(content[: self._bytes].splitlines(), 1):
             self._load(number, line)
@@ -85,7 +97,35 @@ class FileLog:
         """Return the files with the numbers ``start`` to ``end - 1``. Raises KeyError if one has been forgotten."""
         return [self._files[number] for number in range(start, end)]
 
-    def record(self, new: Sequence[SeenFile], present: Set[str], consumed: int, now: float) -> None:
+    def last(self) -> SeenFile | None:
+        """Return the newest file that is remembered, if any."""
+        return next(reversed(self._files.values()), None)
+
+    def remembered(self) -> Iterable[SeenFile]:
+        """Return all files that are remembered."""
+        return self._files.values()
+
+    def next_remembered(self, count: int) -> list[SeenFile]:
+        """Return so many files that are remembered, beginning anew once all were returned."""
+        numbers = list(islice(self._in_turn, count))
+        if len(numbers) < count:
+            self._in_turn = iter(list(self._files))
+        return [self._files[number] for number in numbers if number in self._files]
+
+    def is_complete(self) -> bool:
+        """Return whether a reader of this run has recorded the only listing; if so, know of all that it recorded."""
+        try:
+            with self._locked() as recorded:
+                is_complete = recorded == self._complete_run
+                if is_complete and _version(self._path) != self._written_version:
+                    self._read()
+                return is_complete
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def record(
+        self, new: Sequence[SeenFile], present: Set[str], consumed: int, now: float, *, complete: bool = False
+    ) -> None:
         """Record a listing durably: it is on disk when this method returns.
 
         Args:
@@ -93,69 +133,105 @@ class FileLog:
             present: paths in the log that were found. An empty listing marks no file as missing.
             consumed: finished batches have read all files before this number.
             now: seconds since 1970.
+            complete: this is the only listing of the run.
 
         Raises:
             MillraceError: the log cannot be written, and nothing was added.
         """
+        try:
+            if complete or self._changes(new, present, consumed, now):
+                with self._writing(complete=complete):
+                    lines = self._changes(new, present, consumed, now)
+                    if lines:
+                        self._append(lines)
+                for line in lines:
+                    self._apply(line)
+            if present or new:
+                self._compact(now)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _changes(
+        self, new: Sequence[SeenFile], present: Set[str], consumed: int, now: float
+    ) -> list[dict[str, Any]]:
+        """Return the lines to add for a listing; another reader of this run may have recorded some of its files."""
+        present = present | {file.path for file in new if file.path in self}
+        new = [file for file in new if file.path not in self]
         missing = {self._numbers[path] for path in self._numbers.keys() - present}
         left = sorted(n for n in missing - self._left.keys() if n < consumed) if present or new else []
         back = sorted(self._left.keys() - missing)
         lines: list[dict[str, Any]] = [asdict(file) for file in new]
         lines += [{"left": left, "at": int(now)}] if left else []
         lines += [{"back": back}] if back else []
-        if lines:
-            self._append(lines)
-            for line in lines:
-                self._apply(line)
-        if present or new:
-            self._compact(now)
+        return lines
 
     def _compact(self, now: float) -> None:
         """Forget files that left long ago, once half of the log is outdated; each entry is then copied about once."""
-        forgotten = {number for number, at in self._left.items() if at + KEPT_SECONDS <= now}
-        kept = len(self._files) + len(self._left) - 2 * len(forgotten)
+        kept = len(self._files) + len(self._left) - 2 * len(self._forgotten(now))
         if self._entries <= 2 * kept + _SLACK:
             return
-        files = {number: file for number, file in self._files.items() if number not in forgotten}
-        left = {number: at for number, at in self._left.items() if number not in forgotten}
         partial = self._path.with_suffix(".new")
-        try:
+        with self._writing():
+            forgotten = self._forgotten(now)  # another reader of this run may have recorded more
+            files = {number: file for number, file in self._files.items() if number not in forgotten}
+            left = {number: at for number, at in self._left.items() if number not in forgotten}
             with partial.open("wb") as log:
                 log.writelines(_encoded(line) for line in _snapshot(files, left, self.count))
                 log.flush()
                 os.fsync(log.fileno())
                 length = log.tell()
-            self._require_mine()
             partial.replace(self._path)
             self._written_version = _version(self._path)
-            self._bytes, self._entries = length, kept
+            self._bytes, self._entries = length, len(files) + len(left)
             self._files, self._left = files, left
             self._numbers = {file.path: number for number, file in files.items()}
             sync(self._path.parent)
-        except OSError as error:
-            raise self._unusable(error) from error
+
+    def _forgotten(self, now: float) -> set[int]:
+        return {number for number, at in self._left.items() if at + KEPT_SECONDS <= now}
 
     def _append(self, lines: Iterable[dict[str, Any]]) -> None:
         content = b"".join(map(_encoded, lines))
         try:
-            self._require_mine()
-            try:
-                with self._path.open("r+b") as log:
-                    log.seek(self._bytes)
-                    log.truncate()
-                    log.write(content)
-                    log.flush()
-                    os.fsync(log.fileno())
-            finally:
-                self._written_version = _version(self._path)
-        except OSError as error:
-            raise self._unusable(error) from error
+            with self._path.open("r+b") as log:
+                log.seek(self._bytes)
+                log.truncate()
+                log.write(content)
+                log.flush()
+                os.fsync(log.fileno())
+        finally:
+            self._written_version = _version(self._path)
         self._bytes += len(content)
 
-    def _require_mine(self) -> None:
-        if _version(self._path) != self._written_version:
-            hint = "make sure that only one driver runs, then run the same command again: nothing is lost"
-            raise MillraceError(Problem("another driver has written to the log of files seen", hint, str(self._path)))
+    @property
+    def _complete_run(self) -> str:
+        return f"{self._run} complete"
+
+    @contextmanager
+    def _locked(self) -> Iterator[str]:
+        """Keep other readers of this run from writing, and give the content of ``files.run``."""
+        with self._run_path.open("a+", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.seek(0)
+            yield lock.read()
+
+    @contextmanager
+    def _writing(self, *, complete: bool = False) -> Iterator[None]:
+        """Let this run be the one that wrote last, and know first of all that its other readers have recorded.
+
+        Raises:
+            MillraceError: another run has written to the log since this one read it.
+        """
+        with self._locked() as recorded:
+            if _version(self._path) != self._written_version:
+                if recorded not in (self._run, self._complete_run):
+                    hint = "make sure that only one driver runs, then run the same command again: nothing is lost"
+                    message = "another driver has written to the log of files seen"
+                    raise MillraceError(Problem(message, hint, str(self._path)))
+                self._read()
+            if complete or recorded not in (self._run, self._complete_run):
+                self._run_path.write_text(self._complete_run if complete else self._run, encoding="utf-8")
+            yield
 
     def _load(self, number: int, line: bytes) -> None:
         try:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import fnmatch
-import glob
 import os
-import re
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -29,10 +27,16 @@ from millrace_jobs.sources.base import (
     ignore_arrivals,
 )
 from millrace_jobs.sources.dead_letters import BadRecordHandler
+from millrace_jobs.sources.file_listing import FileListing, is_file
 from millrace_jobs.sources.file_log import FileLog, SeenFile
 from millrace_jobs.sources.formats.file_formats import file_format
 
-_LEAVE_HINT = "leave files as they are; write new ones elsewhere and rename them into place"
+_LEAVE_HINT = (
+    "leave files as they are, and write new ones elsewhere and rename them into place; a file that was read may go"
+)
+
+CHECKED_PER_TRIGGER = 100
+"""Known files that a trigger looks at, one after the other, to find those that have changed since they were seen."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class FilePiece:
     end: int
     modified_ns: int = field(default=0, compare=False)
     """When the file was written, in ns since 1970."""
+
+    @property
+    def file(self) -> SeenFile:
+        """The file as it was first seen."""
+        return SeenFile(self.path, self.size, self.modified_ns)
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,10 @@ class FilesSource(Source):
     identified by its path: another file under the same path is not read. A file that was read may be removed, and
     is forgotten later (``FileLog``).
 
-    Raises MillraceError if no file matches the path, and later if a file is gone or its size has changed.
+    Raises MillraceError if no file matches the path, or the files seen so far are elsewhere, and later if a file that
+    is to be read is gone, or a file has another size or modification time than when it was first seen. Files are
+    compared before and after they are read; those in the log that are present also at the start of a run (``check``),
+    and then ``CHECKED_PER_TRIGGER`` of them in each trigger.
     """
 
     def __init__(
@@ -83,7 +95,6 @@ class FilesSource(Source):
     ) -> None:
         self.name = name
         self.schema = schema
-        self._path = Path(path).absolute()
         self._format = file_format(
             format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format
         )
@@ -92,22 +103,52 @@ class FilesSource(Source):
         self._log_directory = log_directory
         self._complete = False
         self._clock = clock
-        with self._named_errors():
-            if self._path.exists() and not os.access(self._path, os.R_OK):
+        self._run = uuid.uuid4().hex
+        with self._named_errors(path):
+            self._files = FileListing(path)
+            root = self._files.root
+            if root.exists() and not os.access(root, os.R_OK):
                 message = f"source {name}: no permission to read this path"
-                raise MillraceError(Problem(message, "let this user read it", path))
-        log = FileLog(log_directory)  # only for this check: another process plans the batches
-        if not log.count and not self._path.is_dir() and not self._has_files():
-            hint = "write a file, a folder or a glob pattern"
-            raise MissingInputError(Problem(f"source {name}: no file matches this path", hint, path))
+                raise MillraceError(Problem(message, "let this user read it", str(root)))
+            log = FileLog(log_directory)  # only for these checks: another process plans the batches
+            if not log.count and not self._files.is_folder and not self._files.has_files():
+                raise self._missing(path)
+        self._require_same_place(log)
+
+    def _missing(self, path: str) -> MissingInputError:
+        root = self._files.root
+        found = f"{root} has no such file" if root.is_dir() else f"there is no {root}"
+        hint = f"write a file, a folder or a glob pattern ({found})"
+        return MissingInputError(Problem(f"source {self.name}: no file matches this path", hint, path))
+
+    def _require_same_place(self, log: FileLog) -> None:
+        """Refuse files in another place than those seen so far: a relative path leads elsewhere from another folder."""
+        last = log.last()
+        if last is not None and not self._files.covers(last.path):
+            message = f"source {self.name}: the files seen so far are elsewhere, such as {last.path}"
+            hint = "run the query in the folder in which it ran before, or start with another checkpoint"
+            raise MillraceError(Problem(message, hint, str(self._files)))
+
+    @property
+    def input(self) -> str:
+        """The files that it reads, for messages."""
+        if self._files.pattern:
+            return f"files that match {self._files}"
+        return f"files in {self._files}" if self._files.is_folder else f"file {self._files}"
 
     @cached_property
     def _log(self) -> FileLog:
-        return FileLog(self._log_directory)
+        return FileLog(self._log_directory, self._run)
 
     def check(self) -> None:
-        """Check the first file of a new query. Raises MillraceError if its columns do not match the schema."""
-        if not self._log.count and (new := self._listed(self._log)[1]):
+        """Check the first file of a new query, or the files that an earlier run has seen.
+
+        Raises MillraceError if the columns of the first do not match the schema, or one of the others has changed.
+        """
+        present, new = self._listed(self._log)
+        if self._log.count:
+            _require_unchanged(file for file in self._log.remembered() if file.path in present)
+        elif new:
             self._format.check(new[0].path)
 
     def initial(self) -> Position:
@@ -121,9 +162,10 @@ class FilesSource(Source):
         ``everything``, the files are listed once: files that arrive later are left to the next run.
         """
         log = self._log_up_to(start)
-        if not self._complete:
+        if not self._complete and not (everything and log.is_complete()):
             present, new = self._listed(log)
-            log.record(new, present, int(start["files"]), self._clock())
+            _require_unchanged(file for file in log.next_remembered(CHECKED_PER_TRIGGER) if file.path in present)
+            log.record(new, present, int(start["files"]), self._clock(), complete=everything)
         self._complete = everything
         return {"files": log.count if self._max_files is None else min(log.count, start["files"] + self._max_files)}
 
@@ -141,8 +183,7 @@ class FilesSource(Source):
                 f"{error.args[0]}, which was read and has left the folder"
             )
             raise MillraceError(Problem(message, "restore the newest copy of the checkpoint")) from None
-        for file in files:
-            _check_unchanged(file.path, file.size)
+        _require_unchanged(files, present=False)
         lengths = [self._format.extent(file.path, file.size) for file in files]
         indivisible = {i for i, file in enumerate(files) if not self._format.divisible(file.path)}
         return [
@@ -159,10 +200,10 @@ class FilesSource(Source):
         assert isinstance(piece, FilesSlice)
         with BadRecordHandler(self.name, self._corrupt, label) as rejects:
             for part in piece.pieces:
-                _check_unchanged(part.path, part.size)
-                for records in self._format.read(part.path, part.begin, part.end, rejects.reject):
-                    on_arrival(np.array([part.modified_ns // 1000]), np.array([records.num_rows]))
-                    yield records
+                with _unchanging(part.file):
+                    for records in self._format.read(part.path, part.begin, part.end, rejects.reject):
+                        on_arrival(np.array([part.modified_ns // 1000]), np.array([records.num_rows]))
+                        yield records
         if rejects.records:
             yield Rejected(rejects.records)
 
@@ -179,115 +220,69 @@ class FilesSource(Source):
     def _listed(self, log: FileLog) -> tuple[set[str], list[SeenFile]]:
         """Return the logged paths that are present, and the new files in order; only new files cost a ``stat``."""
         present, new = set(), []
-        with self._named_errors():
-            for file in self._listing():
+        with self._named_errors(str(self._files)):
+            for file in self._files:
                 path = os.fspath(file)
                 if path in log:
                     present.add(path)
                     continue
                 with suppress(FileNotFoundError):  # renamed since it was listed: a later listing has its final name
-                    if _is(file.is_file):
+                    if is_file(file):
                         status = file.stat()
                         new.append(SeenFile(path, status.st_size, status.st_mtime_ns))
         return present, sorted(new, key=lambda seen: (seen.mtime_ns, seen.path))
 
-    def _has_files(self) -> bool:
-        with self._named_errors():
-            return any(_is(file.is_file) for file in self._listing())
-
-    def _listing(self) -> Iterator[os.DirEntry[str] | Path]:
-        """Yield every entry that matches: seen or new, file or folder."""
-        if self._path.is_file():
-            yield self._path
-        elif self._path.is_dir():
-            yield from _below(str(self._path), ["*"])
-        elif glob.has_magic(str(self._path)):
-            root = _root(self._path)
-            if root.is_dir():
-                yield from _below(str(root), self._path.relative_to(root).parts)
-
     @contextmanager
-    def _named_errors(self) -> Iterator[None]:
+    def _named_errors(self, path: str) -> Iterator[None]:
         """Turn an OSError of a listing into an error that names the source and its path."""
         try:
             yield
         except OSError as error:
             message = f"source {self.name}: cannot list the files: {error.strerror or error}"
-            raise MillraceError(Problem(message, "let this user read the folder", str(self._path))) from error
+            raise MillraceError(Problem(message, "let this user read the folder", path)) from error
 
 
-def _root(pattern: Path) -> Path:
-    """Return the deepest parent folder of a glob pattern whose path has no wildcard."""
-    return next((p for p in pattern.parents if not glob.has_magic(str(p))), Path(pattern.anchor))
+@contextmanager
+def _unchanging(file: SeenFile) -> Iterator[None]:
+    """Raise MillraceError if a file differs from when it was seen, before this block or after it.
 
-
-def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries below a folder that match the parts of a glob pattern, reading each folder once.
-
-    Hidden entries and the contents of hidden folders do not match. ``**`` stands for any number of folders. It does
-    not follow symbolic links, which may form a cycle. Folders below ``root`` that are gone or unreadable are skipped.
+    What goes wrong within the block with a file that has changed is reported as its change.
     """
-    folders = [(root, {tuple(pattern)})]
-    while folders:
-        folder, patterns = folders.pop()
-        patterns |= {rest for parts in patterns for rest in _without_leading_stars(parts)}
-        here = _matcher(parts[0] for parts in patterns if len(parts) == 1 and parts[0] != "**")
-        deeper = [
-            (_matcher([parts[0]]), parts if parts[0] == "**" else parts[1:], parts[0] != "**")
-            for parts in patterns
-            if len(parts) > 1 or parts[0] == "**"
-        ]
+    _require_unchanged([file], present=False)
+    try:
+        yield
+    except MillraceError:
+        _require_unchanged([file], present=False)
+        raise
+    _require_unchanged([file], present=False)
+
+
+def _require_unchanged(files: Iterable[SeenFile], *, present: bool = True) -> None:
+    """Raise MillraceError if a file has another size or time than when it was seen.
+
+    Args:
+        files: the files, as they were first seen.
+        present: whether a listing has just shown them, so that one which is gone by now was removed after it was read.
+    """
+    for file in files:
         try:
-            for entry in _visible(folder):
-                name = entry.name
-                if here(name):
-                    yield entry
-                below = {
-                    rest
-                    for matches, rest, links in deeper
-                    if matches(name) and _is(entry.is_dir, follow_symlinks=links)
-                }
-                if below:
-                    folders.append((entry.path, below))
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            if folder == root:
-                raise
+            now = os.stat(file.path)  # noqa: PTH116 - a Path for each of 86,400 files takes as long as the call
+        except FileNotFoundError as error:
+            if not present:
+                raise _changed(file, f"was seen earlier and is not there now: {error.strerror}") from None
+            continue
+        except OSError as error:
+            raise _changed(file, f"was seen earlier and cannot be found now: {error.strerror}") from None
+        if now.st_size != file.size:
+            raise _changed(file, f"had {file.size} bytes when it was seen and has {now.st_size} now")
+        if now.st_mtime_ns != file.mtime_ns:
+            before, after = (_time(each) for each in (file.mtime_ns, now.st_mtime_ns))
+            raise _changed(file, f"had been written at {before} when it was seen, and was written again at {after}")
 
 
-def _is(kind: Callable[..., bool], **how: bool) -> bool:
-    """Call ``is_file`` or ``is_dir`` of an entry; a symbolic link to itself is neither."""
-    try:
-        return kind(**how)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return False
+def _changed(file: SeenFile, message: str) -> MillraceError:
+    return MillraceError(Problem(message, _LEAVE_HINT, file.path))
 
 
-def _without_leading_stars(parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the pattern without its leading ``**`` parts, since ``**`` also stands for no folder at all."""
-    while parts[0] == "**" and len(parts) > 1:
-        parts = parts[1:]
-        yield parts
-
-
-def _matcher(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
-    """Return a function that matches a name against these glob patterns."""
-    return re.compile("|".join(map(fnmatch.translate, names)) or "(?!)").match
-
-
-def _visible(folder: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if not entry.name.startswith((".", "_")):
-                yield entry
-
-
-def _check_unchanged(path: str, size: int) -> None:
-    try:
-        now = Path(path).stat().st_size
-    except OSError as error:
-        message = f"was seen earlier and is not there now: {error.strerror}"
-        raise MillraceError(Problem(message, _LEAVE_HINT, path)) from error
-    if now != size:
-        raise MillraceError(Problem(f"had {size} bytes when it was seen and has {now} now", _LEAVE_HINT, path))
+def _time(nanoseconds: int) -> str:
+    return datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC).isoformat()

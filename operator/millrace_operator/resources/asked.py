@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec
 
 Asked = Iterator[tuple[str, str]]
@@ -56,26 +55,6 @@ def schema_registries(spec: Spec) -> Asked:
     for name, source in spec.sources.items():
         if source.avro is not None and source.avro.registry is not None:
             yield f"spec.sources.{name}.avro.registry", source.avro.registry
-
-
-def files(spec: Spec) -> Asked:
-    """Yield the paths of all files and folders that are read and written, but for the checkpoint."""
-    for name, source in spec.sources.items():
-        yield from _files_of_source(f"spec.sources.{name}", source)
-    for field, output in spec.outputs.items():
-        if output.sink.files is not None:
-            yield f"{field}.sink.files.path", output.sink.files.path
-
-
-def _files_of_source(field: str, source: SourceSpec) -> Asked:
-    if source.files is not None:
-        yield f"{field}.files.path", source.files.path
-    if source.replay is not None:
-        yield f"{field}.replay.path", source.replay.path
-        if source.replay.rate_trace is not None:
-            yield f"{field}.replay.rateTrace.path", source.replay.rate_trace.path
-    if source.corrupt_records.path is not None:
-        yield f"{field}.corruptRecords.path", source.corrupt_records.path
 
 
 def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:

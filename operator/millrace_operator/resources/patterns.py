@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from posixpath import normpath
 from typing import Annotated
-from urllib.parse import unquote
 
 from millrace_api.model.values import text
+from millrace_api.validation.places import folder_of
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 _PORT = r":[0-9]{1,5}"
@@ -28,9 +28,6 @@ _IMAGE = re.compile(
 """An image by the grammar of the container runtimes (github.com/distribution/reference)."""
 
 _BROKER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})?")
-_FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)")
-"""A URI without a host, a query and a fragment, which a driver would ignore."""
-
 _KAFKA_PORT = ":9092"
 """Port of a broker that names none."""
 
@@ -166,8 +163,8 @@ def absolute_path(path: str) -> str | None:
 
 def checkpoint_folder(uri: str) -> str | None:
     """Return the folder that a ``file:`` URI names, as the driver reads it; None if it is no plain absolute path."""
-    found = _FILE.fullmatch(uri)
-    return None if found is None else absolute_path(unquote(found[1]))
+    folder = folder_of(uri)
+    return None if folder is None else absolute_path(folder)
 
 
 def url_address(url: str) -> str | None:

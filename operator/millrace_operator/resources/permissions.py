@@ -15,8 +15,9 @@ from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import ByteSize
+from millrace_api.validation.places import paths
 
-from .asked import Asked, brokers, files, images, schema_registries
+from .asked import Asked, brokers, images, schema_registries
 from .checkpoint_volume import checkpoint_volume
 from .patterns import (
     absolute_path,
@@ -99,7 +100,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
-    yield from among(files(spec), rule.files, absolute_path)
+    yield from among(paths(spec), rule.files, absolute_path)
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)
         yield from among(uri, rule.checkpoint_uris, lambda given: f"file://{checkpoint_folder(given)}")

@@ -154,7 +154,7 @@ FIELD_MISTAKES = [
         12,
         "  checkpoint: {uri: ./out}",
         '12: spec.checkpoint.uri: "./out" is not a URI; '
-        "write a scheme and an absolute path, such as file:///var/lib/millrace or s3a://bucket/prefix",
+        "write file:// and an absolute path, such as file:///var/lib/millrace",
     ),
 ]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from listings import listings
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources import file_log, files
+from millrace_jobs.sources import file_listing, file_log
 from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog, SeenFile
 from record_tables import no_file_above
 
@@ -59,7 +59,7 @@ def test_what_matches_is_what_pathlib_says(paths, links, pattern):
         for link, target in links:
             if not os.path.lexists(root / link):
                 (root / link).symlink_to(target)
-        found = [entry.path for entry in files._below(name, pattern) if files._is(entry.is_file)]
+        found = [entry.path for entry in file_listing._below(name, pattern) if file_listing.is_file(entry)]
         expected = {
             str(path)
             for path in root.glob("/".join(pattern))

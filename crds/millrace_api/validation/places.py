@@ -1,0 +1,93 @@
+"""The places that a query names: paths of files and folders, and the URI of its checkpoint.
+
+A path is taken as it is written. It has no scheme, ``~`` or variable that anything would expand, so a path that seems
+to have one would name a folder that its author did not mean, such as ``./s3a:/lake``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote_to_bytes
+
+from millrace_api.errors import quote
+from millrace_api.model.sources import SourceSpec
+from millrace_api.model.streamquery import Spec
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)
+"""A URI without a host, a query and a fragment."""
+
+_EXPANDED = re.compile(r"~|\$\w+|\$\{")
+_NAME_BYTES = 255
+"""Longest name of a file or folder, in bytes of UTF-8: the limit of the usual file systems."""
+
+_PLAIN = "write the path of a mounted folder, such as /data/revenue"
+
+
+def paths(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Yield the paths of all files and folders that are read and written, each with its field; not the checkpoint."""
+    for name, source in spec.sources.items():
+        yield from _paths_of(f"spec.sources.{name}", source)
+    for field, output in spec.outputs.items():
+        if output.sink.files is not None:
+            yield f"{field}.sink.files.path", output.sink.files.path
+
+
+def _paths_of(field: str, source: SourceSpec) -> Iterator[tuple[str, str]]:
+    if source.files is not None:
+        yield f"{field}.files.path", source.files.path
+    if source.replay is not None:
+        yield f"{field}.replay.path", source.replay.path
+        if source.replay.rate_trace is not None:
+            yield f"{field}.replay.rateTrace.path", source.replay.rate_trace.path
+    if source.corrupt_records.path is not None:
+        yield f"{field}.corruptRecords.path", source.corrupt_records.path
+
+
+def path_problem(path: str) -> tuple[str, str] | None:
+    """Return what is wrong with a path as it is written, and what to write instead; None if it can be used.
+
+    The message does not repeat an address, which may have a password in it.
+    """
+    if scheme := _SCHEME.match(path):
+        if (folder := folder_of(path)) is not None:
+            return "is a URI, and a path is written without a scheme", f"write {folder}"
+        return f"the scheme {scheme[1]}: is not supported", f"{_PLAIN}, or ./{scheme[1]}:/... for a folder of this name"
+    if _EXPANDED.match(path):
+        what = "~" if path.startswith("~") else "a variable"
+        message = f"{quote(path)} begins with {what}, which is not expanded"
+        return message, f"write the path in full, or {quote(f'./{path}')} for a folder of this name"
+    return _impossible(path)
+
+
+def _impossible(path: str) -> tuple[str, str] | None:
+    if wrong := re.search("[\0\ud800-\udfff]", path):
+        return f"has the character {wrong[0]!r}, which no path can have", "leave it out"
+    longest = max((len(os.fsencode(name)), name) for name in path.split("/"))
+    if longest[0] > _NAME_BYTES:
+        message = f"has the name {quote(longest[1])} of {longest[0]} bytes, and a file system allows {_NAME_BYTES}"
+        return message, "write a shorter one"
+    return None
+
+
+def uri_problem(uri: str) -> tuple[str, str] | None:
+    """Return what is wrong with the URI of a checkpoint, and what to write instead; None if it can be used."""
+    folder = folder_of(uri)
+    if folder is not None:
+        return _impossible(folder)
+    scheme = uri.partition(":")[0]
+    if scheme.lower() != "file":
+        return f"the scheme {scheme}: is not supported", "write file:// and a folder, such as file:///data/checkpoints"
+    message = "has a host, a query or a fragment, which are no part of a folder's path"
+    return message, "write file:/// and the path, with %3F for ? and %23 for #"
+
+
+def folder_of(uri: str) -> str | None:
+    """Return the absolute path that a ``file:`` URI names; None for any other URI.
+
+    Percent-encoded bytes that are not UTF-8 become what Python's functions on files take for them.
+    """
+    found = _FILE.fullmatch(uri)
+    return None if found is None else os.fsdecode(unquote_to_bytes(found[1]))

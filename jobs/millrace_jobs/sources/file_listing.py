@@ -1,0 +1,135 @@
+"""The listing of the files that a path names: one file, the files in a folder, or those that match a glob pattern."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+_WILDCARD = re.compile(r"[*?]|\[.+\]")
+
+
+class FileListing:
+    """The entries that a path names, seen or new, files or folders.
+
+    Names that begin with ``.`` or ``_`` are ignored in folders. The folder from which a relative path leads is not
+    part of a pattern, whatever its name. Neither is a part such as ``[1]`` if a file or folder has exactly this name.
+
+    Raises OSError if a folder cannot be looked at.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.root = absolute_path("")
+        self.pattern: tuple[str, ...] = ()
+        """The parts of the path from the first one with a wildcard on."""
+        parts = Path(path).parts
+        for index, part in enumerate(parts):
+            if _WILDCARD.search(part) and not _is_literal(self.root / part):
+                self.pattern = parts[index:]
+                break
+            self.root = absolute_path(self.root / part)
+
+    def __str__(self) -> str:
+        """The absolute path."""
+        return str(self.root.joinpath(*self.pattern))
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is a folder, into which files may still come."""
+        return not self.pattern and self.root.is_dir()
+
+    def __iter__(self) -> Iterator[os.DirEntry[str] | Path]:
+        """Yield every entry that matches."""
+        if self.root.is_dir():
+            yield from _below(str(self.root), self.pattern or ["*"])
+        elif not self.pattern and self.root.is_file():
+            yield self.root
+
+    def has_files(self) -> bool:
+        """Return whether any entry is a file."""
+        return any(is_file(entry) for entry in self)
+
+    def covers(self, path: str) -> bool:
+        """Return whether a file that a listing once showed can be one of this path."""
+        return Path(path).is_relative_to(self.root)
+
+
+def absolute_path(path: str | Path) -> Path:
+    """Return the absolute path with a single slash at its beginning: after two, Hadoop reads the name of a host."""
+    absolute = str(Path(path).absolute())
+    return Path("/" + absolute.lstrip("/"))
+
+
+def is_file(entry: os.DirEntry[str] | Path) -> bool:
+    """Return whether an entry is a file, or a symbolic link to one."""
+    return _is(entry.is_file)
+
+
+def _is_literal(path: Path) -> bool:
+    """Return whether an existing name has brackets that, as a pattern, do not match it."""
+    return path.exists() and not fnmatch.fnmatchcase(path.name, path.name)
+
+
+def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries below a folder that match the parts of a glob pattern, reading each folder once.
+
+    Hidden entries and the contents of hidden folders do not match. ``**`` stands for any number of folders. It does
+    not follow symbolic links, which may form a cycle. Folders below ``root`` that are gone or unreadable are skipped.
+    """
+    folders = [(root, {tuple(pattern)})]
+    while folders:
+        folder, patterns = folders.pop()
+        patterns |= {rest for parts in patterns for rest in _without_leading_stars(parts)}
+        here = _matcher(parts[0] for parts in patterns if len(parts) == 1 and parts[0] != "**")
+        deeper = [
+            (_matcher([parts[0]]), parts if parts[0] == "**" else parts[1:], parts[0] != "**")
+            for parts in patterns
+            if len(parts) > 1 or parts[0] == "**"
+        ]
+        try:
+            for entry in _visible(folder):
+                name = entry.name
+                if here(name):
+                    yield entry
+                below = {
+                    rest
+                    for matches, rest, links in deeper
+                    if matches(name) and _is(entry.is_dir, follow_symlinks=links)
+                }
+                if below:
+                    folders.append((entry.path, below))
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            if folder == root:
+                raise
+
+
+def _is(kind: Callable[..., bool], **how: bool) -> bool:
+    """Call ``is_file`` or ``is_dir`` of an entry; a symbolic link to itself is neither."""
+    try:
+        return kind(**how)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
+
+
+def _without_leading_stars(parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the pattern without its leading ``**`` parts, since ``**`` also stands for no folder at all."""
+    while parts[0] == "**" and len(parts) > 1:
+        parts = parts[1:]
+        yield parts
+
+
+def _matcher(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
+    """Return a function that matches a name against these glob patterns."""
+    return re.compile("|".join(map(fnmatch.translate, names)) or "(?!)").match
+
+
+def _visible(folder: str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith((".", "_")):
+                yield entry
