@@ -11,8 +11,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from millrace_api.errors import MillraceError, Problem
+
 _OWNED: list[IO[str]] = []
 """Locked files of the folders of this process. The system releases a lock once no process holds it any longer."""
+
+
+def absolute_path(path: str | Path) -> Path:
+    """Return the absolute path with a single slash at its beginning: after two, Hadoop reads the name of a host."""
+    return Path("/" + str(Path(path).absolute()).lstrip("/"))
+
+
+def path_for_spark(path: str | Path, field: str) -> Path:
+    """Return the absolute path of a folder that Spark reads and writes.
+
+    Raises:
+        MillraceError: its name is not UTF-8, which Java cannot name; ``field`` is where the user writes it.
+    """
+    absolute = absolute_path(path)
+    try:
+        str(absolute).encode()
+    except UnicodeEncodeError:
+        message = f"the name of the folder {os.fsencode(absolute)!r} is not UTF-8, and Spark cannot use it"
+        raise MillraceError(Problem(message, "rename it, or write another folder", field=field)) from None
+    return absolute
 
 
 def sync(path: Path) -> None:
@@ -66,6 +88,6 @@ def cache_folder() -> Path | None:
     """Return Millrace's folder in the user's cache, or None for a user without a home. The folder may not exist."""
     named = os.environ.get("XDG_CACHE_HOME")
     try:
-        return Path(named or Path.home() / ".cache") / "millrace"
+        return absolute_path(named or Path.home() / ".cache") / "millrace"
     except RuntimeError:
         return None

@@ -240,7 +240,10 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     if not _chooses_collector(home, settings):
         options.append(_COLLECTOR)
     options.append(os.environ.get("SPARK_SUBMIT_OPTS", ""))
-    return os.environ | {"SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0", "SPARK_SUBMIT_OPTS": " ".join(options)}
+    ours = {"SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0", "SPARK_SUBMIT_OPTS": " ".join(options)}
+    if sys.platform == "linux" and sys.getfilesystemencoding() == "utf-8":
+        ours["LC_ALL"] = "C.UTF-8"  # Java encodes the names of files by the locale, where Python takes UTF-8 even in C
+    return os.environ | ours
 
 
 def _chooses_collector(home: Path, settings: Mapping[str, str]) -> bool:

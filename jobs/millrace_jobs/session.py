@@ -11,7 +11,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs import jvm
+from millrace_jobs.disk import path_for_spark
 from millrace_jobs.signals import interrupt_handler_kept
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -69,8 +71,11 @@ def local_session(
         quiet: discard the output of the JVM and its Python processes.
 
     Raises:
-        MillraceError: Java is not installed.
+        MillraceError: Java is not installed, or Spark cannot use the workspace's name.
     """
+    if "," in str(path_for_spark(workspace, "TMPDIR")):
+        message = f"the temporary folder {workspace} has a comma in its name, at which Spark cuts it into two"
+        raise MillraceError(Problem(message, "set TMPDIR to another folder"))
     own = {
         "spark.master": f"local[*, {TASK_ATTEMPTS}]",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -17,17 +17,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
-from urllib.parse import unquote, urlparse
 
 from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.places import folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.lease import Lease
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover
-from millrace_jobs.disk import make_folder, remove_folders, sync
+from millrace_jobs.disk import make_folder, path_for_spark, remove_folders, sync
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 
@@ -297,16 +297,16 @@ def checkpoint_root(query: StreamQuery) -> Path:
     """Return the folder of the query's checkpoint; the default is ``.millrace/NAME``.
 
     Raises:
-        MillraceError: the checkpoint is not a folder of this machine.
+        MillraceError: the checkpoint is not a folder of this machine, or Spark cannot use a folder of this name.
     """
     spec = query.spec.checkpoint
     if spec is None:
-        return Path(".millrace").absolute() / query.name
-    uri = urlparse(spec.uri or "")
-    if uri.scheme != "file":
+        return path_for_spark(Path(".millrace", query.name), "spec.checkpoint")
+    folder = folder_of(spec.uri or "")
+    if folder is None:
         hint = "write spec.checkpoint: {uri: file:///...}, or leave it out"
         raise _problem(f"millrace run cannot use the checkpoint {spec.uri or 'claim'}", hint)
-    return Path(unquote(uri.path))
+    return path_for_spark(folder, "spec.checkpoint.uri")
 
 
 def _without_status(query: StreamQuery) -> StreamQuery:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -102,6 +103,7 @@ def _table_results(
     timed = timed_sources(spec)
     names = {name.lower(): name for name in spec.sources}
 
+    @cache  # Spark takes the notes of a source that is read twice for one, if they are of the same DataFrame
     def read(source: str) -> DataFrame:
         if spec.sources[names[source]].is_static:
             return context.spark.table(source)

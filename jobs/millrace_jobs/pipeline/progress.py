@@ -153,7 +153,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
         late=_late(replicas, progress),
-        taken=sum(source["endOffset"].get("taken", 0) for source in progress["sources"] if _has_moved(source)),
+        taken=sum(_taken(progress).values()),
         waiting=sum(waiting.values()),
         pin=pin,
         watermark=_time(progress.get("eventTime", {}).get("watermark")),
@@ -200,6 +200,12 @@ def _late(replicas: list[dict[str, Any]], progress: Mapping[str, Any]) -> int:
     dropped = sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"] if replicas)
     early = sum(note.get("early", 0) for note in replicas)
     return int(dropped + early + sum(note["late"] for _, note in _stage_notes(progress)))
+
+
+def _taken(progress: Mapping[str, Any]) -> dict[str, int]:
+    """Return what the batch took from each source; from one that it reads twice, what one of its readers took."""
+    moved = [source["endOffset"] for source in progress["sources"] if _has_moved(source)]
+    return {end["source"]: end.get("taken", 0) for end in moved}
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:

@@ -39,6 +39,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
 from millrace_jobs.run.failures import attributed_to
+from millrace_jobs.run.input_notes import no_record_note, nothing_new_note, waiting_note
 from millrace_jobs.run.late_records import closed_until, why_late
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
@@ -199,7 +200,7 @@ class Job:
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
         }
         metrics = JobMetrics(self.query.name, counts)
-        self._observer = Observer(self._display, metrics, health, self.platform, auto)
+        self._observer = Observer(self._display, metrics, health, self.platform, auto, self._note_on_waiting())
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()
@@ -238,8 +239,8 @@ class Job:
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
-            if outcome == "finished" and not observer.tally.batches and run.checkpoint.last_batch().begun is not None:
-                observer.message(self._nothing_new(run.checkpoint))
+            if outcome == "finished":
+                self._explain_nothing(run.checkpoint, observer)
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
                 observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
@@ -260,11 +261,16 @@ class Job:
                     )
                 )
 
-    def _nothing_new(self, checkpoint: Checkpoint) -> str:
-        written = [output.sink.files for output in self.query.spec.outputs.values()]  # folders of this checkpoint only
-        results = "".join(f" and {Path(files.path).absolute()}" for files in written if files is not None)
-        done = "nothing new: all input was processed by an earlier run"
-        return f"{done}; remove {checkpoint.root}{results} to start over"
+    def _note_on_waiting(self) -> str:
+        return waiting_note(self._sources) if isinstance(self.platform, OneProcess) and not self.once else ""
+
+    def _explain_nothing(self, checkpoint: Checkpoint, observer: Observer) -> None:
+        """Say why a run that has ended has read nothing."""
+        if not observer.tally.batches and checkpoint.last_batch().begun is not None:
+            observer.message(nothing_new_note(self.query.spec, checkpoint.root))
+        elif not observer.tally.rows and not observer.tally.rejected:
+            if note := no_record_note(self._sources, checkpoint.committed()):
+                observer.message(note)
 
     def _close_at_end(self, opened: Checkpoint | Sink) -> None:
         """Close ``opened`` at the end of the run; remove it first if the run failed before its first batch.

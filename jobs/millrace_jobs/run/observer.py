@@ -90,6 +90,8 @@ class Observer:
     health: Health
     platform: Platform
     auto: AutoPlans | None = None
+    waiting: str = ""
+    """What to tell the user once, when the query has nothing to do for the first time; empty for nothing."""
     tally: RunTally = field(default_factory=RunTally)
 
     def batch(self, report: BatchReport) -> None:
@@ -111,3 +113,6 @@ class Observer:
         """Report an idle query: a sign of life, under this pin."""
         self.health.progressed()
         self.platform.idle(pin)
+        if self.waiting:
+            self.display.message(self.waiting)
+            self.waiting = ""

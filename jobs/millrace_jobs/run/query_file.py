@@ -38,7 +38,11 @@ def query_of(file: Path, name: str | None = None) -> StreamQuery:
         names = ", ".join(query.name for query in queries)
         message = f"the file has the queries {names}" if name is None else f"the file has no query {name}, only {names}"
         raise MillraceError(Problem(message, "choose one with --query NAME", str(file)))
-    _add_import_folder(file.absolute().parent)
+    folder = file.absolute().parent
+    if chosen[0].spec.query.python is not None and os.pathsep in str(folder):
+        message = f"Python cannot import aggregators from {folder}, which has a {os.pathsep!r} in its name"
+        raise MillraceError(Problem(message, "rename the folder", str(file)))
+    _add_import_folder(folder)
     return chosen[0]
 
 

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import result_file
-from millrace_jobs.disk import make_folder, remove_folders, sync
+from millrace_jobs.disk import absolute_path, make_folder, path_for_spark, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
 
 BATCH_ID = "_batch_id"
@@ -34,6 +34,7 @@ BATCH_ID = "_batch_id"
 _UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """Option that suppresses Hadoop's ``_SUCCESS`` file: complete files are renamed instead."""
 
+_FIELD = "spec.sink.files.path"
 _OWNER = "_checkpoint-"
 _RESULTS = re.compile(r"batch-(\d+)-\d+\.\w+")
 
@@ -42,7 +43,7 @@ class FilesSink(Sink):
     """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``."""
 
     def __init__(self, path: str, format: str, checkpoint_id: str, *, updates: bool) -> None:
-        self._folder = Path(path).absolute()
+        self._folder = absolute_path(path)
         self._staging = self._folder / "_staging"
         self._run = uuid.uuid4().hex
         self._format = format
@@ -158,19 +159,20 @@ class FilesSink(Sink):
             return sum(1 for _ in zip(lines, range(2), strict=False)) > (self._format == "csv")
 
 
-def require_folder(path: Path) -> None:
+def require_folder(path: str | Path) -> None:
     """Check that a folder, and files in it, can be created; leave nothing behind.
 
     Raises:
-        MillraceError: the folder cannot be created or written to.
+        MillraceError: the folder cannot be created or written to, or Spark cannot use a folder of this name.
     """
+    folder = path_for_spark(path, _FIELD)
     try:
-        made = make_folder(path)
-        with tempfile.TemporaryDirectory(prefix="_", dir=path):
+        made = make_folder(folder)
+        with tempfile.TemporaryDirectory(prefix="_", dir=folder):
             pass
         remove_folders(made)
     except OSError as error:
-        raise _unwritable(path.absolute(), error) from None
+        raise _unwritable(folder, error) from None
 
 
 def _stage(folder: Path) -> None:
@@ -188,4 +190,4 @@ def _unwritable(folder: Path, error: OSError) -> MillraceError:
 
 
 def _problem(message: str, hint: str) -> MillraceError:
-    return MillraceError(Problem(message, hint, field="spec.sink.files.path"))
+    return MillraceError(Problem(message, hint, field=_FIELD))

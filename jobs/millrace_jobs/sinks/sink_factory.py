@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_jobs.kafka.connection import Connection
@@ -27,7 +26,7 @@ def check_sinks(spec: Spec) -> None:
     for field, output in spec.outputs.items():
         if output.sink.files is not None:
             with errors_of(field):
-                require_folder(Path(output.sink.files.path))
+                require_folder(output.sink.files.path)
 
 
 def open_sinks(

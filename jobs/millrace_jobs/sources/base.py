@@ -91,6 +91,11 @@ class Source(Protocol):
         kind = type(self)
         return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(kind, k, None), cached_property)}
 
+    @property
+    def input(self) -> str:
+        """The files that it reads and new ones may join, for messages; empty for a source of another kind."""
+        return ""
+
     def initial(self) -> Position:
         """Return the position before the first record."""
         ...

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from millrace_jobs.disk import absolute_path
+
 _WILDCARD = re.compile(r"[*?]|\[.+\]")
 
 
@@ -55,12 +57,6 @@ class FileListing:
     def covers(self, path: str) -> bool:
         """Return whether a file that a listing once showed can be one of this path."""
         return Path(path).is_relative_to(self.root)
-
-
-def absolute_path(path: str | Path) -> Path:
-    """Return the absolute path with a single slash at its beginning: after two, Hadoop reads the name of a host."""
-    absolute = str(Path(path).absolute())
-    return Path("/" + absolute.lstrip("/"))
 
 
 def is_file(entry: os.DirEntry[str] | Path) -> bool:

@@ -151,9 +151,7 @@ class FileLog:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def _changes(
-        self, new: Sequence[SeenFile], present: Set[str], consumed: int, now: float
-    ) -> list[dict[str, Any]]:
+    def _changes(self, new: Sequence[SeenFile], present: Set[str], consumed: int, now: float) -> list[dict[str, Any]]:
         """Return the lines to add for a listing; another reader of this run may have recorded some of its files."""
         present = present | {file.path for file in new if file.path in self}
         new = [file for file in new if file.path not in self]

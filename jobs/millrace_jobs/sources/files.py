@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -134,7 +133,7 @@ class FilesSource(Source):
         """The files that it reads, for messages."""
         if self._files.pattern:
             return f"files that match {self._files}"
-        return f"files in {self._files}" if self._files.is_folder else f"file {self._files}"
+        return f"files in {self._files}" if self._files.is_folder else f"file at {self._files}"
 
     @cached_property
     def _log(self) -> FileLog:

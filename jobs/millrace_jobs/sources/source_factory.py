@@ -21,6 +21,7 @@ from millrace_api.model.sources import (
     SourceSpec,
 )
 from millrace_api.model.status import FailureClass
+from millrace_jobs.disk import absolute_path
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sources.base import CorruptRecords, Source
@@ -55,7 +56,8 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
     if spec.nexmark is not None:
         return _nexmark(name, spec, spec.nexmark)
     wanted = spec.corrupt_records
-    corrupt = CorruptRecords(wanted.policy.value, wanted.path or "", wanted.topic or "")
+    letters = str(absolute_path(wanted.path)) if wanted.path else ""  # tasks may run in another folder
+    corrupt = CorruptRecords(wanted.policy.value, letters, wanted.topic or "")
     if spec.kafka is not None:
         return _kafka(name, spec, spec.kafka, state, corrupt)
     if spec.files is not None:

@@ -1,0 +1,45 @@
+"""Notes of a run on its input: that it waits for new files, or why it has read nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millrace_api.model.streamquery import Spec
+from millrace_jobs.disk import absolute_path
+from millrace_jobs.sources.base import Source
+
+
+def waiting_note(sources: Mapping[str, Source]) -> str:
+    """Return what to say once a run has read all files that are present; empty if other sources stream, too."""
+    inputs = [source.input for source in sources.values()]
+    if not all(inputs):
+        return ""
+    return f"all records were read of the {', and of the '.join(inputs)}: waiting for new files; --once ends a run here"
+
+
+def nothing_new_note(spec: Spec, checkpoint: Path) -> str:
+    """Return what to say of a run on a checkpoint that has processed all input before, and how to start over."""
+    written = [output.sink.files for output in spec.outputs.values()]  # folders of this checkpoint only
+    results = "".join(f" and {absolute_path(files.path)}" for files in written if files is not None)
+    done = "nothing new: all input was processed by an earlier run"
+    return f"{done}; remove {checkpoint}{results} to start over"
+
+
+def no_record_note(sources: Mapping[str, Source], offsets: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return where a run that read no record has looked for files; empty if it did not look for files alone.
+
+    Args:
+        sources: the sources by name.
+        offsets: their offsets after the last batch; a source without a batch has none.
+    """
+    if not all(source.input for source in sources.values()):
+        return ""
+    found = [
+        f"source {name} found no record in the {source.input}"
+        if name in offsets and offsets[name]["position"]["files"]
+        else f"source {name} found no {source.input}"
+        for name, source in sources.items()
+    ]
+    return f"no record was read: {', and '.join(found)}"

@@ -1,0 +1,121 @@
+"""Paths and URIs of a query, as they are written: those that would name another place are refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace_api.validation.places import folder_of, path_problem, uri_problem
+
+from .documents import MINIMAL, changed, problems
+
+PLAIN = [
+    "in",
+    "in/*.csv",
+    "./s3a:/lake",
+    "./~/out",
+    "my project/größe/a+b%20c#d?e",
+    "/data/a:b/c",
+    "a:b",
+    "out ",
+    "-out",
+    "x$HOME",
+    "/" + "/".join(["x" * 255] * 4),
+    "ä" * 127,
+]
+
+
+@pytest.mark.parametrize("path", PLAIN)
+def test_a_plain_path_is_taken_as_it_is(path):
+    assert path_problem(path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "hint"),
+    [
+        ("s3a://lake/revenue", "the scheme s3a: is not supported", "or ./s3a:/... for a folder of this name"),
+        ("S3://key:secret@lake/x", "the scheme S3: is not supported", "write the path of a mounted folder"),
+        ("hdfs://host:9000/x", "the scheme hdfs: is not supported", "write the path of a mounted folder"),
+        ("dbfs:/x", "the scheme dbfs: is not supported", "or ./dbfs:/... for a folder of this name"),
+        ("C:/x", "the scheme C: is not supported", "write the path of a mounted folder"),
+        ("file:///lake/my%20data/*.csv", "is a URI", "write /lake/my data/*.csv"),
+        ("file:/lake", "is a URI", "write /lake"),
+        ("FILE:///lake", "is a URI", "write /lake"),
+        ("file://host/lake", "the scheme file: is not supported", "write the path of a mounted folder"),
+        ("~/out", '"~/out" begins with ~, which is not expanded', 'or "./~/out" for a folder of this name'),
+        ("~", '"~" begins with ~', 'or "./~"'),
+        ("$HOME/out", '"$HOME/out" begins with a variable, which is not expanded', 'or "./$HOME/out"'),
+        ("${HOME}/out", '"${HOME}/out" begins with a variable', "write the path in full"),
+        ("a\0b", r"has the character '\x00', which no path can have", "leave it out"),
+        ("a\ud800b", r"has the character '\ud800', which no path can have", "leave it out"),
+        ("in/" + "x" * 256, "of 256 bytes, and a file system allows 255", "write a shorter one"),
+        ("ä" * 128, "of 256 bytes, and a file system allows 255", "write a shorter one"),
+    ],
+)
+def test_a_path_that_names_another_place_than_it_seems_to_is_refused(path, message, hint):
+    found = path_problem(path)
+    assert found is not None
+    assert message in found[0]
+    assert hint in found[1]
+    assert "secret" not in found[0] + found[1]
+
+
+PARTS = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=20)
+
+
+@given(st.lists(PARTS.filter(lambda part: part not in (".", "..")), min_size=1, max_size=4))
+def test_the_uri_of_a_folder_names_this_folder(parts):
+    folder = Path("/", *parts)
+    assert folder_of(folder.as_uri()) == str(folder)
+    assert uri_problem(folder.as_uri()) is None
+
+
+def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
+    folder = Path(os.fsdecode(b"/a\xff"))
+    assert folder_of(folder.as_uri()) == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("s3a://bucket/prefix", "the scheme s3a: is not supported; write file:// and a folder"),
+        ("file://host/x", "has a host, a query or a fragment"),
+        ("file:///a?b", "has a host, a query or a fragment"),
+        ("file:///a#b", "write file:/// and the path, with %3F for ? and %23 for #"),
+        ("file:///a%00b", r"has the character '\x00'"),
+    ],
+)
+def test_a_uri_that_is_no_folder_of_this_machine_is_refused(uri, said):
+    assert said in "; ".join(uri_problem(uri) or ())
+    assert uri_problem("file:///a;b=c") is None
+    assert folder_of("file:///a;b=c") == "/a;b=c"
+
+
+REPLAY = "format: csv, timeColumn: at"
+SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "field"),
+    [
+        (7, "      files: {path: 's3a://x/y', format: csv}", "sources.trips.files.path"),
+        (7, f"      replay: {{path: 's3a://x/y', {REPLAY}}}", "sources.trips.replay.path"),
+        (
+            7,
+            f"      replay: {{path: x, {REPLAY}, rateTrace: {{path: 's3a://x'}}}}",
+            "sources.trips.replay.rateTrace.path",
+        ),
+        (
+            8,
+            f"{SCHEMA}\n      corruptRecords: {{policy: deadLetter, path: 's3a://x'}}",
+            "sources.trips.corruptRecords.path",
+        ),
+        (11, "  sink: {files: {path: 's3a://lake/revenue'}}", "sink.files.path"),
+        (12, "  checkpoint: {uri: 's3a://lake/revenue'}", "checkpoint.uri"),
+    ],
+)
+def test_each_place_of_a_query_is_checked(tmp_path, line, replacement, field):
+    (problem,) = problems(tmp_path, changed(MINIMAL, line, replacement))
+    assert f"spec.{field}: the scheme s3a: is not supported; write " in problem
