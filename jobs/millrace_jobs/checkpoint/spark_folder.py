@@ -17,7 +17,7 @@ import re
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,12 @@ class SparkLog:
 
     def committed(self) -> dict[str, Mapping[str, Any]]:
         """Return the offset of each source after the last committed batch; empty before the first."""
+        return {offset["source"]: offset for offset in self.committed_offsets()}
+
+    def committed_offsets(self) -> Sequence[Mapping[str, Any]]:
+        """Return the offset of each reader after the last committed batch: a query may read a source twice."""
         last = self.last_batch().committed
-        return {} if last is None else {offset["source"]: offset for offset in self._offsets(last)}
+        return [] if last is None else self._offsets(last)
 
     def begun(self) -> dict[str, Mapping[str, Any]]:
         """Return the offset of each source after the newest batch that was begun; empty before the first."""

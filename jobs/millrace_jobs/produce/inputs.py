@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sources import NexmarkSourceSpec, NexmarkStream, SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
+from millrace_api.validation.places import path_problem
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
 from millrace_jobs.sources.formats.decoding import BadRecord
@@ -62,6 +63,8 @@ def file_input(
         MillraceError: the file does not exist, has an unknown suffix, or its columns cannot be inferred or sent.
     """
     name = str(path)
+    if (found := path_problem(name)) is not None:
+        raise MillraceError(Problem(*found, name))
     if not path.is_file():
         raise MillraceError(Problem("there is no such file", "write --input and a csv, json or parquet file", name))
     format = FORMATS_BY_SUFFIX.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)

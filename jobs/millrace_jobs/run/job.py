@@ -200,7 +200,9 @@ class Job:
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
         }
         metrics = JobMetrics(self.query.name, counts)
-        self._observer = Observer(self._display, metrics, health, self.platform, auto, self._note_on_waiting())
+        waits = isinstance(self.platform, OneProcess) and not self.once
+        note = waiting_note(self._sources) if waits else ""
+        self._observer = Observer(self._display, metrics, health, self.platform, auto, note)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()
@@ -261,16 +263,15 @@ class Job:
                     )
                 )
 
-    def _note_on_waiting(self) -> str:
-        return waiting_note(self._sources) if isinstance(self.platform, OneProcess) and not self.once else ""
-
     def _explain_nothing(self, checkpoint: Checkpoint, observer: Observer) -> None:
         """Say why a run that has ended has read nothing."""
+        note = ""
         if not observer.tally.batches and checkpoint.last_batch().begun is not None:
-            observer.message(nothing_new_note(self.query.spec, checkpoint.root))
+            note = nothing_new_note(self.query.spec, checkpoint.root)
         elif not observer.tally.rows and not observer.tally.rejected:
-            if note := no_record_note(self._sources, checkpoint.committed()):
-                observer.message(note)
+            note = no_record_note(self._sources, checkpoint.committed())
+        if note:
+            observer.message(note)
 
     def _close_at_end(self, opened: Checkpoint | Sink) -> None:
         """Close ``opened`` at the end of the run; remove it first if the run failed before its first batch.

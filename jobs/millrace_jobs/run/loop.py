@@ -300,10 +300,8 @@ class QueryRun:
         return self.replicas.begin(_positions(self.checkpoint.begun()), self._steering.pin)
 
     def _is_exhausted(self) -> bool:
-        offsets = self.checkpoint.committed()  # only sources that the query reads have one
-        return bool(offsets) and all(
-            self.sources[name].exhausted(offset["position"]) for name, offset in offsets.items()
-        )
+        offsets = self.checkpoint.committed_offsets()  # only sources that the query reads have one
+        return bool(offsets) and all(self.sources[offset["source"]].exhausted(offset["position"]) for offset in offsets)
 
     def _start(self, sources: Mapping[str, Source], *, mode: RoutingMode, paced: bool) -> StreamingQuery:
         routed = mode is not RoutingMode.NATIVE
