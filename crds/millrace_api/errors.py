@@ -29,7 +29,8 @@ class Problem:
         place = self.file + (f":{self.line}" if self.file and self.line is not None else "")
         where = ": ".join(part for part in (place, self.field) if part)
         text = f"{where}: {self.message}" if where else self.message
-        return f"{text}; {self.hint}" if self.hint else text
+        whole = f"{text}; {self.hint}" if self.hint else text
+        return whole.encode(errors="backslashreplace").decode()  # the name of a file need not be UTF-8
 
 
 class MillraceError(Exception):

@@ -118,6 +118,13 @@ class _Check:
                         f'source {name} reads the files in "{sink.path}", so every result would come back as a record'
                     )
                     self._add((*at, "sink", "files", "path"), message, "write to another folder")
+        for writer, source in self._spec.sources.items():
+            folder = source.corrupt_records.path
+            for name, other in self._spec.sources.items():
+                if folder is not None and other.files is not None and other.files.reads(f"{folder}/{writer}-0.jsonl"):
+                    message = f'source {name} reads the files in "{folder}", so every dead letter would come back'
+                    at = ("spec", "sources", writer, "corruptRecords", "path")
+                    self._add(at, f"{message} as a record", "write to another folder")
 
     def _check_places(self) -> None:
         """Check that no two outputs mix their results."""

@@ -63,8 +63,10 @@ def path_problem(path: str) -> tuple[str, str] | None:
 
 
 def _impossible(path: str) -> tuple[str, str] | None:
-    if wrong := re.search("[\0\ud800-\udfff]", path):
-        return f"has the character {wrong[0]!r}, which no path can have", "leave it out"
+    if "\0" in path:
+        return f"{path!r} has a NUL character, which no path can have", "leave it out"
+    if re.search("[\ud800-\udfff]", path):
+        return f"{path!a} is not UTF-8", "rename the folder, or write another one"
     longest = max((len(os.fsencode(name)), name) for name in path.split("/"))
     if longest[0] > _NAME_BYTES:
         message = f"has the name {quote(longest[1])} of {longest[0]} bytes, and a file system allows {_NAME_BYTES}"

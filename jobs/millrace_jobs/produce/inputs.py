@@ -63,10 +63,9 @@ def file_input(
         MillraceError: the file does not exist, has an unknown suffix, or its columns cannot be inferred or sent.
     """
     name = str(path)
-    if (found := path_problem(name)) is not None:
-        raise MillraceError(Problem(*found, name))
     if not path.is_file():
-        raise MillraceError(Problem("there is no such file", "write --input and a csv, json or parquet file", name))
+        missing = "there is no such file", "write --input and a csv, json or parquet file"
+        raise MillraceError(Problem(*(path_problem(name) or missing), name))
     format = FORMATS_BY_SUFFIX.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
     if format is None:
         hint = "name it *.csv, *.json, *.jsonl or *.parquet"

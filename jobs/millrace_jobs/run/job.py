@@ -39,7 +39,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
 from millrace_jobs.run.failures import attributed_to
-from millrace_jobs.run.input_notes import no_record_note, nothing_new_note, waiting_note
+from millrace_jobs.run.inputs import no_record_note, nothing_new_note, require_other_places, waiting_note
 from millrace_jobs.run.late_records import closed_until, why_late
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
@@ -164,6 +164,7 @@ class Job:
         """Start Spark, for sources and a sink that can be used."""
         self._sources = self._open_sources(self._checkpoint.root / "sources")
         self._static_tables = self._read_static_tables()
+        require_other_places(self.query.spec, self._sources)
         check_sinks(self.query.spec)
         self._processes = self._replica_processes()
         self._display.starting("starting Spark")

@@ -42,7 +42,13 @@ class DeadLetterFile:
                 self._target.parent.mkdir(parents=True, exist_ok=True)
                 # Two attempts at one task may run side by side, so each has its own unfinished file.
                 self._file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed in __exit__
-                    "w", encoding="utf-8", dir=self._target.parent, prefix=".", suffix=".tmp", delete=False
+                    "w",
+                    encoding="utf-8",
+                    errors="backslashreplace",  # for JSON, what it makes of a name that is not UTF-8 is an escape
+                    dir=self._target.parent,
+                    prefix=".",
+                    suffix=".tmp",
+                    delete=False,
                 )
             self._file.write(json.dumps({"source": self._source} | dict(letter), ensure_ascii=False) + "\n")
         except OSError as fault:

@@ -54,9 +54,26 @@ class FileListing:
         """Return whether any entry is a file."""
         return any(is_file(entry) for entry in self)
 
+    def would_show(self, file: Path) -> bool:
+        """Return whether a file that appears at an absolute path would be listed; links are followed."""
+        root, folder = self.root.resolve(), file.parent.resolve()
+        if not folder.is_relative_to(root):
+            return False
+        parts = (*folder.relative_to(root).parts, file.name)
+        return not any(part.startswith((".", "_")) for part in parts) and _fits(parts, self.pattern or ("*",))
+
     def covers(self, path: str) -> bool:
         """Return whether a file that a listing once showed can be one of this path."""
         return Path(path).is_relative_to(self.root)
+
+
+def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Return whether the parts of a path match those of a pattern."""
+    if not pattern or not parts:
+        return not pattern and not parts
+    if pattern[0] == "**":
+        return _fits(parts, pattern[1:]) or _fits(parts[1:], pattern)
+    return bool(_matcher([pattern[0]])(parts[0])) and _fits(parts[1:], pattern[1:])
 
 
 def is_file(entry: os.DirEntry[str] | Path) -> bool:

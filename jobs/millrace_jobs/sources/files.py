@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -149,6 +150,10 @@ class FilesSource(Source):
             _require_unchanged(file for file in self._log.remembered() if file.path in present)
         elif new:
             self._format.check(new[0].path)
+
+    def reads(self, file: Path) -> bool:
+        """Return whether a file that appears at this absolute path would be read."""
+        return self._files.would_show(file)
 
     def initial(self) -> Position:
         """Return the position before the first file."""

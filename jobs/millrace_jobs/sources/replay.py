@@ -76,6 +76,8 @@ class ReplaySource(Source):
     Bad records are handled when the recording is converted, and dead letters are filed under the label ``recording``.
     The slice that begins at row 0 reports the number of bad records.
 
+    ``state_directory`` remembers the file that the rows were taken from; another one under the same path is refused.
+
     Raises MillraceError if the file cannot be read, or ``time_column`` is not a TIMESTAMP of ``schema``.
     """
 
@@ -95,6 +97,7 @@ class ReplaySource(Source):
         delimiter: str = ",",
         timestamp_format: str = "iso",
         corrupt: CorruptRecords | None = None,
+        state_directory: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if time_column not in schema.names or schema.field(time_column).type != TIMESTAMP:
@@ -114,6 +117,9 @@ class ReplaySource(Source):
             BadRecordHandler(name, corrupt, "recording"),
         )
         self._max_rows = max_rows_per_batch
+        self._path = path
+        self._file = _identity(path)
+        self._state = Path(state_directory, "replayed.json") if state_directory else None
         self._due = 0
         self._speed = speed
         self._rate = RatePace.constant(rate) if isinstance(rate, float | int) else rate
@@ -142,9 +148,28 @@ class ReplaySource(Source):
             message = f"source {self.name}: the checkpoint is at row {row}, but the recording has {rows}"
             hint = "replay the file that the checkpoint was made with, or start with a new checkpoint"
             raise MillraceError(Problem(message, hint))
+        self._require_same_file(row)
         self._due = rows if everything else min(self._pacer.due(row), rows)
         limits = [limit for limit in (self._max_rows, None if everything else most) if limit is not None]
         return {"row": min([self._due, *(row + limit for limit in limits)])}
+
+    def _require_same_file(self, row: int) -> None:
+        """Remember the file when its first row is due; refuse another one later."""
+        if self._state is None:
+            return
+        try:
+            before = json.loads(self._state.read_text(encoding="utf-8")) if row and self._state.exists() else None
+            if before is None:
+                self._state.parent.mkdir(parents=True, exist_ok=True)
+                self._state.write_text(json.dumps(self._file), encoding="utf-8")
+        except (OSError, ValueError) as error:
+            message = f"source {self.name}: cannot remember the file that is replayed: {error}"
+            raise MillraceError(Problem(message, "let this user write there", str(self._state))) from None
+        if before not in (None, self._file):
+            message = f"source {self.name}: the file has changed since its first {row} rows were replayed"
+            hint = "restore the file with its size and modification time, or start with a new checkpoint"
+            raise MillraceError(Problem(message, hint, self._path))
+        self._state = None  # once in a process is enough
 
     def exhausted(self, position: Position) -> bool:
         """Return whether the position is after the last row."""
@@ -226,6 +251,9 @@ def _recording(
             with rejects:
                 batches = file_format.read(path, 0, sys.maxsize, rejects.reject)
                 rows = _write(unfinished, batches, schema, time_column)
+            if _fingerprint(path, schema, time_column, settings) != target.name:
+                hint = "leave the file as it is, and run the query again"
+                raise MillraceError(Problem("has changed while it was read", hint, path))
             counts = {"rows": rows, "rejected": rejects.records}
             (unfinished / "recording.json").write_text(json.dumps(counts))
             try:
@@ -276,13 +304,18 @@ def _full_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield pa.concat_batches(waiting)
 
 
-def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:
-    """Return a hash of all that a conversion depends on: the file as it is now, and how it is read."""
+def _identity(path: str) -> list[int]:
+    """Return the size of a file in bytes and its modification time in ns since 1970."""
     try:
         status = Path(path).stat()
     except OSError as error:
         raise MillraceError(Problem(f"the recording cannot be read: {error.strerror}", "", path)) from error
-    file = [str(Path(path).resolve()), status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:
+    """Return a hash of all that a conversion depends on: the file as it is now, and how it is read."""
+    file = [str(Path(path).resolve()), *_identity(path)]
     known = [*file, str(schema), time_column, *settings]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 

@@ -77,6 +77,7 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
         delimiter=replay.delimiter,
         timestamp_format=spec.timestamp_format.value,
         corrupt=corrupt,
+        state_directory=str(state),
     )
 
 

@@ -48,8 +48,8 @@ def test_a_plain_path_is_taken_as_it_is(path):
         ("~", '"~" begins with ~', 'or "./~"'),
         ("$HOME/out", '"$HOME/out" begins with a variable, which is not expanded', 'or "./$HOME/out"'),
         ("${HOME}/out", '"${HOME}/out" begins with a variable', "write the path in full"),
-        ("a\0b", r"has the character '\x00', which no path can have", "leave it out"),
-        ("a\ud800b", r"has the character '\ud800', which no path can have", "leave it out"),
+        ("a\0b", r"'a\x00b' has a NUL character, which no path can have", "leave it out"),
+        ("a\ud800b", r"'a\ud800b' is not UTF-8", "rename the folder, or write another one"),
         ("in/" + "x" * 256, "of 256 bytes, and a file system allows 255", "write a shorter one"),
         ("ä" * 128, "of 256 bytes, and a file system allows 255", "write a shorter one"),
     ],
@@ -84,7 +84,8 @@ def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
         ("file://host/x", "has a host, a query or a fragment"),
         ("file:///a?b", "has a host, a query or a fragment"),
         ("file:///a#b", "write file:/// and the path, with %3F for ? and %23 for #"),
-        ("file:///a%00b", r"has the character '\x00'"),
+        ("file:///a%00b", "has a NUL character"),
+        ("file:///a%FFb", r"'/a\udcffb' is not UTF-8; rename the folder"),
     ],
 )
 def test_a_uri_that_is_no_folder_of_this_machine_is_refused(uri, said):

@@ -69,3 +69,29 @@ def test_symbolic_links(tmp_path):
     (tmp_path / "there/c.csv").symlink_to("c.csv")
     (tmp_path / "there/d.csv").symlink_to("nowhere")
     assert found(str(tmp_path / "in")) == [str(tmp_path / "in" / name) for name in ("a.csv", "b.csv")]
+
+
+@pytest.mark.parametrize(
+    ("path", "file", "shown"),
+    [
+        ("in", "in/batch-0.csv", True),
+        ("in", "in/out/batch-0.csv", False),
+        ("in", "elsewhere/batch-0.csv", False),
+        ("in", "link/batch-0.csv", True),
+        ("link", "in/batch-0.csv", True),
+        ("in/*.csv", "in/batch-0.csv", True),
+        ("in/*.csv", "in/batch-0.json", False),
+        ("in/**/*.csv", "in/out/batch-0.csv", True),
+        ("**", "in/out/batch-0.csv", False),
+        ("**/*", "in/_staging/batch-0.csv", False),
+        ("*/*.csv", "in/batch-0.csv", True),
+        ("in/a.csv", "in/batch-0.csv", False),
+    ],
+)
+def test_whether_a_new_file_would_be_listed(tmp_path, monkeypatch, path, file, shown):
+    files(tmp_path, "in/a.csv", "elsewhere/b.csv")
+    (tmp_path / "link").symlink_to("in")
+    monkeypatch.chdir(tmp_path)
+    assert FileListing(path).would_show(tmp_path / file) == shown
+    files(tmp_path, file)
+    assert (os.path.realpath(file) in map(os.path.realpath, found(path))) == shown

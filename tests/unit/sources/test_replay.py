@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pickle
 import tempfile
 from datetime import UTC, datetime, timedelta
@@ -279,3 +280,35 @@ def test_an_empty_recording_is_exhausted_at_once(tmp_path):
     assert source.latest(source.initial(), everything=False) == source.initial()
     assert source.exhausted(source.initial())
     assert source.slices(source.initial(), source.initial(), 4) == []
+
+
+def test_another_file_under_the_same_path_is_refused_once_rows_were_replayed(tmp_path):
+    path = Path(record(tmp_path, [0, 10, 20]))
+    source = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    assert source.latest(source.initial(), everything=True) == {"row": 3}
+    assert replay(tmp_path, str(path), state_directory=f"{tmp_path}/state").latest({"row": 2}, everything=True)
+    path.write_text(path.read_text().replace(",2", ",7"))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    changed = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    with pytest.raises(MillraceError, match="the file has changed since its first 2 rows were replayed"):
+        changed.latest({"row": 2}, everything=True)
+    again = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    assert again.latest({"row": 0}, everything=True) == {"row": 3}  # nothing of the other one was taken
+
+
+def test_a_file_that_changes_while_it_is_converted_is_refused(tmp_path):
+    path = Path(record(tmp_path, [0, 10, 20]))
+    write = replay_module._write
+
+    def write_and_append(*arguments):
+        rows = write(*arguments)
+        with path.open("a") as file:
+            file.write("x")
+        return rows
+
+    with (
+        mock.patch.object(replay_module, "_write", write_and_append),
+        pytest.raises(MillraceError, match=r"trips\.csv: has changed while it was read"),
+    ):
+        replay(tmp_path, str(path))
+    assert not list((tmp_path / "cache").iterdir())

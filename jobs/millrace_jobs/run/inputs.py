@@ -1,4 +1,4 @@
-"""Notes of a run on its input: that it waits for new files, or why it has read nothing."""
+"""The input of a run: a check that it does not read what it writes, and notes on what it waits for or did not find."""
 
 from __future__ import annotations
 
@@ -6,9 +6,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.sources.base import Source
+
+
+def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
+    """Check that no source reads the files that the query writes, by whatever paths the two are named.
+
+    Raises:
+        MillraceError: one does, so that what the query writes would come back as records.
+    """
+    written = {}
+    for field, output in spec.outputs.items():
+        if output.sink.files is not None:
+            written[f"{field}.sink.files.path"] = (output.sink.files.first_file, "result")
+    for name, source in spec.sources.items():
+        if (folder := source.corrupt_records.path) is not None:
+            written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
+    for field, (file, what) in written.items():
+        for name, opened in sources.items():
+            if opened.reads(absolute_path(file)):
+                message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"
+                raise MillraceError(Problem(message, "write to another folder", field=field))
 
 
 def waiting_note(sources: Mapping[str, Source]) -> str:
