@@ -39,6 +39,7 @@ class Case:
     emit: str
     sink: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 1
     chained: bool = False
     """Whether a second query reads the results of this one, which should be all the same."""
     mixed_case: bool = False
@@ -77,7 +78,7 @@ class Case:
                 "emit": self.emit,
                 "batchInterval": "1s",
                 "partitioner": {"algorithm": plan},
-                "parallelism": {"initial": 2, "max": 2},
+                "parallelism": {"initial": self.workers, "max": self.workers},
                 "checkpoint": {"uri": (folder / plan / "checkpoint").as_uri()},
                 **self.settings,
             },
@@ -114,6 +115,8 @@ class Case:
             source["table"] = {"keys": [table.columns[0].name], "static": True}
         else:
             source["watermark"] = {"column": table.time.name, "delay": f"{table.delay} us"}
+        if spelling.broken:
+            source["corruptRecords"] = {"policy": "drop"}
         if spelling.timestamps != "iso" and spelling.format != "parquet":
             source["timestampFormat"] = spelling.timestamps
         return source
@@ -140,6 +143,8 @@ class Case:
             for simpler in (Spelling("json"), plain):
                 if simpler != spelling:
                     yield replace(self, spellings=_with(self.spellings, index, simpler))
+        if self.workers > 1:
+            yield replace(self, workers=1)
         if self.mixed_case:
             yield replace(self, mixed_case=False)
         if self.sink != "parquet":

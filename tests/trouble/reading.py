@@ -30,9 +30,15 @@ class Files:
     spelling: Spelling
     replicas: int
 
+    @property
+    def writer(self) -> str:
+        """The format, for Parquet with what its writer does."""
+        return self.spelling.format + (f" {self.spelling.parquet}" if self.spelling.format == "parquet" else "")
+
     def spec(self, folder: Path) -> SourceSpec:
         files = {"path": str(folder / "in"), "format": self.spelling.format, **self.spelling.options}
         source = {"files": files, "schema": self.table.schema}
+        source |= {"corruptRecords": {"policy": "drop"}} if self.spelling.broken else {}
         return SourceSpec.model_validate(source | {"timestampFormat": self.spelling.timestamps})
 
 
@@ -49,7 +55,6 @@ def draw_files(name: str) -> Files:
 def difference(files: Files, folder: Path) -> tuple[str, str] | None:
     """Write the files, read them, and return what is wrong: its sort, and an example."""
     write_table(files.table, files.spelling, folder / "in")
-    format = files.spelling.format
     try:
         source = open_source("t", files.spec(folder), folder / "state", folder / "cache")
         end = source.latest(source.initial(), everything=True)
@@ -58,9 +63,9 @@ def difference(files: Files, folder: Path) -> tuple[str, str] | None:
         ]
     except MillraceError as error:
         message = str(error).replace(str(folder), "")
-        return f"files, {format}, refused: {_reason(message)}", message
+        return f"files, {files.writer}, refused: {_reason(message)}", message
     except Exception:
-        return f"files, {format}, crashed", traceback.format_exc()
+        return f"files, {files.writer}, crashed", traceback.format_exc()
     read = pa.Table.from_batches([part for part in parts if isinstance(part, pa.RecordBatch)], source.schema)
     found = Counter(map(normal, zip(*map(plain_values, read.columns), strict=True)))
     wanted = Counter(map(normal, files.table.rows))
@@ -77,7 +82,7 @@ def _reason(message: str) -> str:
 
 def _described(files: Files, missing: list[Row], extra: list[Row]) -> tuple[str, str]:
     """Return the types of the columns that differ in the most similar records, and these."""
-    format, counts = files.spelling.format, f"{len(missing)} missing, {len(extra)} extra"
+    format, counts = files.writer, f"{len(missing)} missing, {len(extra)} extra"
     if not missing or not extra:
         return f"files, {format}: number of records", f"{counts}, such as {(missing or extra)[0]}"
     one = missing[0]

@@ -163,4 +163,8 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
     if sink == "csv" and query.question().has_window_column:
         sink = "json"
     mixed_case = chosen not in ("python", "static") and chance.random() < 0.1
-    return Case(name, chosen, tables, spellings, query, emit, sink, chained=chosen == "chain", mixed_case=mixed_case)
+    workers = chance.choice([1, 1, 2, 3])
+    chained = chosen == "chain"
+    return Case(
+        name, chosen, tables, spellings, query, emit, sink, workers=workers, chained=chained, mixed_case=mixed_case
+    )

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,6 @@ from .values import BROKEN_TEXTS, EARLIEST, KINDS, LATEST, QUOTED_TEXTS, SECOND,
 
 FORMATS = ("csv", "json", "parquet")
 _UNITS = {"seconds": SECOND, "milliseconds": 1000, "microseconds": 1}
-_NANOSECONDS = (-(2**63) // 1000 + 1, 2**63 // 1000 - 1)
-"""The times, in microseconds, that nanoseconds can hold."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class Spelling:
     extra: tuple[str, ...] = ()
     """Columns that the schema does not have."""
     parquet: str = "pyarrow"
+    broken: bool = False
+    """Whether there are records that do not decode, which the source drops."""
 
     @property
     def suffix(self) -> str:
@@ -78,7 +78,7 @@ def draw_spelling(chance: random.Random, format: str) -> Spelling:
             format,
             seed=seed,
             shuffled=chance.random() < 0.3,
-            parquet=chance.choice(["pyarrow", "dictionary", "int96", "large", "nanoseconds", "zoned", "duckdb", "old"]),
+            parquet=chance.choice(PARQUET),
             extra=("other",) if chance.random() < 0.3 else (),
         )
     options: dict[str, Any] = {}
@@ -97,6 +97,7 @@ def draw_spelling(chance: random.Random, format: str) -> Spelling:
         final_newline=chance.random() < 0.8,
         compressed=chance.random() < 0.1,
         shuffled=header and chance.random() < 0.4,
+        broken=chance.random() < 0.1,
         extra=chance.choice([(), (), ("other",), ("x y", "x y")]) if header and format == "csv" else
         chance.choice([(), ("other",)]) if format == "json" else (),
     )  # fmt: skip
@@ -152,7 +153,40 @@ def _csv_lines(columns: Sequence[Column], rows: Sequence[Row], spelling: Spellin
             for item in order
         ]
         lines.append(delimiter.join(fields))
+        if spelling.broken and chance.random() < 0.3:
+            lines.append(
+                _broken_csv(fields, [columns[i].kind if isinstance(i, int) else None for i in order], delimiter, chance)
+            )
     return lines
+
+
+_BROKEN = {
+    "integer": ("0x10", "abc", "1.5", "--1", "1e3", "99999999999999999999", "1 2", "1_000", "NaN", "١"),
+    "floating": ("abc", "1.2.3", "--1", "0x1p3", "1e", "1_000"),
+    "decimal": ("abc", "NaN", "1.2.3", "1" * 60),
+    "boolean": ("maybe", "2", "tru"),
+    "date": ("2024-02-30", "31.12.2024", "tomorrow", "2024-13-01", "2024-1"),
+    "timestamp": ("2024-02-30T00:00:00", "2024-01-01T25:00:00", "2016-12-31T23:59:61Z", "noon", "01.05.2024 10:00"),
+}
+"""Texts that are no values of a type."""
+
+
+def _nonsense(kind: Kind | None, timestamps: str, chance: random.Random) -> str | None:
+    """Return a text that is no value of the type; None if there is none."""
+    if kind is None or kind in (KINDS["string"], KINDS["binary"]):
+        return None
+    sort = "integer" if kind.is_integer else "floating" if kind.is_floating else "decimal" if kind.is_decimal else None
+    name = sort or next(name for name in ("boolean", "date", "timestamp") if kind is KINDS[name])
+    return chance.choice(_BROKEN["floating"] if name == "timestamp" and timestamps in _UNITS else _BROKEN[name])
+
+
+def _broken_csv(fields: list[str], kinds: list[Kind | None], delimiter: str, chance: random.Random) -> str:
+    """Return a record with a field that is no value of its type, or with one field too many."""
+    index = chance.randrange(len(fields))
+    text = _nonsense(kinds[index], "iso", chance)
+    if text is None or delimiter in text:
+        return delimiter.join([*fields, "1"])
+    return delimiter.join([*fields[:index], text, *fields[index + 1 :]])
 
 
 def _csv_field(kind: Kind, value: Value, timestamps: str, delimiter: str, chance: random.Random) -> str:
@@ -241,7 +275,18 @@ def _json_lines(columns: Sequence[Column], rows: Sequence[Row], spelling: Spelli
                 parts.append((columns[item].name, _json_value(columns[item].kind, row[item], spelling, chance)))
         space = chance.choice(["", " "])
         lines.append("{" + f",{space}".join(f"{json.dumps(name)}:{space}{value}" for name, value in parts) + "}")
+        if spelling.broken and chance.random() < 0.3:
+            lines.append(_broken_json(columns, spelling.timestamps, chance))
     return lines
+
+
+def _broken_json(columns: Sequence[Column], timestamps: str, chance: random.Random) -> str:
+    """Return a line that is no object, or an object with a value of another type."""
+    column = chance.choice(columns)
+    text = _nonsense(column.kind, timestamps, chance)
+    wrong = ["{}", "[1]", "true" if column.kind is not KINDS["boolean"] else "1", *([json.dumps(text)] if text else [])]
+    whole = ["nonsense", "[1]", "null", '{"a":', "1", '"a"', '{"a": 1} {"a": 2}', "{'a': 1}", "{,}"]
+    return chance.choice([f'{{"{column.name}": {chance.choice(wrong)}}}', chance.choice(whole)])
 
 
 def _json_value(kind: Kind, value: Value, spelling: Spelling, chance: random.Random) -> str:
@@ -260,39 +305,70 @@ def _json_value(kind: Kind, value: Value, spelling: Spelling, chance: random.Ran
     return text if is_number else json.dumps(text)
 
 
+PARQUET = ("pyarrow", "dictionary", "int96", "large", "nanoseconds", "milliseconds", "zoned", "duckdb", "old", "nulls",
+           "bytes", "texts", "wide", "views")  # fmt: skip
+"""The writers of Parquet, and what they do to the types of columns."""
+
+
 def _write_parquet(table: Table, rows: Sequence[Row], spelling: Spelling, path: Path) -> None:
     data = table.arrow(rows)
     for name in spelling.extra:
         data = data.append_column(name, pa.array([{"a": [1]}] * len(rows)))
     order = _order(table.columns, spelling)
     data = data.select([table.columns[item].name if isinstance(item, int) else item for item in order])
-    times = [value for row in rows for value, c in zip(row, table.columns, strict=True) if c.kind is KINDS["timestamp"]]
-    fits = all(_NANOSECONDS[0] < value < _NANOSECONDS[1] for value in times if value is not None)
+    options: dict[str, Any] = {"row_group_size": 5, "compression": "zstd"}
     match spelling.parquet:
         case "duckdb":
             with duckdb.connect() as connection:
                 connection.register("data", data)
                 connection.execute(f"COPY data TO '{path}' (FORMAT parquet)")
+            return
         case "dictionary":
-            encoded = [_encoded(column) for column in data.columns]
-            pq.write_table(pa.table(dict(zip(data.column_names, encoded, strict=True))), path, row_group_size=3)
+            data = _each(data, lambda column: column.dictionary_encode() if pa.types.is_string(column.type) else column)
         case "int96":
-            pq.write_table(data, path, use_deprecated_int96_timestamps=True)
-        case "large":
-            pq.write_table(_cast(data, {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}), path)
-        case "nanoseconds" if fits:
-            pq.write_table(_cast(data, {pa.timestamp("us"): pa.timestamp("ns")}), path, version="2.6")
-        case "zoned":
-            pq.write_table(_cast(data, {pa.timestamp("us"): pa.timestamp("us", "Europe/Oslo")}), path)
+            options = {"use_deprecated_int96_timestamps": True}
         case "old":
-            pq.write_table(data, path, version="1.0", data_page_version="1.0", store_schema=False, compression="none")
-        case _:
-            pq.write_table(data, path, row_group_size=5, compression="zstd")
+            options = {"version": "1.0", "data_page_version": "1.0", "store_schema": False, "compression": "none"}
+        case "nulls":
+            data = _each(data, lambda column: _nulls(column) if column.null_count == len(column) else column)
+        case other:
+            data = _cast(data, _TYPES.get(other, {}))
+    pq.write_table(data, path, **options)
 
 
-def _encoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.dictionary_encode() if pa.types.is_string(column.type) else column
+_TYPES: Mapping[str, Mapping[pa.DataType, pa.DataType]] = {
+    "large": {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()},
+    "views": {pa.string(): pa.string_view(), pa.binary(): pa.binary_view()},
+    "bytes": {pa.string(): pa.binary()},
+    "texts": {pa.binary(): pa.string()},
+    "nanoseconds": {pa.timestamp("us"): pa.timestamp("ns")},
+    "milliseconds": {pa.timestamp("us"): pa.timestamp("ms")},
+    "zoned": {pa.timestamp("us"): pa.timestamp("us", "Europe/Oslo")},
+    "wide": {
+        pa.int8(): pa.int64(),
+        pa.int16(): pa.int32(),
+        pa.int32(): pa.int64(),
+        pa.float32(): pa.float64(),
+        pa.decimal128(10, 2): pa.decimal128(20, 2),
+        pa.decimal128(5, 5): pa.decimal256(50, 5),
+    },
+}
+"""What a writer makes of types, where each value has a place in the other type."""
+
+
+def _nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(len(column))])
+
+
+def _each(data: pa.Table, change: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> pa.Table:
+    return pa.table([change(column) for column in data.columns], data.column_names)
 
 
 def _cast(data: pa.Table, types: Mapping[pa.DataType, pa.DataType]) -> pa.Table:
-    return data.cast(pa.schema([f.with_type(types.get(f.type, f.type)) for f in data.schema]))
+    def cast(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        try:
+            return column.cast(types.get(column.type, column.type))
+        except pa.ArrowInvalid:  # nanoseconds and milliseconds do not hold every time
+            return column
+
+    return _each(data, cast)
