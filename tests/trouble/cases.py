@@ -40,6 +40,8 @@ class Case:
     sink: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
+    resumed: bool = False
+    """Whether a second run goes on with the last files."""
     chained: bool = False
     """Whether a second query reads the results of this one, which should be all the same."""
     mixed_case: bool = False
@@ -56,10 +58,17 @@ class Case:
     def rows(self) -> int:
         return sum(len(table.rows) for table in self.tables)
 
-    def write_inputs(self, folder: Path) -> None:
-        """Write the files of all sources."""
+    @property
+    def runs(self) -> int:
+        """How many runs process the input, each of which finds more of the files than the one before."""
+        return 2 if self.resumed else 1
+
+    def write_inputs(self, folder: Path, run: int = 0) -> None:
+        """Write the files of all sources that a run finds beside those of the runs before it."""
         for table, spelling in zip(self.tables, self.spellings, strict=True):
-            write_table(table, spelling, folder / "in" / table.name)
+            middle = len(table.files) // 2 if self.resumed and not table.static else len(table.files)
+            numbers = range(middle) if run == 0 else range(middle, len(table.files))
+            write_table(table, spelling, folder / "in" / table.name, numbers)
 
     def document(self, folder: Path, plan: str) -> dict[str, Any]:
         """Return the StreamQuery for one plan, with results and checkpoint of its own."""
@@ -74,12 +83,12 @@ class Case:
             "spec": {
                 "sources": sources,
                 "query": self._query(),
-                "sink": {"files": {"path": str(folder / plan / "out"), "format": self.sink}},
+                "sink": {"files": {"path": str(folder / "out"), "format": self.sink}},
                 "emit": self.emit,
                 "batchInterval": "1s",
                 "partitioner": {"algorithm": plan},
                 "parallelism": {"initial": self.workers, "max": self.workers},
-                "checkpoint": {"uri": (folder / plan / "checkpoint").as_uri()},
+                "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
                 **self.settings,
             },
         }
@@ -96,8 +105,8 @@ class Case:
         columns = self.tables[0].columns
         schema = ", ".join(f"c{index} {column.kind.spark}" for index, column in enumerate(columns))
         document = self.document(folder, plan)
-        place = folder / plan / "next"
-        files = {"path": str(folder / plan / "out" / f"batch-*.{self.sink}"), "format": self.sink}
+        place = folder / "next"
+        files = {"path": str(folder / "out" / f"batch-*.{self.sink}"), "format": self.sink}
         document["spec"] |= {
             "sources": {"earlier": {"files": files, "schema": schema}},
             "query": {"sql": f"SELECT {', '.join(f'c{index}' for index in range(len(columns)))} FROM earlier"},
@@ -123,13 +132,12 @@ class Case:
 
     def write_query(self, folder: Path, plan: str) -> list[Path]:
         """Write the query's file for one plan, and that of the query that reads its results, if there is one."""
-        (folder / plan).mkdir(parents=True, exist_ok=True)
         documents = {"query": self.document(folder, plan)}
         if self.chained:
             documents["next"] = self.next_document(folder, plan)
         files = []
         for name, document in documents.items():
-            files.append(folder / plan / f"{name}.yaml")
+            files.append(folder / f"{name}.yaml")
             files[-1].write_text(yaml.safe_dump(document, sort_keys=False, width=200), encoding="utf-8")
         return files
 
@@ -143,6 +151,8 @@ class Case:
             for simpler in (Spelling("json"), plain):
                 if simpler != spelling:
                     yield replace(self, spellings=_with(self.spellings, index, simpler))
+        if self.resumed:
+            yield replace(self, resumed=False)
         if self.workers > 1:
             yield replace(self, workers=1)
         if self.mixed_case:

@@ -122,29 +122,13 @@ def _micros(text: str) -> int:
 
 def judge(case: Case, folder: Path, plans: Sequence[str]) -> list[Finding]:
     """Run a case by each plan in an empty folder, and return what is wrong, once for all plans that agree."""
-    case.write_inputs(folder)
     expected = expected_table(case)
-    question = case.query.question()
     found: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
     outcomes = {}
     for plan in plans:
-        problems = []
-        for file in case.write_query(folder, plan):
-            checked, outcome = validated(file), run_once(file)
-            outcomes[plan] = outcome
-            problems += _judge_outcome(checked, outcome)
-            if outcome.how != "finished":
-                break
-            first = file.stem == "query"
-            place, format = (folder / plan, case.sink) if first else (folder / plan / "next", "parquet")
-            names, rows = read_results(place / "out", format, expected.schema)
-            problems += _judge_rows(case, names, rows, expected, question)
-            if first and case.chained and not rows:
-                break  # without a result there is no file for the next query
+        outcomes[plan], problems = _judge_plan(case, folder / plan, plan, expected)
         for kind, details in problems:
-            found[kind, details.replace(str(folder), "").replace(f"/{plan}/", "/"), _trait(kind, details, case)].append(
-                plan
-            )
+            found[kind, details.replace(str(folder / plan), ""), _trait(kind, details, case)].append(plan)
     hows = {outcome.how for outcome in outcomes.values()}
     if len(hows) > 1 and "crashed" not in hows:
         details = "\n".join(f"{plan}: {outcome.how} {outcome.message}" for plan, outcome in outcomes.items())
@@ -155,6 +139,30 @@ def judge(case: Case, folder: Path, plans: Sequence[str]) -> list[Finding]:
         )
         for (kind, details, trait), by in found.items()
     ]
+
+
+def _judge_plan(case: Case, folder: Path, plan: str, expected: pa.Table) -> tuple[Outcome, list[tuple[str, str]]]:
+    """Run a case by one plan, and return how it ended, and what is wrong."""
+    folder.mkdir(parents=True)
+    query, *following = case.write_query(folder, plan)
+    for run in range(case.runs):
+        case.write_inputs(folder, run)
+        checked, outcome = validated(query), run_once(query)
+        problems = list(_judge_outcome(checked, outcome))
+        if outcome.how != "finished":
+            return outcome, problems
+    problems += _judge_results(case, folder / "out", case.sink, expected)
+    if following and any((folder / "out").glob("batch-*")):  # else the next query has no input
+        checked, outcome = validated(following[0]), run_once(following[0])
+        problems += _judge_outcome(checked, outcome)
+        if outcome.how == "finished":
+            problems += _judge_results(case, folder / "next" / "out", "parquet", expected)
+    return outcome, problems
+
+
+def _judge_results(case: Case, folder: Path, format: str, expected: pa.Table) -> Iterator[tuple[str, str]]:
+    names, rows = read_results(folder, format, expected.schema)
+    yield from _judge_rows(case, names, rows, expected, case.query.question())
 
 
 def _trait(kind: str, details: str, case: Case) -> str:

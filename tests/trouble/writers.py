@@ -12,7 +12,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,10 +111,11 @@ def draw_fitting(chance: random.Random, table: Table) -> Spelling:
     return spelling
 
 
-def write_table(table: Table, spelling: Spelling, folder: Path) -> None:
-    """Write the files of a table, which a source reads in this order."""
-    folder.mkdir(parents=True)
-    for index, rows in enumerate(table.files):
+def write_table(table: Table, spelling: Spelling, folder: Path, numbers: Iterable[int] | None = None) -> None:
+    """Write the files of a table with these numbers, or all, which a source reads in this order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(len(table.files)) if numbers is None else numbers:
+        rows = table.files[index]
         path = folder / f"{index:03d}{spelling.suffix}"
         chance = random.Random(spelling.seed + index)
         if spelling.format == "parquet":
