@@ -40,6 +40,8 @@ class Case:
     sink: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
+    other_plan: str = ""
+    """A plan beside those that every case runs by, if it is routed."""
     resumed: bool = False
     """Whether a second run goes on with the last files."""
     chained: bool = False
@@ -50,8 +52,8 @@ class Case:
     def plans(self, given: Sequence[str]) -> list[str]:
         """Return the plans among these that differ for this query: all, if it is routed."""
         if self.shape in ROUTED:
-            return list(given)
-        one = given[hash(self.name.encode()[-1]) % len(given)]
+            return [*given, *([self.other_plan] if self.other_plan else [])]
+        one = given[len(self.name) % len(given)]
         return [one] if "join" not in self.shape else sorted({one, "hash", "native"} & set(given))
 
     @property

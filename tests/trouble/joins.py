@@ -24,103 +24,118 @@ def union_of(chance: random.Random, tables: tuple[Table, ...]) -> Relation:
 
 
 @dataclass(frozen=True)
-class Join:
-    """A join of two streams by keys and a range of time: ``b.ts`` is from ``low`` before ``a.ts`` to ``high`` after it."""
+class Step:
+    """A join with another table by keys and a range of time: its ``ts`` is from ``low`` before ``a.ts`` to ``high`` after."""
 
     kind: str
-    tables: tuple[str, str]
-    keys: tuple[tuple[str, str], ...]
+    table: str
+    alias: str
+    keys: tuple[str, ...]
     low: int
     high: int
-    bounds: tuple[str, str]
-    """The two bounds of the range in Spark."""
-    items: tuple[Both, ...]
+    bounds: tuple[str, ...]
+    """The bounds of the range in Spark."""
     extra: tuple[str, str] | None = None
 
-    def question(self) -> Question:
-        return Question(*self._texts([", ".join(f"{item.spark} AS {item.name}" for item in self.items)] * 2), None)
+    def spark(self) -> str:
+        return self._text(self.kind, self.bounds, self.extra and self.extra[0])
 
-    def relation(self) -> Relation:
-        """Return the join as a relation with the event time of the left side first."""
-        raise NotImplementedError
+    def duckdb(self) -> str:
+        at, other = "epoch_us(a.ts)", f"epoch_us({self.alias}.ts)"
+        span = (f"{other} >= {at} - {self.low}", f"{other} <= {at} + {self.high}")
+        return self._text(self.kind.replace("LEFT SEMI", "SEMI"), span, self.extra and self.extra[1])
 
-    def _texts(self, items: list[str]) -> tuple[str, str]:
-        left, right = self.tables
-        names = f"{left} AS a {self.kind} {right} AS b"
-        keys = [f"a.{one} = b.{other}" for one, other in self.keys]
-        at, low, high = "epoch_us(a.ts)", self.low, self.high
-        texts = []
-        for engine in (0, 1):
-            span = (
-                self.bounds if engine == 0 else (f"epoch_us(b.ts) >= {at} - {low}", f"epoch_us(b.ts) <= {at} + {high}")
-            )
-            on = [*keys, *span, *([self.extra[engine]] if self.extra else [])]
-            joined = names if engine == 0 else names.replace("LEFT SEMI", "SEMI")
-            texts.append(f"SELECT {items[engine]} FROM {joined} ON {' AND '.join(on)}")
-        return texts[0], texts[1]
+    def _text(self, kind: str, span: tuple[str, ...], extra: str | None) -> str:
+        keys = [f"a.{key} = {self.alias}.{key}" for key in self.keys]
+        return f"{kind} {self.table} AS {self.alias} ON {' AND '.join([*keys, *span, *([extra] if extra else [])])}"
 
-    def smaller(self) -> Iterator[Join]:
+    def smaller(self) -> Iterator[Step]:
         if self.extra is not None:
             yield replace(self, extra=None)
         if len(self.keys) > 1:
             yield replace(self, keys=self.keys[:1])
+
+
+@dataclass(frozen=True)
+class Join:
+    """A table ``a`` and the joins with others, one after the other."""
+
+    first: str
+    steps: tuple[Step, ...]
+    items: tuple[Both, ...]
+
+    def question(self) -> Question:
+        items = ", ".join(f"{item.spark} AS {item.name}" for item in self.items)
+        spark = " ".join([f"SELECT {items} FROM {self.first} AS a", *(step.spark() for step in self.steps)])
+        duckdb = " ".join([f"SELECT {items} FROM {self.first} AS a", *(step.duckdb() for step in self.steps)])
+        return Question(spark, duckdb, None)
+
+    def smaller(self) -> Iterator[Join]:
+        if len(self.steps) > 1:
+            known = tuple(item for item in self.items if not item.spark.startswith(f"{self.steps[-1].alias}."))
+            yield replace(self, steps=self.steps[:-1], items=known)
+        for index, step in enumerate(self.steps):
+            for smaller in step.smaller():
+                yield replace(self, steps=(*self.steps[:index], smaller, *self.steps[index + 1 :]))
         for items in without_one(self.items):
             if items:
                 yield replace(self, items=items)
 
 
 def draw_join(
-    chance: random.Random, tables: tuple[Table, Table], key_names: list[str], step: int, *, kind: str | None = None
+    chance: random.Random,
+    tables: tuple[Table, ...],
+    key_names: list[str],
+    step: int,
+    kinds: tuple[str, ...] = KINDS_OF_JOIN,
 ) -> Join:
-    """Return a join of two sources, which may be one and the same."""
-    kind = kind or chance.choice(KINDS_OF_JOIN)
-    keys = tuple((name, name) for name in key_names[: chance.choice([1, 1, 2])])
-    low, high = (chance.choice([0, step, 5 * step, 30 * step]) for _ in range(2))
-    sides = "a" if "SEMI" in kind else "ab"
-    items = []
-    for side, table in zip(sides, tables, strict=False):
-        items += [f"{side}.{column.name}" for column in table.columns]
-    extra = None
-    if chance.random() < 0.25:
-        column = chance.choice([column for column in tables[0].columns[1:] if column.name not in key_names])
-        side = chance.choice("ab")
-        qualified = replace(column, name=f"{side}.{column.name}")
-        extra = chance.choice(conditions_over(qualified))
-        extra = (f"({extra[0]})", f"({extra[1]})")
-    return Join(
-        kind,
-        (tables[0].name, tables[1].name),
-        keys,
-        low,
-        high,
-        _bounds(chance, low, high),
-        tuple(Both(f"c{index}", item, item) for index, item in enumerate(items)),
-        extra,
-    )
+    """Return a join of two or three sources, of which two may be the same."""
+    steps = []
+    for alias, table in zip("bc", tables[1:], strict=False):
+        kind = chance.choice(kinds if alias == "b" else ("JOIN", "LEFT JOIN"))
+        low, high = (chance.choice([0, step, 5 * step, 30 * step]) for _ in range(2))
+        keys = tuple(key_names[: chance.choice([1, 1, 2])])
+        extra = _extra(chance, tables[0], alias, key_names) if chance.random() < 0.25 else None
+        steps.append(Step(kind, table.name, alias, keys, low, high, _bounds(chance, alias, low, high), extra))
+    shown = [("a", tables[0])]
+    shown += [(s.alias, table) for s, table in zip(steps, tables[1:], strict=True) if "SEMI" not in s.kind]
+    items = [f"{alias}.{column.name}" for alias, table in shown for column in table.columns]
+    return Join(tables[0].name, tuple(steps), tuple(Both(f"c{i}", item, item) for i, item in enumerate(items)))
 
 
-def _bounds(chance: random.Random, low: int, high: int) -> tuple[str, str]:
+def joined_relation(join: Join, tables: tuple[Table, ...]) -> Relation:
+    """Return a join as a relation, with the event time of the side that it keeps first, as ``ts``."""
+    side = "b" if join.steps[0].kind == "RIGHT JOIN" else "a"
+    kinds = {f"{alias}.{c.name}": c.kind for alias, table in zip("abc", tables, strict=False) for c in table.columns}
+    items = [item for item in join.items if item.spark != f"{side}.ts"]
+    join = replace(join, items=(Both("ts", f"{side}.ts", f"{side}.ts"), *items))
+    columns = tuple(Column(item.name, kinds[item.spark]) for item in join.items)
+    question = join.question()
+    return Relation(f"({question.spark}) AS j", f"({question.duckdb}) AS j", columns)
+
+
+def _extra(chance: random.Random, table: Table, alias: str, key_names: list[str]) -> tuple[str, str]:
+    """Return one more condition, on a column of one of the sides."""
+    column = chance.choice([column for column in table.columns[1:] if column.name not in key_names])
+    extra = chance.choice(conditions_over(replace(column, name=f"{chance.choice(['a', alias])}.{column.name}")))
+    return f"({extra[0]})", f"({extra[1]})"
+
+
+def _bounds(chance: random.Random, alias: str, low: int, high: int) -> tuple[str, ...]:
     """Return the range in one of its spellings."""
     before, after = _interval(chance, low), _interval(chance, high)
     earliest = f"a.ts - {before}" if low else "a.ts"
     latest = f"a.ts + {after}" if high else "a.ts"
     match chance.randrange(3):
         case 0:
-            return f"b.ts >= {earliest}", f"b.ts <= {latest}"
+            return f"{alias}.ts >= {earliest}", f"{alias}.ts <= {latest}"
         case 1:
-            return f"a.ts <= b.ts + {before}" if low else "a.ts <= b.ts", f"b.ts <= {latest}"
+            return f"a.ts <= {alias}.ts + {before}" if low else f"a.ts <= {alias}.ts", f"{alias}.ts <= {latest}"
         case _:
-            return f"b.ts BETWEEN {earliest} AND {latest}", "true" if chance.random() < 0.5 else "1 = 1"
+            return (f"{alias}.ts BETWEEN {earliest} AND {latest}",)
 
 
 def _interval(chance: random.Random, length: int) -> str:
     if length % 1_000_000 == 0 and chance.random() < 0.5:
         return f"INTERVAL {length // 1_000_000} SECONDS"
     return f"INTERVAL '{length_text(length, chance)}'" if length else "INTERVAL 0 SECONDS"
-
-
-def joined_columns(tables: tuple[Table, Table]) -> list[Column]:
-    """Return the columns of both sides."""
-    return [
-        replace(c, name=f"{side}.{c.name}") for side, table in zip("ab", tables, strict=True) for c in table.columns
-    ]

@@ -147,7 +147,7 @@ def _judge_plan(case: Case, folder: Path, plan: str, expected: pa.Table) -> tupl
     query, *following = case.write_query(folder, plan)
     for run in range(case.runs):
         case.write_inputs(folder, run)
-        checked, outcome = validated(query), run_once(query)
+        checked, outcome = validated(query), run_once(query, leaves_open=run + 1 < case.runs)
         problems = list(_judge_outcome(checked, outcome))
         if outcome.how != "finished":
             return outcome, problems

@@ -50,13 +50,15 @@ class _SharedSpark(Job):
         return spark
 
 
-def run_once(file: Path) -> Outcome:
-    """Run the query in a file as ``millrace run --once`` does."""
+def run_once(file: Path, *, leaves_open: bool = False) -> Outcome:
+    """Run the query in a file as ``millrace run --once`` does, or as ``--available-now``, which leaves windows open."""
     said = io.StringIO()
     how, message = "finished", ""
     try:
         (query,) = load_queries(file)
-        with _SharedSpark(query, once=True, file=file, console=Console(file=said, width=10_000)) as job:
+        with _SharedSpark(
+            query, once=True, file=file, console=Console(file=said, width=10_000), leaves_open=leaves_open
+        ) as job:
             job.run()
     except MillraceError as error:
         how, message = "refused", str(error)

@@ -6,9 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .cases import Case, Query
+from millrace_api.model.deployment import Algorithm
+
+from .cases import PLANS, Case, Query
 from .expressions import Both
-from .joins import draw_join, union_of
+from .joins import draw_join, joined_relation, union_of
 from .queries import Distinct, Nested, PythonGroups, Relation, StaticJoin, draw_groups, draw_projection
 from .tables import ERAS, STEPS, Table, TableMaker
 from .values import KINDS
@@ -80,7 +82,14 @@ def _nested(of: Drawing) -> Query:
 
 
 def _join(of: Drawing) -> Query:
-    return draw_join(of.chance, (of.tables[0], of.tables[-1]), of.keys, of.step)
+    return draw_join(of.chance, of.tables if len(of.tables) > 1 else of.tables * 2, of.keys, of.step)
+
+
+def _join_windows(of: Drawing) -> Query:
+    join = draw_join(of.chance, of.tables, of.keys, of.step, ("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN"))
+    relation = joined_relation(join, of.tables)
+    keys = [column.name for column in relation.columns[1:3]]
+    return draw_groups(of.chance, relation, keys, of.step, window="hop", odd=of.odd)
 
 
 def _static(of: Drawing) -> Query:
@@ -115,13 +124,15 @@ _CLOSE = ("OnWindowClose",)
 SHAPES = {
     "projection": Shape(_projection, 2),
     "groups": Shape(_groups, 3),
-    "windows": Shape(_windows, 6, emits=_ANY),
+    "windows": Shape(_windows, 6, emits=(*_ANY, "OnWindowEnd")),
     "session": Shape(_session, 2, emits=_CLOSE),
     "nested": Shape(_nested, 2, emits=_CLOSE),
     "union": Shape(_union, 2, (2, 2, 3), _CLOSE),
     "union projection": Shape(_union_projection, 1, (2, 3)),
     "distinct": Shape(_distinct, 1),
     "join": Shape(_join, 5, (2,), _ANY),
+    "three joined": Shape(_join, 1, (3,), _ANY),
+    "join windows": Shape(_join_windows, 2, (2,), _CLOSE),
     "self join": Shape(_join, 1, (1,), _ANY),
     "static": Shape(_static, 1),
     "chain": Shape(_chain, 3),
@@ -166,7 +177,7 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
     workers = chance.choice([1, 1, 2, 3])
     chained = chosen == "chain"
     # a record of the second run may be late for a window, unless records come in the order of their files
-    resumed = emit == "OnUpdate" and chance.random() < 0.15 and (not at_once or chosen in _WITHOUT_WINDOWS)
+    resumed = chance.random() < 0.2 and (not at_once or chosen in _WITHOUT_WINDOWS)
     return Case(
         name,
         chosen,
@@ -176,10 +187,12 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
         emit,
         sink,
         workers=workers,
+        other_plan=chance.choice(OTHER_PLANS) if chance.random() < 0.2 else "",
         resumed=resumed,
         chained=chained,
         mixed_case=mixed_case,
     )
 
 
+OTHER_PLANS = tuple(algorithm.value for algorithm in Algorithm if algorithm.value not in PLANS)
 _WITHOUT_WINDOWS = ("projection", "union projection", "groups", "distinct", "chain", "static")
