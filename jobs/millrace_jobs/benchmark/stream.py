@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
@@ -29,6 +28,7 @@ from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, to_declared
 from millrace_jobs.sources.formats.file_formats import FORMATS_BY_SUFFIX, LONGEST_LINE
+from millrace_jobs.sources.formats.parquet_format import open_parquet
 
 NO_TIME = np.iinfo(np.int64).min
 """Value in place of the time of a record without one."""
@@ -80,7 +80,7 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
         raise _problem(file, "there is no such file", "check the path")
     match FORMATS_BY_SUFFIX[suffix]:
         case "parquet":
-            parquet = pa.parquet.ParquetFile(file)
+            parquet = open_parquet(str(file))
             _check_columns(parquet.schema_arrow.names, columns, file)
             return parquet.read(columns=columns)
         case "csv":

@@ -13,14 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
-import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sources import NexmarkSourceSpec, NexmarkStream, SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.places import path_problem
 from millrace_jobs.sources.base import Rejected
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.decoding import BadRecord
 from millrace_jobs.sources.formats.file_formats import (
     FORMATS_BY_SUFFIX,
@@ -31,6 +30,8 @@ from millrace_jobs.sources.formats.file_formats import (
     open_text,
 )
 from millrace_jobs.sources.formats.messages import RAW
+from millrace_jobs.sources.formats.parquet_format import open_parquet
+from millrace_jobs.sources.formats.typed_columns import suitable_type
 from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource, RateSource
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.pacing import RatePace
@@ -97,17 +98,6 @@ def _refuse(path: str, bad: BadRecord) -> None:
 
 _SAMPLE = 1 << 20
 """Bytes of a text file from which its types are inferred."""
-_TEXT_LIKE = (pa.types.is_null, pa.types.is_time, pa.types.is_large_string, pa.types.is_string_view)
-_BINARY_LIKE = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
-_READABLE = (
-    pa.types.is_boolean,
-    pa.types.is_signed_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_date,
-    pa.types.is_string,
-    pa.types.is_binary,
-)
 _HINT = "give its columns with --schema"
 
 
@@ -119,7 +109,7 @@ def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) ->
         check_delimiter(delimiter)
     try:
         if format == "parquet":
-            found = pq.read_schema(path)
+            found = open_parquet(path).schema_arrow
         elif format == "csv":
             options = pa.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
             parse = pa.csv.ParseOptions(delimiter=delimiter)
@@ -127,8 +117,7 @@ def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) ->
         else:
             found = pa.json.read_json(_sample(path), pa.json.ReadOptions(block_size=2 * _SAMPLE)).schema
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        hint = "give a whole Parquet file, or name the file by its format" if format == "parquet" else _HINT
-        raise MillraceError(Problem(f"cannot be read as {format}: {error}", hint, path)) from None
+        raise MillraceError(Problem(f"cannot be read as {format}: {error}", _HINT, path)) from None
     if not len(found):
         raise MillraceError(Problem("has no columns", _HINT, path))
     return pa.schema([(field.name, _type(field, path)) for field in found])
@@ -140,16 +129,11 @@ def _sample(path: str) -> pa.BufferReader:
 
 
 def _type(field: pa.Field, path: str) -> pa.DataType:
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if pa.types.is_timestamp(kind):
-        return TIMESTAMP
-    if any(check(kind) for check in _TEXT_LIKE):
-        return pa.string()
-    if any(check(kind) for check in _BINARY_LIKE):
-        return pa.binary()
-    if not any(check(kind) for check in _READABLE):
-        raise MillraceError(Problem(f"column {field.name} is of type {kind}, which no source can read", _HINT, path))
-    return kind
+    suitable = suitable_type(field.type)
+    if suitable is None:
+        message = f"column {field.name} is of type {field.type}, which no source can read"
+        raise MillraceError(Problem(message, _HINT, path))
+    return suitable
 
 
 _GENERATORS = ("rate", *(stream.value for stream in NexmarkStream))

@@ -28,7 +28,7 @@ from millrace_jobs.sources.base import (
     sampled,
 )
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.formats.file_formats import MAX_ROWS
+from millrace_jobs.sources.formats.format_reader import MAX_ROWS
 from millrace_jobs.sources.pacing import Pace, Pacer, RatePace
 
 _SCHEMA = pa.schema([("timestamp", TIMESTAMP), ("key", pa.string()), ("value", pa.float64())])

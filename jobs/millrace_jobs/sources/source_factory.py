@@ -95,8 +95,13 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
     elif spec.replay is not None:
         replay = spec.replay
         require_file(name, replay.path)
-        reader = file_format(replay.format.value, schema_of(spec), header=replay.header, delimiter=replay.delimiter)
-        reader.check(replay.path)
+        file_format(
+            replay.format.value,
+            schema_of(spec),
+            header=replay.header,
+            delimiter=replay.delimiter,
+            timestamp_format=spec.timestamp_format.value,
+        ).check(replay.path)
         _pace(replay)
 
 

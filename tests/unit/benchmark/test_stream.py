@@ -113,7 +113,7 @@ def test_the_time_may_be_the_key(write):
         ("s.json", '{"k": 1}\n{"k": "a"}\n', ["k"], None, "s.json: cannot be read: "),
         ("s.json", '{"k": [1]}\n', ["k"], None, "cannot be partitioned by k: a column of type list"),
         ("s.json", '{"k": 1, "at": null}\n', ["k"], "at", "has no value in the time column at"),
-        ("s.parquet", b"no parquet", ["k"], None, "s.parquet: cannot be read: "),
+        ("s.parquet", b"no parquet", ["k"], None, "s.parquet: cannot be read as parquet: it begins with "),
         ("s.parquet", {"k": [1]}, ["key"], None, "has no column key; its columns are k"),
         ("s.parquet", {"k": pa.array([], pa.int64())}, ["k"], None, "has no records"),
         ("s.parquet", {"k": [1], "at": [True]}, ["k"], "at", "has bool in the time column at; give timestamps"),

@@ -114,7 +114,7 @@ def test_a_delimiter_is_one_character_of_ascii(tmp_path, delimiter):
 
 
 def test_declared_columns_do_not_help_a_broken_parquet_file(tmp_path):
-    with pytest.raises(MillraceError, match=r"; give a whole Parquet file, or name the file by its format$"):
+    with pytest.raises(MillraceError, match=r"it begins with b'no p', not with b'PAR1'; name the format"):
         opened(written(tmp_path, "a.parquet", "no parquet"))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.files import FilesSource
-from millrace_jobs.sources.formats import file_formats
+from millrace_jobs.sources.formats import file_formats, parquet_format
 from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, Collected, all_rows, line_of, rows_of
 
 REPLICAS = range(1, 8)
@@ -107,7 +107,7 @@ def dead_letters(folder):
     max_rows=st.integers(1, 60),
 )
 def test_parquet_rows_once_and_in_order(row_groups, max_rows):
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(file_formats, "MAX_ROWS", max_rows):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(parquet_format, "MAX_ROWS", max_rows):
         source = open_files(folder, "parquet")
         count = 0
         for i, groups in enumerate(row_groups):

@@ -12,8 +12,8 @@ from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry
-from millrace_jobs.sources.formats.column_types import to_declared
 from millrace_jobs.sources.formats.messages import RejectAt
+from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
 _FRAME = 5
 """Bytes before the payload in a schema registry's framing: a zero, and the schema id as four big-endian bytes."""
@@ -22,8 +22,8 @@ _FRAME = 5
 class AvroDecoder:
     """Decoder of messages with one known schema, or framed by a schema registry, where each message names its schema.
 
-    Columns are found by name and cast to the declared type, as with Parquet. A column that the writer did not have is
-    NULL. A TIMESTAMP may be a timestamp of any unit, or a value in the format ``timestamp_format``.
+    Columns are found by name and converted to the declared type, as with Parquet (``typed_columns``). A column that the
+    writer did not have is NULL.
     """
 
     def __init__(self, schema: pa.Schema, timestamp_format: str, writer: AvroSchema | SchemaRegistry) -> None:
@@ -58,7 +58,9 @@ class AvroDecoder:
                 raise ValueError(f"column {field.name} is not in the Avro schema; it has {', '.join(writer.types)}")
             if isinstance(kind, str):
                 raise ValueError(f"column {field.name} is {kind}, which no column can hold, in the Avro schema")
-            to_declared(pa.array([], kind), field, self._timestamp_format)
+            column = TypedColumn(kind, field, self._timestamp_format)
+            if not column.fits:
+                raise ValueError(f"{column.misfit}: {column.hint}")
 
     def _by_schema(
         self, values: Sequence[bytes | None], bad: dict[int, str]
@@ -108,7 +110,7 @@ class AvroDecoder:
                 columns.append(pa.nulls(len(records), field.type))
             else:
                 column = pa.array([record[field.name] for record in records], kind)
-                columns.append(to_declared(column, field, self._timestamp_format))
+                columns.append(TypedColumn(kind, field, self._timestamp_format).convert(column))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 

@@ -24,6 +24,7 @@ from fastavro.schema import SchemaParseException, expand_schema, parse_schema
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
+from millrace_jobs.sources.formats.typed_columns import suitable_type
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),
@@ -34,10 +35,11 @@ _PRIMITIVES = {
     "string": pa.string(),
     "bytes": pa.binary(),
     "enum": pa.string(),
-    "fixed": pa.binary(),
 }
 _LOGICAL = {
     ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
     ("long", "timestamp-millis"): pa.timestamp("ms", tz="UTC"),
     ("long", "timestamp-micros"): TIMESTAMP,
     ("long", "timestamp-nanos"): pa.timestamp("ns", tz="UTC"),
@@ -81,16 +83,14 @@ def read_avro_schema(text: str) -> AvroSchema:
 
 
 def spark_type_of(decoded: pa.DataType) -> pa.DataType:
-    """Return the column type for a type of AvroSchema: timestamps of any unit become Spark's TIMESTAMP."""
-    if pa.types.is_timestamp(decoded):
-        return TIMESTAMP
+    """Return the column type for a type of AvroSchema, such as Spark's TIMESTAMP for timestamps of any unit."""
     if pa.types.is_list(decoded):
         return pa.list_(spark_type_of(decoded.value_type))
     if pa.types.is_map(decoded):
         return pa.map_(pa.string(), spark_type_of(decoded.item_type))
     if pa.types.is_struct(decoded):
         return pa.struct([field.with_type(spark_type_of(field.type)) for field in decoded])
-    return decoded
+    return suitable_type(decoded) or decoded
 
 
 def _plain(schema: Any) -> Any:
@@ -141,6 +141,10 @@ def _arrow_type(schema: Any) -> pa.DataType:
         if not precision or precision > MAX_PRECISION:
             raise ValueError(f"a decimal of {precision} digits" if precision else "a decimal without a precision")
         return pa.decimal128(precision, schema.get("scale", 0))
+    if kind == "fixed":
+        if logical == "duration":
+            raise ValueError("a duration")
+        return pa.uuid() if logical == "uuid" and schema["size"] == 16 else pa.binary(schema["size"])
     return _LOGICAL.get((kind, logical)) or _arrow_type(kind)
 
 

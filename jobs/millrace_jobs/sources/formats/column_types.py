@@ -115,7 +115,7 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
     try:
         column = _plain(column)
         if declared.type == TIMESTAMP:
-            return _timestamps(column, timestamp_format)
+            return timestamps(column, timestamp_format)
         if column.type == declared.type:
             return column
         if declared.type == pa.binary() and pa.types.is_string(column.type):
@@ -136,18 +136,19 @@ def _plain(column: pa.Array) -> pa.Array:
     return column
 
 
-def _timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
+def timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
+    """Return values in the format ``timestamp_format`` as timestamps. Raises ValueError if a value is none."""
     if pa.types.is_timestamp(column.type):
         # Spark has microseconds only, and pandas writes nanoseconds by default.
-        return _within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
+        return within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
     if timestamp_format == "iso":
         if not pa.types.is_string(column.type):
             is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
             hint = "; set timestampFormat to the unit of the numbers" if is_number else ""
             raise ValueError(f"{column.type} is not ISO 8601 text{hint}")
-        return _within_range(_from_iso(column), "")
+        return within_range(_from_iso(column), "")
     read_as = f" when read as {timestamp_format}"
-    return _within_range(_micros(column, _MICROSECONDS[timestamp_format], read_as), read_as).cast(TIMESTAMP)
+    return within_range(_micros(column, _MICROSECONDS[timestamp_format], read_as), read_as).cast(TIMESTAMP)
 
 
 def _micros(column: pa.Array, factor: int, read_as: str) -> pa.Array:
@@ -190,7 +191,7 @@ def _with_zones(text: pa.Array) -> pa.Array:
     return pc.if_else(has_zone, text, pc.binary_join_element_wise(text, "Z", ""))
 
 
-def _within_range(micros: pa.Array, read_as: str) -> pa.Array:
+def within_range(micros: pa.Array, read_as: str) -> pa.Array:
     """Require the years 1 to 9999 of Spark's TIMESTAMP; a value outside them is a sign of a wrong unit."""
     bounds = pc.min_max(micros.cast(pa.int64()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()

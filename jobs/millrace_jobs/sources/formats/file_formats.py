@@ -1,4 +1,4 @@
-"""Files of records in CSV, JSON lines or Parquet behind one interface, which reads any range of a file.
+"""Files of records in CSV or JSON lines, of which any range can be read, and the choice of a format by its name.
 
 Ranges that cover a file without overlap yield each record exactly once.
 """
@@ -9,22 +9,20 @@ import codecs
 import gzip
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS, to_declared
+from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS
 from millrace_jobs.sources.formats.decoding import BadRecord, Parser, decode
+from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, RejectIn
+from millrace_jobs.sources.formats.parquet_format import ParquetFormat
 from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser, header_columns
-
-MAX_ROWS = 131_072
-"""The maximum number of records in one record batch."""
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
@@ -32,29 +30,6 @@ LONGEST_LINE = 64 << 20
 
 FORMATS_BY_SUFFIX = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 """Format of a file by the suffix of its name; in the name of a text file, ``.gz`` may follow."""
-
-RejectIn = Callable[[str, BadRecord], None]
-"""Handler that leaves out a bad record of the file at a path, or raises, as the policy requires."""
-
-
-class FormatReader(Protocol):
-    """A reader of one file format. ``begin`` and ``end`` are in the unit of ``extent``."""
-
-    def extent(self, path: str, size: int) -> int:
-        """Return the length of a file of ``size`` bytes: in bytes for text, in rows for Parquet."""
-        ...
-
-    def divisible(self, path: str) -> bool:
-        """Return whether a range of the file can be read without the data before it."""
-        ...
-
-    def check(self, path: str) -> None:
-        """Check the columns that the file declares. Raises MillraceError if a column of the schema is missing."""
-        ...
-
-    def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
-        """Yield the records that begin in ``[begin, end)``, at most MAX_ROWS per batch. Raises MillraceError."""
-        ...
 
 
 def file_format(
@@ -70,7 +45,7 @@ def file_format(
     if name == "json":
         return _TextFormat(schema, timestamp_format)
     if name == "parquet":
-        return _ParquetFormat(schema, timestamp_format)
+        return ParquetFormat(schema, timestamp_format)
     raise MillraceError(Problem(f"format {name!r} is unknown", "write csv, json or parquet"))
 
 
@@ -218,78 +193,3 @@ def _line(stream: IO[bytes], path: str) -> bytes:
         message = f"the line at byte {begin} is longer than {LONGEST_LINE >> 20} MiB"
         raise MillraceError(Problem(message, "check that this is a text file with one record per line", path))
     return line
-
-
-@dataclass(frozen=True)
-class _ParquetFormat:
-    """A reader of Parquet files: columns are found by name and cast to the declared types, and others are ignored.
-
-    A TIMESTAMP column may be a timestamp of any unit (UTC if it has no zone), or a value in the format
-    ``timestamp_format``. A value that does not fit is an error of the file, never a bad record.
-    """
-
-    schema: pa.Schema
-    timestamp_format: str
-
-    def extent(self, path: str, size: int) -> int:
-        with _open_parquet(path) as file:
-            return int(file.metadata.num_rows)
-
-    def divisible(self, path: str) -> bool:
-        return True
-
-    def check(self, path: str) -> None:
-        """Check the columns in the file's footer."""
-        with _open_parquet(path) as file:
-            self._check_columns(file, path)
-
-    def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
-        """Yield the rows ``[begin, end)``; other row groups are not read. ``reject`` is never called."""
-        with _open_parquet(path) as file:
-            self._check_columns(file, path)
-            groups, first = _row_groups(file.metadata, begin, end)
-            try:
-                for batch in file.iter_batches(MAX_ROWS, groups, columns=self.schema.names):
-                    part = batch.slice(max(begin - first, 0), max(end - max(begin, first), 0))
-                    first += batch.num_rows
-                    if part.num_rows:
-                        yield self._to_declared(part, path)
-            except (pa.ArrowException, OSError) as error:
-                raise _unreadable(path, error) from error
-
-    def _check_columns(self, file: pq.ParquetFile, path: str) -> None:
-        found = file.schema_arrow.names
-        if missing := [name for name in self.schema.names if name not in found]:
-            message = f"has no column {', '.join(missing)}; it has {', '.join(found)}"
-            raise MillraceError(Problem(message, "correct the schema", path))
-
-    def _to_declared(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        try:
-            columns = [to_declared(batch.column(f.name), f, self.timestamp_format) for f in self.schema]
-        except ValueError as error:
-            raise MillraceError(Problem(str(error), "correct the schema", path)) from None
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def _open_parquet(path: str) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: str, error: Exception) -> MillraceError:
-    return MillraceError(Problem(f"cannot be read as parquet: {error}", "", path))
-
-
-def _row_groups(metadata: pq.FileMetaData, begin: int, end: int) -> tuple[list[int], int]:
-    """Return the row groups with rows in ``[begin, end)``, and the row at which the first of them begins."""
-    groups: list[int] = []
-    first, row = 0, 0
-    for group in range(metadata.num_row_groups):
-        rows = metadata.row_group(group).num_rows
-        if row < end and row + rows > begin:
-            first = first if groups else row
-            groups.append(group)
-        row += rows
-    return groups, first

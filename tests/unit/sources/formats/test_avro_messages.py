@@ -134,7 +134,7 @@ MICROS = TRIP % '{"type": "long", "logicalType": "timestamp-micros"}'
         (b"", "it ends before its record does"),
         (written(MICROS, {"id": 300, "at": 7})[:2], "it ends before its record does"),
         (written(MICROS, {"id": 1, "at": 7}) + b"x", "1 bytes follow its record"),
-        (written(MICROS, {"id": 1, "at": 2**62}), "column at (TIMESTAMP): outside the years 1 to 9999"),
+        (written(MICROS, {"id": 1, "at": 2**62}), "us since 1970 is outside the years 1 to 9999"),
         (b'{"id": 1}', "bytes follow its record"),
     ],
 )
@@ -206,3 +206,97 @@ def test_days_are_dates():
     text = TRIP % '{"type": "int", "logicalType": "date"}'
     found, _, _ = decoded(decoder_of(text), [written(text, {"id": 1, "at": date(2024, 2, 29)})])
     assert found[0]["at"] == date(2024, 2, 29)
+
+
+def field(kind):
+    """An Avro schema with one field of this type."""
+    return json.dumps({"type": "record", "name": "T", "fields": [{"name": "a", "type": kind}]})
+
+
+def logical(kind, logical_type, **more):
+    return {"type": kind, "logicalType": logical_type} | more
+
+
+DAY_9999 = 253402300800
+"""10000-01-01, in seconds since 1970."""
+READ_AS = [
+    ("bytes", "STRING", "é".encode(), "é"),
+    ("string", "BINARY", "QUJD", b"QUJD"),
+    ("double", "INT", 2.0, 2),
+    ("int", "DOUBLE", 7, 7.0),
+    (logical("bytes", "decimal", precision=9, scale=3), "DECIMAL(9,2)", Decimal("1.500"), Decimal("1.50")),
+    (logical("int", "time-millis"), "STRING", 36_000_500, "10:00:00.500"),
+    (logical("long", "time-micros"), "STRING", 1, "00:00:00.000001"),
+    (logical("string", "uuid"), "STRING", "a", "a"),
+    (logical("fixed", "uuid", name="U", size=16), "STRING", bytes(range(16)), "00010203-0405-0607-0809-0a0b0c0d0e0f"),
+    (logical("fixed", "uuid", name="U", size=16), "BINARY", bytes(range(16)), bytes(range(16))),
+    (logical("long", "timestamp-nanos"), "TIMESTAMP", -1, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+    (logical("long", "local-timestamp-millis"), "TIMESTAMP", 1, datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)),
+    (logical("long", "timestamp-millis"), "DATE", -86_400_000, date(1969, 12, 31)),
+    (logical("int", "date"), "TIMESTAMP", 1, datetime(1970, 1, 2, tzinfo=UTC)),
+]
+
+
+def plain(kind):
+    """The type without its logical type, as which fastavro writes the stored value."""
+    return {"type": kind["type"]} | ({} if kind["type"] != "fixed" else {"name": "U", "size": kind["size"]})
+
+
+def stored(kind, value):
+    is_number = isinstance(kind, dict) and kind["logicalType"] != "decimal"
+    return written(field(plain(kind) if is_number else kind), {"a": value})
+
+
+@pytest.mark.parametrize(("kind", "declared", "value", "expected"), READ_AS)
+def test_a_value_is_read_as_another_type_if_nothing_is_lost(kind, declared, value, expected):
+    found, _, bad = decoded(decoder_of(field(kind), [("a", declared)]), [stored(kind, value)])
+    assert (found, bad) == ([{"a": expected}], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "value", "reason"),
+    [
+        ("double", "INT", 1.5, "column a (INT): 1.5 does not fit"),
+        ("bytes", "STRING", b"\xff", "column a (STRING): b'\\xff' is not UTF-8"),
+        (logical("int", "time-millis"), "STRING", 86_400_000, "is not a time of day"),
+        (logical("long", "timestamp-millis"), "TIMESTAMP", DAY_9999 * 1000, "is outside the years 1 to 9999"),
+        (logical("long", "timestamp-millis"), "TIMESTAMP", 2**60, "does not fit"),
+        (logical("long", "timestamp-micros"), "DATE", 1, "has a time of day"),
+        (logical("int", "date"), "DATE", 2**30, "is outside the years 1 to 9999"),
+    ],
+)
+def test_a_value_that_would_change_is_rejected(kind, declared, value, reason):
+    found, _, bad = decoded(decoder_of(field(kind), [("a", declared)]), [stored(kind, value)])
+    assert found == []
+    assert reason in bad[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "message"),
+    [
+        ("boolean", "INT", "column a is BOOLEAN, and INT in the schema: write a BOOLEAN in the schema"),
+        ("long", "STRING", "column a is BIGINT, and STRING in the schema: write a BIGINT in the schema"),
+        ("long", "TIMESTAMP", "column a is BIGINT, and TIMESTAMP in the schema: set timestampFormat"),
+        (logical("int", "time-millis"), "INT", "column a is TIME, and INT in the schema: write a STRING in the schema"),
+        (logical("fixed", "duration", name="D", size=12), "BINARY", "column a is a duration, which no column can hold"),
+    ],
+)
+def test_a_type_that_means_something_else_is_refused_before_anything_is_read(kind, declared, message):
+    with pytest.raises(ValueError, match=message):
+        decoder_of(field(kind), [("a", declared)])
+
+
+def test_times_inside_a_nested_column_are_times_of_spark():
+    moment = logical("long", "timestamp-nanos")
+    place = {"type": "record", "name": "P", "fields": [{"name": "since", "type": ["null", moment]}]}
+    kind = ["null", {"type": "map", "values": {"type": "array", "items": ["null", place]}}]
+    plain_kind = json.loads(json.dumps(kind).replace(', "logicalType": "timestamp-nanos"', ""))
+    values = [{"a": None}, {"a": {"x": [None, {"since": -1}, {"since": None}], "y": []}}]
+    found, _, bad = decoded(decoder_of(field(kind)), [written(field(plain_kind), value) for value in values])
+    assert bad == {}
+    late = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert found == [{"a": None}, {"a": [("x", [None, {"since": late}, {"since": None}]), ("y", [])]}]
+    millis = json.loads(json.dumps(plain_kind))
+    text = field(json.loads(json.dumps(kind).replace("nanos", "millis")))
+    _, _, bad = decoded(decoder_of(text), [written(field(millis), {"a": {"x": [{"since": DAY_9999 * 1000}]}})])
+    assert "is outside the years 1 to 9999" in bad[0]

@@ -1,0 +1,202 @@
+"""Parquet files: their rows are read by the types that the file has, and converted to the declared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.sources.formats.format_reader import MAX_ROWS, RejectIn
+from millrace_jobs.sources.formats.legacy_calendar import LegacyCalendar, legacy_calendar
+from millrace_jobs.sources.formats.typed_columns import TypedColumn
+
+_MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+_NAMES_SHOWN = 20
+_READ_AS_BYTES = {"INTERVAL": pa.month_day_nano_interval(), "BSON": pa.binary(1)}
+"""Converted types that Arrow reads as bytes, with types that are converted as these should be: never to text."""
+_CALENDAR_HINT = "write the file again with Spark 3 or later, which is set to CORRECTED or to the time zone UTC"
+_WHOLE_HINT = "write it elsewhere, and rename it into place when it is complete"
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """A reader of Parquet files: columns are found by name, and those that the schema does not name are ignored.
+
+    A name in another case than the schema's is found if the file has no other such name. A value that does not fit is
+    an error of the file, never a bad record.
+    """
+
+    schema: pa.Schema
+    timestamp_format: str
+
+    def extent(self, path: str, size: int) -> int:
+        """Return the number of rows."""
+        with open_parquet(path) as file:
+            return int(file.metadata.num_rows)
+
+    def divisible(self, path: str) -> bool:
+        """Return true: row groups are read one by one."""
+        return True
+
+    def check(self, path: str) -> None:
+        """Check the columns in the file's footer; of a column whose type does not fit, also the values."""
+        with open_parquet(path) as file:
+            self._columns(file, path)
+
+    def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
+        """Yield the rows ``[begin, end)``; other row groups are not read. ``reject`` is never called."""
+        with open_parquet(path) as file:
+            columns = self._columns(file, path)
+            leaves = sorted({column.leaf for column in columns if column.leaf is not None})
+            groups, first = _row_groups(file.metadata, begin, end)
+            for batch in _batches(file, path, groups, leaves):
+                skipped = max(begin - first, 0)
+                part = batch.slice(skipped, max(end - max(begin, first), 0))
+                if part.num_rows:
+                    stored = dict(zip(leaves, part.columns, strict=True))
+                    arrays = [column.read(stored, part.num_rows, first + skipped + 1, path) for column in columns]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+                first += batch.num_rows
+
+    def _columns(self, file: pq.ParquetFile, path: str) -> list[_Column]:
+        """Return the columns of the file for those of the schema. Raises MillraceError if one does not fit."""
+        names, missing = _names(file, path), []
+        positions = {}
+        for name in self.schema.names:
+            found = [i for i, other in enumerate(names) if other == name]
+            found = found or [i for i, other in enumerate(names) if other.lower() == name.lower()]
+            if not found:
+                missing.append(name)
+                continue
+            if len(found) > 1:
+                message = f"has the column {name} {len(found)} times: {', '.join(names[i] for i in found)}"
+                raise MillraceError(Problem(message, "name every column of the file once", path))
+            positions[name] = found[0]
+        if missing:
+            shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+            message = f"has no column {', '.join(missing)}; it has {shown or 'no columns'}"
+            raise MillraceError(Problem(message, "correct the schema", path))
+        calendar = legacy_calendar(file.metadata.metadata)
+        return [self._column(file, path, field, positions[field.name], calendar) for field in self.schema]
+
+    def _column(
+        self, file: pq.ParquetFile, path: str, field: pa.Field, position: int, calendar: LegacyCalendar
+    ) -> _Column:
+        stored = file.schema_arrow.field(position)
+        leaves = [i for i, place in enumerate(file.reader.column_paths) if place[0] == stored.name]
+        leaf = file.schema.column(leaves[0])
+        typed = TypedColumn(_READ_AS_BYTES.get(leaf.converted_type, stored.type), field, self.timestamp_format)
+        if typed.fits:
+            return _Column(typed, leaves[0], _of_column(calendar, stored.type, leaf))
+        if _has_values(file, path, leaves):
+            raise MillraceError(Problem(typed.misfit, typed.hint, path))
+        return _Column(typed, None, None)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the file, by its place among the leaves of the file's schema; None if it has no value."""
+
+    typed: TypedColumn
+    leaf: int | None
+    calendar: LegacyCalendar | None
+
+    def read(self, stored: Mapping[int, pa.Array], rows: int, first_row: int, path: str) -> pa.Array:
+        """Return the declared column of a batch whose leaves are ``stored``."""
+        if self.leaf is None:
+            return pa.nulls(rows, self.typed.field.type)
+        column = stored[self.leaf]
+        if self.calendar is not None:
+            try:
+                column = self.calendar.corrected(column)
+            except ValueError as error:
+                raise MillraceError(Problem(f"{self.typed.title}: {error}", _CALENDAR_HINT, path)) from None
+        try:
+            return self.typed.convert(column, first_row)
+        except ValueError as error:
+            raise MillraceError(Problem(str(error), self.typed.hint, path)) from None
+
+
+def open_parquet(path: str) -> pq.ParquetFile:
+    """Open a Parquet file. Raises MillraceError if it is not one, or is not whole.
+
+    INT96 timestamps are read in microseconds: Arrow's default, nanoseconds, wraps outside the years 1677 to 2262.
+    """
+    try:
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _names(file: pq.ParquetFile, path: str) -> list[str]:
+    try:
+        return list(file.schema_arrow.names)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _of_column(calendar: LegacyCalendar, found: pa.DataType, leaf: pq.ColumnSchema) -> LegacyCalendar | None:
+    """Return the calendar if the values of the column are in it. Timestamps without a zone never are."""
+    if pa.types.is_date(found):
+        return calendar if calendar.dates else None
+    if leaf.physical_type == "INT96":
+        return calendar if calendar.int96 else None
+    is_zoned = pa.types.is_timestamp(found) and found.tz is not None
+    return calendar if is_zoned and calendar.dates else None
+
+
+def _has_values(file: pq.ParquetFile, path: str, leaves: list[int]) -> bool:
+    groups = list(range(file.metadata.num_row_groups))
+    return any(batch.column(0).null_count < batch.num_rows for batch in _batches(file, path, groups, leaves))
+
+
+def _batches(file: pq.ParquetFile, path: str, groups: list[int], leaves: list[int]) -> Iterator[pa.RecordBatch]:
+    """Yield these leaves of the row groups, in their order in the file.
+
+    They are selected by index: in a name, a dot would select the field of a STRUCT, and every column of that name.
+    """
+    try:
+        yield from file.reader.iter_batches(MAX_ROWS, groups, sorted(set(leaves)))
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> MillraceError:
+    try:
+        with Path(path).open("rb") as file:
+            begin = file.read(len(_MAGIC))
+            size = file.seek(0, 2)
+            file.seek(max(size - len(_MAGIC), 0))
+            end = file.read()
+    except OSError as problem:
+        return MillraceError(Problem(f"cannot be read: {problem.strerror or problem}", "", path))
+    why, hint = str(error).splitlines()[0], _WHOLE_HINT
+    if not begin:
+        why = "it is empty"
+    elif _ENCRYPTED_MAGIC in (begin, end) or "decrypt" in why or "ncrypted" in why:
+        why, hint = "it is encrypted", "write it without encryption"
+    elif begin != _MAGIC:
+        why, hint = f"it begins with {begin!r}, not with {_MAGIC!r}", "name the format that the file has"
+    elif end != _MAGIC:
+        why = "its end is missing"
+    elif isinstance(error, pa.ArrowNotImplementedError):
+        hint = "write it without that"
+    return MillraceError(Problem(f"cannot be read as parquet: {why}", hint, path))
+
+
+def _row_groups(metadata: pq.FileMetaData, begin: int, end: int) -> tuple[list[int], int]:
+    """Return the row groups with rows in ``[begin, end)``, and the row at which the first of them begins."""
+    groups: list[int] = []
+    first, row = 0, 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if row < end and row + rows > begin:
+            first = first if groups else row
+            groups.append(group)
+        row += rows
+    return groups, first
