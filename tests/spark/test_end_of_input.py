@@ -159,6 +159,17 @@ def test_a_record_of_the_last_day_that_there_is_closes_its_window(tmp_path: Path
     assert results(tmp_path) == Counter([("2024-01-01", "1"), ("9999-12-31", "2")])
 
 
+@pytest.mark.parametrize("window", [None, {"column": "at", "size": "7 days"}])
+def test_python_aggregators_end_with_their_windows_and_without(tmp_path: Path, window: dict[str, str] | None) -> None:
+    """Without a window there is no timer to ask for."""
+    python = {"aggregator": "trouble.aggregators:Extremes", "options": {"column": "v"}, "groupBy": ["v"]}
+    query = {"python": python | ({"window": window} if window else {})}
+    emit = "OnWindowClose" if window else "OnUpdate"
+    outcome = run(tmp_path, "hash", EVENTS, "", query=query, emit=emit)
+    assert outcome.how == "finished", outcome
+    assert sum(results(tmp_path).values()) == 3
+
+
 BEFORE_1970 = (
     "1,1965-07-01T06:00:00Z 2,1965-07-01T18:00:00Z 3,1965-07-02T06:00:00Z 4,1969-12-31T23:00:00Z 5,1970-01-01T01:00:00Z"
 )

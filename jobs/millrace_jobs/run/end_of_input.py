@@ -62,7 +62,7 @@ class EndOfInput:
             return None
         passed = self.checkpoint.batch(last).watermark
         if plan is None:
-            return None if self._was_closed(passed, reached) else reached + 1
+            return reached + 1 if self._may_hold_results(passed, reached) else None
         held = self._held(plan, latest_event)
         if not held:
             return None
@@ -77,23 +77,30 @@ class EndOfInput:
         A timer of the operators on tables is only the next one of its bucket. When the last one is due follows from
         the latest event time.
         """
-        waits = self.spec.emit is not Emit.ON_UPDATE or self.query.waits
         held = held_results(plan, self.spark, self.checkpoint.spark)
-        held = [each for each in held if waits or not each.timers]
+        held = [each for each in held if self._waits or not each.timers]
         if not isinstance(self.query.execution, TableQuery):
             return held
         latest = max(latest_event, self.checkpoint.watermark_ms() * 1000 + self._delay)
         last = (latest + self.query.execution.longest) // 1000 + 1
         return [replace(each, until=max(each.until, last)) for each in held]
 
-    def _was_closed(self, passed: int, reached: int) -> bool:
-        """Whether an earlier run has released all results: no record came since, and a batch ran under the watermark.
+    @property
+    def _waits(self) -> bool:
+        """Whether groups, and results of operators with timers, are emitted when they are final."""
+        return self.spec.emit is not Emit.ON_UPDATE or self.query.waits
 
-        Of a chain of operators that is not known: the later ones may hold results of the earlier ones.
+    def _may_hold_results(self, passed: int, reached: int) -> bool:
+        """Whether an earlier run may have left results: it was not closed, or died before the batch that has them.
+
+        A chain of operators may be closed only in part: the later ones hold results of the earlier ones. What has no
+        groups and still has state is a join, which holds rows without a partner.
         """
-        offsets = self.checkpoint.committed().values()
         operators = list((self.checkpoint.spark / "state").glob("*"))
-        return passed >= reached and len(operators) <= 1 and all("closed" in offset for offset in offsets)
+        if not operators or (self.query.aggregates and not self._waits):
+            return False
+        was_closed = all("closed" in offset for offset in self.checkpoint.committed().values())
+        return not was_closed or passed < reached or len(operators) > 1
 
 
 def _missing(held: Sequence[HeldResults]) -> MillraceError:

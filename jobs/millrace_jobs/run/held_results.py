@@ -21,6 +21,9 @@ from pyspark.sql.types import StructField, StructType
 _EMITTING_SIDES = {"LeftOuter": ("left",), "RightOuter": ("right",), "FullOuter": ("left", "right")}
 """The sides of a join whose rows without a partner are emitted when they are evicted."""
 
+_STATEFUL = ("StateStoreSaveExec", "StreamingSymmetricHashJoinExec", "TransformWithStateInPySparkExec")
+"""Ends of the names of operators whose results can wait for the watermark."""
+
 
 @dataclass(frozen=True)
 class HeldResults:
@@ -84,8 +87,10 @@ class _State:
     def of(self, operator: JavaObject) -> Iterator[HeldResults]:
         """Yield what an operator holds; nothing for those that emit all results at once."""
         kind = operator.getClass().getSimpleName()
-        if kind.startswith("TransformWithState"):
-            if operator.eventTimeWatermarkForEviction().isDefined():
+        if not kind.endswith(_STATEFUL) or not operator.longMetric("numTotalStateRows").value():
+            return
+        if kind == "TransformWithStateInPySparkExec":
+            if operator.timeMode().toString() == "EventTime":
                 yield self._timers(operator)
         elif kind in ("StateStoreSaveExec", "SessionWindowStateStoreSaveExec"):
             evicted = operator.watermarkExpressionForEviction()

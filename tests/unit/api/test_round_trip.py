@@ -109,7 +109,7 @@ specs = st.fixed_dictionaries(
         "parallelism": ranges,
         "executors": st.builds(lambda r, memory: {**r, "memory": memory}, ranges, sizes),
         "scaling": st.just({"mode": "Advise", "target": 0.8}),
-        "checkpoint": st.sampled_from([{"uri": "s3a://bucket/prefix"}, {"claim": "state"}]),
+        "checkpoint": st.sampled_from([{"uri": "file:///data/checkpoints"}, {"claim": "state"}]),
         "sparkConf": st.dictionaries(texts, texts, max_size=2),
         "restartNonce": st.integers(0, 2**53),
     },

@@ -65,7 +65,7 @@ def closing_time(tmp_path, monkeypatch):
         monkeypatch.setattr(end_of_input, "held_results", lambda *_: list(held))
         document = DOCUMENT | {"spec": DOCUMENT["spec"] | {"emit": emit}}
         spec = StreamQuery.model_validate(document).spec
-        query = SimpleNamespace(execution=None, waits=False)
+        query = SimpleNamespace(execution=None, waits=False, aggregates=True)
         return EndOfInput(None, spec, query, Checkpoint(tmp_path, **checkpoint)).closing_time(None, 0)
 
     return ask
@@ -108,7 +108,7 @@ def test_results_that_the_watermark_has_passed_are_an_error(closing_time):
         (3_000, [True, True], 1, True),  # it died before the batch with the results
         (4_000, [True, False], 1, True),  # records came for one of two sources
         (4_000, [True], 2, True),  # the second operator may hold results of the first
-        (4_000, [True], 0, False),
+        (3_000, [False], 0, False),  # nothing has state
     ],
 )
 def test_a_process_that_ran_no_batch_needs_one_unless_all_was_closed(
@@ -116,3 +116,7 @@ def test_a_process_that_ran_no_batch_needs_one_unless_all_was_closed(
 ):
     time = closing_time(None, passed=passed, reached=4_000, closed=closed, operators=operators)
     assert time == (4_001_000 + 10 * MINUTE if needs_a_batch else None)
+
+
+def test_updates_need_no_further_batch(closing_time):
+    assert closing_time(None, emit="OnUpdate", passed=3_000, reached=4_000, closed=[False]) is None
