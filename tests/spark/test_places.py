@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 SQL = "SELECT who, count(*) AS n FROM events GROUP BY who"
 ODD = "my größe+%20#?{a,b}*[1]:,;'\"\\~$HOME&=|<x>`^😀e\u0301 \t\n"
-HINT = "waiting for new files; --once ends a run here"
+HINT = "waiting for new files; --once and --available-now end a run here"
 
 
 def relative(project: Project) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 Path("arguments").write_text(" ".join(sys.argv[1:]))
 Path("group").write_text(str(os.getpgid(0)))
 Path("options").write_text(os.environ["SPARK_SUBMIT_OPTS"])
+Path("locale").write_text(os.environ.get("LC_ALL", ""))
 secret = b"secret"
 file = Path(os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"])
 file.with_suffix(".new").write_bytes(struct.pack(">ii", 4711, len(secret)) + secret)
@@ -100,6 +101,17 @@ def test_the_garbage_collector_is_ours_unless_the_user_names_one(
     jvm = Jvm(settings, quiet=True)
     with jvm.announced():
         assert ("-XX:+UseParallelGC" in (folder / "options").read_text()) == chosen
+    jvm.finish()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Java does not encode names by the locale")
+@pytest.mark.parametrize("locale", ["C", "POSIX", "tr_TR.ISO-8859-9", ""])
+def test_java_encodes_names_of_files_as_python_does(spark, monkeypatch, locale):
+    folder = spark(ANSWERS)
+    monkeypatch.setenv("LC_ALL", locale)
+    jvm = Jvm({}, quiet=True)
+    with jvm.announced():
+        assert (folder / "locale").read_text() == "C.UTF-8"
     jvm.finish()
 
 

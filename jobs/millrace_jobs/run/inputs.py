@@ -37,7 +37,8 @@ def waiting_note(sources: Mapping[str, Source]) -> str:
     inputs = [source.input for source in sources.values()]
     if not all(inputs):
         return ""
-    return f"all records were read of the {', and of the '.join(inputs)}: waiting for new files; --once ends a run here"
+    read = f"all records were read of the {', and of the '.join(inputs)}"
+    return f"{read}: waiting for new files; --once and --available-now end a run here"
 
 
 def nothing_new_note(spec: Spec, checkpoint: Path) -> str:

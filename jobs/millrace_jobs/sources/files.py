@@ -118,6 +118,8 @@ class FilesSource(Source):
     def _missing(self, path: str) -> MissingInputError:
         root = self._files.root
         found = f"{root} has no such file" if root.is_dir() else f"there is no {root}"
+        if not root.is_dir() and root.exists():
+            found = f"{root} is neither a file nor a folder"
         hint = f"write a file, a folder or a glob pattern ({found})"
         return MissingInputError(Problem(f"source {self.name}: no file matches this path", hint, path))
 

@@ -170,7 +170,9 @@ def read_rate_trace(
             for row in reader:
                 line = reader.reader.line_num + 1  # the header was read before; blank lines count
                 steps.append((_time(row[time_name], path, line), _rate(row[rate_name], path, line), line))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise MillraceError(Problem(f"cannot be read as a rate trace: {error.strerror or error}", "", path)) from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise MillraceError(Problem(f"cannot be read as a rate trace: {error}", "", path)) from error
     times, rates = np.array([time for time, _, _ in steps]), np.array([rate for _, rate, _ in steps])
     if not len(times) or not rates.any():

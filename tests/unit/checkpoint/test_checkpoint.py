@@ -1,5 +1,6 @@
 import fcntl
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,8 +114,21 @@ def test_a_checkpoint_elsewhere_is_refused(uri):
 def test_the_folder_may_have_any_name(tmp_path, monkeypatch):
     uri = (tmp_path / "a b%é").as_uri()
     assert checkpoint_root(a_query("spec", "checkpoint", value={"uri": uri})) == tmp_path / "a b%é"
+    twice = a_query("spec", "checkpoint", value={"uri": f"file:///{tmp_path}"})
+    assert str(checkpoint_root(twice)) == str(tmp_path)  # Hadoop would take the first name after // for a host
     monkeypatch.chdir(tmp_path)
     assert checkpoint_root(a_query()) == tmp_path / ".millrace" / "fares"
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused(tmp_path, monkeypatch):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff"))
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(
+        MillraceError, match=r"a\\xff/.millrace/fares' is not UTF-8, and Spark cannot use it; rename it"
+    ):
+        checkpoint_root(a_query())
+    assert not list(folder.iterdir())
 
 
 def stored(checkpoint):

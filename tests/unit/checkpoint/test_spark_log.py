@@ -53,6 +53,17 @@ def test_a_source_without_an_offset_is_left_out(open_checkpoint):
     assert list(checkpoint.committed()) == ["zones"]
 
 
+def test_the_readers_of_a_source_that_is_read_twice_have_an_offset_each(open_checkpoint):
+    checkpoint = open_checkpoint(a_query())
+    log = Log(checkpoint)
+    assert checkpoint.committed_offsets() == []
+    log.begin(0, offset(3), offset(5))
+    log.commit(0)
+    assert [each["position"] for each in checkpoint.committed_offsets()] == [
+        each["position"] for each in (offset(3), offset(5))
+    ]
+
+
 def test_an_offset_without_a_plan_has_none(open_checkpoint):
     checkpoint = open_checkpoint(a_query())
     Log(checkpoint).begin(0, {"source": "trips", "position": {}})

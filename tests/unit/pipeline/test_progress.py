@@ -53,6 +53,13 @@ def test_what_was_taken_is_of_the_sources_that_have_moved():
     assert batch_report(progress(sources=sources), 2.0).taken == 7
 
 
+def test_what_was_taken_and_waits_of_a_source_that_is_read_twice_counts_once():
+    began = {"source": "a", "position": {"row": 0}}
+    end = {"source": "a", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}
+    report = batch_report(progress(sources=[{"startOffset": began, "endOffset": end}] * 2), 2.0)
+    assert (report.taken, report.waiting, report.waiting_in) == (7, 3, {"a": 3})
+
+
 def test_a_routed_batch():
     tasks = [
         {"workers": [worker(0)], "replicas": [replica(0), replica(1, seconds=0.5)]},
