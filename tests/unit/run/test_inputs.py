@@ -1,0 +1,60 @@
+"""What a run says of its input, and that it does not read what it writes."""
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import Spec
+from millrace_jobs.run.inputs import no_record_note, require_other_places, waiting_note
+from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.generated import RateSource
+
+
+def source(tmp_path, path):
+    return FilesSource("events", path, "csv", arrow_schema([("n", "INT")]), str(tmp_path / "log"))
+
+
+def spec(sink, letters=None):
+    corrupt = {"policy": "deadLetter", "path": letters} if letters else {}
+    files = {"files": {"path": "in", "format": "csv"}, "schema": "n INT", "corruptRecords": corrupt}
+    document = {"sources": {"events": files}, "query": {"sql": "SELECT n FROM events"}, "sink": sink}
+    return Spec.model_validate(document, by_name=False)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").touch()
+    (tmp_path / "link").symlink_to("in")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", ["in", "in/*.csv", "in/**/*", "link", "{folder}/in"])
+@pytest.mark.parametrize("sink", ["in", "./in", "{folder}/in", "link", "out/../in"])
+def test_results_that_would_come_back_as_records_are_refused(folder, path, sink):
+    sources = {"events": source(folder, path.format(folder=folder))}
+    written = spec({"files": {"path": sink.format(folder=folder), "format": "csv"}})
+    with pytest.raises(MillraceError, match="so every result would come back as a record; write to another folder"):
+        require_other_places(written, sources)
+    require_other_places(spec({"files": {"path": "out", "format": "csv"}}), sources)
+
+
+def test_dead_letters_that_would_come_back_as_records_are_refused(folder):
+    with pytest.raises(
+        MillraceError, match=r"corruptRecords\.path: source events reads the files in .*every dead letter"
+    ):
+        require_other_places(spec({"console": {}}, letters=f"{folder}/in"), {"events": source(folder, "in")})
+    require_other_places(spec({"console": {}}, letters="in"), {"events": source(folder, "in/*.csv")})
+
+
+def test_notes_name_the_files_that_a_run_looked_for(folder):
+    sources = {"events": source(folder, "in")}
+    assert waiting_note(sources).startswith(
+        f"all records were read of the files in {folder}/in: waiting for new files;"
+    )
+    assert no_record_note(sources, {}) == f"no record was read: source events found no files in {folder}/in"
+    offsets = {"events": {"position": {"files": 1}}}
+    assert "source events found no record in the files in" in no_record_note(sources, offsets)
+    several = sources | {"rate": RateSource("rate", 1.0)}
+    assert (waiting_note(several), no_record_note(several, offsets)) == ("", "")
