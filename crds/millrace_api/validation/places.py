@@ -19,7 +19,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)
 """A URI without a host, a query and a fragment."""
 
-_EXPANDED = re.compile(r"~|\$\w+|\$\{")
+_EXPANDED = re.compile(r"~|\$[A-Z_]+|\$\{")
 _NAME_BYTES = 255
 """Longest name of a file or folder, in bytes of UTF-8: the limit of the usual file systems."""
 

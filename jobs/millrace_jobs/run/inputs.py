@@ -10,6 +10,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.sources.base import Source
+from millrace_jobs.sources.files import FilesSource
 
 
 def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
@@ -27,15 +28,15 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
             written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
     for field, (file, what) in written.items():
         for name, opened in sources.items():
-            if opened.reads(absolute_path(file)):
+            if isinstance(opened, FilesSource) and opened.reads(absolute_path(file)):
                 message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"
                 raise MillraceError(Problem(message, "write to another folder", field=field))
 
 
 def waiting_note(sources: Mapping[str, Source]) -> str:
     """Return what to say once a run has read all files that are present; empty if other sources stream, too."""
-    inputs = [source.input for source in sources.values()]
-    if not all(inputs):
+    inputs = [source.input for source in sources.values() if isinstance(source, FilesSource)]
+    if len(inputs) < len(sources):
         return ""
     read = f"all records were read of the {', and of the '.join(inputs)}"
     return f"{read}: waiting for new files; --once and --available-now end a run here"
@@ -56,12 +57,13 @@ def no_record_note(sources: Mapping[str, Source], offsets: Mapping[str, Mapping[
         sources: the sources by name.
         offsets: their offsets after the last batch; a source without a batch has none.
     """
-    if not all(source.input for source in sources.values()):
+    files = {name: source.input for name, source in sources.items() if isinstance(source, FilesSource)}
+    if len(files) < len(sources):
         return ""
     found = [
-        f"source {name} found no record in the {source.input}"
+        f"source {name} found no record in the {place}"
         if name in offsets and offsets[name]["position"]["files"]
-        else f"source {name} found no {source.input}"
-        for name, source in sources.items()
+        else f"source {name} found no {place}"
+        for name, place in files.items()
     ]
     return f"no record was read: {', and '.join(found)}"

@@ -91,7 +91,7 @@ class Observer:
     platform: Platform
     auto: AutoPlans | None = None
     waiting: str = ""
-    """What to tell the user once, when the query has nothing to do for the first time; empty for nothing."""
+    """The message to show when the query has nothing to do for the first time; empty for none."""
     tally: RunTally = field(default_factory=RunTally)
 
     def batch(self, report: BatchReport) -> None:

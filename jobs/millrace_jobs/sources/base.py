@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -91,15 +90,6 @@ class Source(Protocol):
     def __getstate__(self) -> object:
         kind = type(self)
         return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(kind, k, None), cached_property)}
-
-    @property
-    def input(self) -> str:
-        """The files that it reads and new ones may join, for messages; empty for a source of another kind."""
-        return ""
-
-    def reads(self, file: Path) -> bool:
-        """Return whether a file that appears at this absolute path would be read."""
-        return False
 
     def initial(self) -> Position:
         """Return the position before the first record."""

@@ -106,7 +106,7 @@ class FileLog:
         return self._files.values()
 
     def next_remembered(self, count: int) -> list[SeenFile]:
-        """Return so many files that are remembered, beginning anew once all were returned."""
+        """Return the next ``count`` files that are remembered; after the last one come the first ones again."""
         numbers = list(islice(self._in_turn, count))
         if len(numbers) < count:
             self._in_turn = iter(list(self._files))

@@ -13,9 +13,11 @@ from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_plan, load_queries
+from millrace_api.validation.places import path_problem
 
 names = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
+paths = texts.filter(lambda path: path_problem(path) is None)
 counts = st.integers(1, 1000)
 durations = st.builds("{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", " minutes", "h", " days"]))
 sizes = st.builds("{}{}".format, counts, st.sampled_from("kmgt"))
@@ -32,18 +34,18 @@ ranges = (
 
 file_options = {"header": st.booleans(), "delimiter": st.sampled_from([",", "|", "\t", '"', "é"])}
 files = st.fixed_dictionaries(
-    {"path": texts, "format": st.sampled_from(["csv", "json", "parquet"])},
+    {"path": paths, "format": st.sampled_from(["csv", "json", "parquet"])},
     optional={**file_options, "maxFilesPerBatch": counts},
 )
 replays = st.fixed_dictionaries(
-    {"path": texts, "format": st.sampled_from(["csv", "json", "parquet"]), "timeColumn": st.just("at")},
+    {"path": paths, "format": st.sampled_from(["csv", "json", "parquet"]), "timeColumn": st.just("at")},
     optional=file_options,
 ).flatmap(
     lambda replay: (
         st.just(replay)
         | positives.map(lambda speed: {**replay, "speed": speed})
         | positives.map(lambda rate: {**replay, "rate": rate})
-        | texts.map(lambda path: {**replay, "rateTrace": {"path": path, "scale": 2.0}})
+        | paths.map(lambda path: {**replay, "rateTrace": {"path": path, "scale": 2.0}})
     )
 )
 kafkas = st.fixed_dictionaries(
@@ -109,7 +111,7 @@ specs = st.fixed_dictionaries(
         "parallelism": ranges,
         "executors": st.builds(lambda r, memory: {**r, "memory": memory}, ranges, sizes),
         "scaling": st.just({"mode": "Advise", "target": 0.8}),
-        "checkpoint": st.sampled_from([{"uri": "file:///data/checkpoints"}, {"claim": "state"}]),
+        "checkpoint": st.sampled_from([{"uri": "file:///var/lib/x%20y"}, {"claim": "state"}]),
         "sparkConf": st.dictionaries(texts, texts, max_size=2),
         "restartNonce": st.integers(0, 2**53),
     },
