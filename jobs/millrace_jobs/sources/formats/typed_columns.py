@@ -184,7 +184,7 @@ def _to_decimal(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
         # Arrow wants room for every integer of the type; decimal256 has it for each scale
         return lambda column: column.cast(pa.decimal256(76, declared.scale)).cast(declared)
     if pa.types.is_floating(found):
-        return lambda column: _shortest(column).cast(declared)
+        return partial(_float_to_decimal, declared)
     return partial(_cast, declared) if pa.types.is_decimal(found) else None
 
 
@@ -277,6 +277,17 @@ def _decimal_to_float(declared: pa.DataType, column: pa.Array) -> pa.Array:
     return floats
 
 
+def _float_to_decimal(declared: pa.DataType, column: pa.Array) -> pa.Array:
+    """Return the decimals that are the shortest texts of these floats. Raises ValueError if one has more digits."""
+    texts = _shortest(column)
+    decimals = texts.cast(declared)  # Arrow makes 0 of very small numbers
+    if not pc.all(
+        pc.equal(decimals.cast(pa.string()).cast(pa.float64()), texts.cast(pa.float64())), min_count=0
+    ).as_py():
+        raise ValueError("does not fit")
+    return decimals
+
+
 def _shortest(column: pa.Array) -> pa.Array:
     """Return the shortest text that stands for each float."""
     return (column.cast(pa.float32()) if pa.types.is_float16(column.type) else column).cast(pa.string())
@@ -284,10 +295,21 @@ def _shortest(column: pa.Array) -> pa.Array:
 
 def _valid_text(column: pa.Array) -> pa.Array:
     """Return bytes as text without a copy. Parquet's readers do not check that text is UTF-8."""
+    if pa.types.is_string(column.type) and _is_ascii(column):
+        return column
     try:
         return column.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
         raise ValueError("is not UTF-8") from None
+
+
+def _is_ascii(column: pa.Array) -> bool:
+    """Return whether all text is ASCII; several times faster than to check value by value that it is UTF-8."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return True
+    begin, end = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
+    return bool(np.frombuffer(data, np.int8)[begin:end].min(initial=0) >= 0)
 
 
 def _uuid_text(column: pa.Array) -> pa.Array:
@@ -392,8 +414,8 @@ def _shown(value: pa.Scalar) -> str:
     except UnicodeDecodeError:
         found = value.cast(pa.binary()).as_py()
     except (ValueError, OverflowError):  # Python does not have the date or the time
-        is_time = pa.types.is_timestamp(value.type)
-        number = value.cast(pa.int64() if is_time else pa.int32()).as_py()
-        return f"{number} {value.type.unit if is_time else 'days'} since 1970"
+        if pa.types.is_timestamp(value.type):
+            return f"{value.cast(pa.int64()).as_py()} {value.type.unit} since 1970"
+        return f"{value.cast(pa.int32()).as_py()} days since 1970" if pa.types.is_date32(value.type) else "a value"
     text = str(found) if isinstance(found, Decimal | date) else repr(found)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -262,7 +262,7 @@ def test_a_value_is_read_as_another_type_if_nothing_is_lost(kind, declared, valu
         (logical("long", "timestamp-millis"), "TIMESTAMP", DAY_9999 * 1000, "is outside the years 1 to 9999"),
         (logical("long", "timestamp-millis"), "TIMESTAMP", 2**60, "does not fit"),
         (logical("long", "timestamp-micros"), "DATE", 1, "has a time of day"),
-        (logical("int", "date"), "DATE", 2**30, "is outside the years 1 to 9999"),
+        (logical("int", "date"), "DATE", 2932897, "is outside the years 1 to 9999"),
     ],
 )
 def test_a_value_that_would_change_is_rejected(kind, declared, value, reason):

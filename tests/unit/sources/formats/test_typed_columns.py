@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schema
@@ -101,6 +101,7 @@ def test_decimals_are_the_floats_that_are_written_alike(numbers, scale):
 
 
 @given(st.floats(-1e15, 1e15))
+@example(5e-324)
 def test_a_float_becomes_the_decimal_that_is_written_alike_or_none(number):
     typed = column("DECIMAL(38,18)", pa.float64())
     exact = Decimal(repr(number))
