@@ -19,10 +19,8 @@ from millrace_jobs.sources.formats.column_types import arrow_schema
 SCHEMA = arrow_schema([("name", "STRING"), ("count", "BIGINT"), ("size", "DOUBLE"), ("good", "BOOLEAN")])
 Row = tuple[str | None, int | None, float | None, bool | None]
 
-# Empty text is NULL, quoted or not, and a backslash before a quote is Spark's other way of doubling it.
-_TEXT = st.text(
-    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\\\ufeff\u2028\u2029\x85"), min_size=1
-)
+# Python's csv module writes the empty text as it writes None.
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1)
 ROWS: st.SearchStrategy[list[Row]] = st.lists(
     st.tuples(
         _TEXT | st.none(),
@@ -52,7 +50,9 @@ BAD_LINES = {
         "a,1,two,true",
         "a,1,2.0,maybe",
         ',99999999999999999999,"",',
-        '"a,1,2.0,true',
+        '"a"b,1,2.0,true',
+        ' "a",1,2.0,true',
+        "a,0x10,2.0,true",
     ],
     "json": [
         "null",

@@ -13,15 +13,15 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
+
+from millrace_jobs.time_texts import date_text, micros_of, time_text
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TEXTS = frozenset({"string", "date", "timestamp", "timestamp_ntz"})
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPES = str.maketrans({chr(code): f"\\u{code:04X}" for code in range(0x20)} | _SHORT_ESCAPES)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PRECISE = Context(prec=80, rounding=ROUND_HALF_EVEN)
 
 
@@ -106,20 +106,9 @@ def time_of(written: str) -> int:
         BadRequestError: it is no time.
     """
     try:
-        moment = datetime.fromisoformat(written)
+        return micros_of(written)
     except ValueError:
         raise BadRequestError(f"{written[:80]!r} is no time: write it like 2024-03-01T12:00:00Z") from None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def time_text(time: int) -> str:
-    """Return the text of an event time, in microseconds since 1970, as Spark writes it."""
-    try:
-        moment = _EPOCH + timedelta(microseconds=time)
-    except OverflowError:
-        moment = datetime.min.replace(tzinfo=UTC) if time < 0 else datetime.max.replace(tzinfo=UTC)
-    return _time(moment, zoned=True).strip('"')
 
 
 def _values(columns: Sequence[KeyColumn], written: str) -> list[Any]:
@@ -162,8 +151,8 @@ def _of_window(start: str, column: KeyColumn) -> str:
     if column.part == "window":
         return _encoded(start, column)
     zoned = column.type != "timestamp_ntz"
-    begin = _moment(start, zoned=zoned, column=column)
-    return _time(begin if column.part == "start" else begin + timedelta(microseconds=column.size), zoned=zoned)
+    begin = _micros(start, zoned=zoned, column=column)
+    return _time(begin if column.part == "start" else begin + column.size, zoned=zoned)
 
 
 def _encoded(value: Any, column: KeyColumn) -> str:
@@ -185,7 +174,7 @@ def _typed(value: Any, column: KeyColumn) -> str:
         return _window(value, column)
     if kind in ("timestamp", "timestamp_ntz"):
         zoned = kind == "timestamp"
-        return _time(_moment(value, zoned=zoned, column=column), zoned=zoned)
+        return _time(_micros(value, zoned=zoned, column=column), zoned=zoned)
     if kind == "boolean":
         return {"true": "true", "false": "false"}[str(value).lower()]
     if kind in _INTEGERS:
@@ -198,7 +187,7 @@ def _typed(value: Any, column: KeyColumn) -> str:
     if kind in ("double", "float"):
         return _floating(str(value), single=kind == "float")
     if kind == "date":
-        return _quoted(date.fromisoformat(_text(value)).isoformat())
+        return _quoted(date_text(_text(value)))
     if kind == "binary":
         return _quoted(base64.b64encode(base64.b64decode(_text(value), validate=True)).decode())
     return _quoted(_text(value)) if kind == "string" else _json(value)
@@ -227,27 +216,24 @@ def _json(value: Any) -> str:
 def _window(value: Any, column: KeyColumn) -> str:
     """Return a window from its start, or from an object with its start and perhaps its end."""
     zoned = "timestamp_ntz" not in column.type
-    start = _moment(value["start"] if isinstance(value, dict) else value, zoned=zoned, column=column)
-    end = start + timedelta(microseconds=column.size)
+    start = _micros(value["start"] if isinstance(value, dict) else value, zoned=zoned, column=column)
+    end = start + column.size
     if isinstance(value, dict) and "end" in value:
-        end = _moment(value["end"], zoned=zoned, column=column)
+        end = _micros(value["end"], zoned=zoned, column=column)
     return f'{{"start":{_time(start, zoned=zoned)},"end":{_time(end, zoned=zoned)}}}'
 
 
-def _moment(value: Any, *, zoned: bool, column: KeyColumn) -> datetime:
+def _micros(value: Any, *, zoned: bool, column: KeyColumn) -> int:
     try:
-        moment = datetime.fromisoformat(_text(value))
+        return micros_of(_text(value), zoned=zoned)
     except (ValueError, TypeError):
         raise BadRequestError(
             f"{column.name} has a time, and {value!r} is none: write it like 2024-03-01T12:00:00Z"
         ) from None
-    if not zoned:
-        return moment.replace(tzinfo=None)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def _time(moment: datetime, *, zoned: bool) -> str:
-    return f'"{moment.replace(tzinfo=None).isoformat(timespec="microseconds")}{"Z" if zoned else ""}"'
+def _time(micros: int, *, zoned: bool) -> str:
+    return f'"{time_text(micros, zoned=zoned)}"'
 
 
 def _floating(written: str, *, single: bool) -> str:

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from millrace_jobs.lookups.history import NO_TIMES
-from millrace_jobs.lookups.keys import BadRequestError, KeyColumn, key_text, prefix_text, time_of, time_text
+from millrace_jobs.lookups.keys import BadRequestError, KeyColumn, key_text, prefix_text, time_of
 from millrace_jobs.lookups.store import NotReadyError, TableReader, TableSnapshot
+from millrace_jobs.time_texts import time_text
 
 MAX_KEYS = 1_000
 """Most keys of a request."""

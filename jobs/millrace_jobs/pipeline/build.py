@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.sources import FileFormat
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import Group, filters_groups
@@ -47,6 +48,7 @@ from millrace_jobs.pipeline.table_build import build_tables
 from millrace_jobs.pipeline.table_compile import timed_sources
 from millrace_jobs.pipeline.table_relations import TableQuery, lag_of
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
+from millrace_jobs.sinks.csv_text import require_csv
 from millrace_jobs.sinks.kafka.messages import require_json
 from millrace_jobs.sources.base import Source
 from millrace_jobs.tables.changes import CHANGE, WEIGHT
@@ -303,9 +305,12 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     ``spec`` is that of one output.
 
     Raises:
-        MillraceError: the key does not identify rows, results cannot be written as JSON, or rows that HAVING no
+        MillraceError: the key does not identify rows, results cannot be written as JSON or CSV, or rows that HAVING no
             longer admits could not be retracted.
     """
+    if spec.sink.files is not None and spec.sink.files.format is not FileFormat.PARQUET:
+        require = require_csv if spec.sink.files.format is FileFormat.CSV else require_json
+        require(query.result, "spec.sink.files")
     sink = spec.sink.table or spec.sink.kafka
     if sink is None:
         return ResultKeys()

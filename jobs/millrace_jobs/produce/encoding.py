@@ -28,7 +28,7 @@ _CONTROLS = [chr(code) for code in range(0x20)]
 def json_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
     """Return an encoder that makes one JSON object per record, with every column, including NULL columns.
 
-    DATE and BINARY (base64) are strings. The encoder raises MillraceError for NaN and infinities.
+    DATE, BINARY (base64), NaN and infinities are strings.
     """
     names = [json.dumps(name, ensure_ascii=False) + ":" for name in schema.names]
     before = ["{" + names[0], *("," + name for name in names[1:])]
@@ -36,12 +36,11 @@ def json_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
     def encode(records: pa.RecordBatch) -> list[bytes]:
         parts: list[Any] = []
         for begin, column, field in zip(before, records.columns, schema, strict=True):
-            if pa.types.is_floating(field.type) and not _all_finite(column):
-                message = f"column {field.name} has a NaN or an infinity, for which JSON has no number"
-                raise MillraceError(Problem(message, "produce csv instead"))
             texts = _base64(column) if pa.types.is_binary(field.type) else plain_texts(column, timestamp_format)
             if _is_text(field.type, timestamp_format):
                 texts = pc.binary_join_element_wise('"', _escaped(texts), '"', "")
+            elif pa.types.is_floating(field.type) and pc.all(pc.is_finite(column)).as_py() is False:
+                texts = pc.if_else(pc.is_finite(column), texts, _special(column))
             parts += [begin, pc.fill_null(texts, "null")]
         return _values(pc.binary_join_element_wise(*parts, "}", ""))
 
@@ -49,25 +48,34 @@ def json_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
 
 
 def csv_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
-    """Return an encoder that makes one CSV line per record, without a header.
+    """Return an encoder that makes one CSV record per record, without a header, in the dialect of the CSV source.
 
-    NULL is an empty field, BINARY is text. The encoder raises MillraceError for a value that a line cannot hold.
+    NULL is an empty field, the empty string is ``""``, and BINARY is text. The encoder raises MillraceError for a value
+    that a record cannot hold.
     """
+    is_alone = len(schema) == 1  # a blank line would not count as a record
 
     def text_of(column: pa.Array, field: pa.Field) -> pa.Array:
         try:
-            return _quoted(plain_texts(column, timestamp_format), field.name)
+            texts = plain_texts(column, timestamp_format)
         except pa.ArrowInvalid:
-            message = f"column {field.name} has bytes that are not text in UTF-8, which a line of CSV cannot hold"
-            raise MillraceError(Problem(message, "produce json instead")) from None
+            raise _not_in_csv(field.name, "bytes that are not text in UTF-8, which CSV cannot hold") from None
+        if not (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
+            return texts
+        if is_alone and texts.null_count:
+            raise _not_in_csv(field.name, "a NULL, which a line of CSV without other columns cannot hold")
+        return _quoted(texts, every=is_alone)
 
     def encode(records: pa.RecordBatch) -> list[bytes]:
         columns = [text_of(column, field) for column, field in zip(records.columns, schema, strict=True)]
-        if len(columns) == 1:  # a blank line would not count as a record
-            return _values(pc.fill_null(columns[0], '""'))
-        return _values(pc.binary_join_element_wise(*(pc.fill_null(texts, "") for texts in columns), ","))
+        absent = '""' if is_alone else ""
+        return _values(pc.binary_join_element_wise(*(pc.fill_null(texts, absent) for texts in columns), ","))
 
     return encode
+
+
+def _not_in_csv(column: str, what: str) -> MillraceError:
+    return MillraceError(Problem(f"column {column} has {what}", "produce json instead"))
 
 
 def key_encoder(column: str, timestamp_format: str) -> Callable[[pa.RecordBatch], list[bytes | None]]:
@@ -111,8 +119,10 @@ def _is_text(kind: pa.DataType, timestamp_format: str) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_binary(kind))
 
 
-def _all_finite(column: pa.Array) -> bool:
-    return bool(pc.all(pc.is_finite(column)).as_py() is not False)
+def _special(numbers: pa.Array) -> pa.Array:
+    """Return NaN and infinities as JSON strings."""
+    infinity = pc.if_else(pc.greater(numbers, 0.0), '"Infinity"', '"-Infinity"')
+    return pc.if_else(pc.is_nan(numbers), '"NaN"', infinity)
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
@@ -125,18 +135,14 @@ def _escaped(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def _quoted(texts: pa.Array, name: str) -> pa.Array:
-    """Return text as CSV fields, quoted only if necessary."""
-    if not _holds(texts, '",\r\n'):
+def _quoted(texts: pa.Array, *, every: bool) -> pa.Array:
+    """Return text as CSV fields: in quotes if necessary, or every one of them."""
+    is_empty = pc.equal(pc.binary_length(texts), 0)
+    if not every and not _holds(texts, '",\r\n') and not pc.any(is_empty).as_py():
         return texts
-    needed = pc.match_substring_regex(texts, '[",]')
-    unclear = pc.any(pc.match_substring_regex(pc.if_else(needed, texts, ""), r'\\("|$)'))
-    if _holds(texts, "\r\n") or unclear.as_py():
-        why = "a line break, or a backslash before a quote"
-        message = f"column {name} has a value that a line of CSV cannot hold: {why}"
-        raise MillraceError(Problem(message, "produce json instead"))
+    needed = pc.or_(is_empty, pc.match_substring_regex(texts, '[",\r\n]'))
     inside = pc.replace_substring(texts, '"', '""')
-    return pc.if_else(needed, pc.binary_join_element_wise('"', inside, '"', ""), texts)
+    return pc.if_else(pc.or_(needed, every), pc.binary_join_element_wise('"', inside, '"', ""), texts)
 
 
 def _holds(texts: pa.Array, characters: str) -> bool:

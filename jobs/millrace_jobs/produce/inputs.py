@@ -20,6 +20,7 @@ from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.places import path_problem
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.csv_records import CsvQuotes
 from millrace_jobs.sources.formats.decoding import BadRecord
 from millrace_jobs.sources.formats.file_formats import (
     FORMATS_BY_SUFFIX,
@@ -85,8 +86,8 @@ def file_input(
 
 def _lines(path: str) -> Iterator[pa.RecordBatch]:
     with open_text(path) as stream:
-        for _, block in blocks(stream, path, first_byte(stream), 0, sys.maxsize):
-            lines = [line.removesuffix(b"\r") for line in block.split(b"\n") if line.strip()]
+        for _, layout in blocks(stream, path, first_byte(stream, path), 0, sys.maxsize):
+            lines = [line.removesuffix(b"\r") for line in layout.text.split(b"\n") if line.strip()]
             yield pa.RecordBatch.from_arrays([pa.array(lines, pa.binary())], schema=RAW)
 
 
@@ -112,8 +113,9 @@ def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) ->
             found = open_parquet(path).schema_arrow
         elif format == "csv":
             options = pa.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-            parse = pa.csv.ParseOptions(delimiter=delimiter)
-            found = pa.csv.read_csv(_sample(path), parse_options=parse, convert_options=options).schema
+            parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+            sample = _sample(path, CsvQuotes(delimiter))
+            found = pa.csv.read_csv(sample, parse_options=parse, convert_options=options).schema
         else:
             found = pa.json.read_json(_sample(path), pa.json.ReadOptions(block_size=2 * _SAMPLE)).schema
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -123,9 +125,10 @@ def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) ->
     return pa.schema([(field.name, _type(field, path)) for field in found])
 
 
-def _sample(path: str) -> pa.BufferReader:
+def _sample(path: str, quotes: CsvQuotes | None = None) -> pa.BufferReader:
     with open_text(path) as stream:
-        return pa.BufferReader(b"".join(block for _, block in blocks(stream, path, first_byte(stream), 0, _SAMPLE)))
+        read = blocks(stream, path, first_byte(stream, path), 0, _SAMPLE, quotes)
+        return pa.BufferReader(b"".join(layout.text for _, layout in read))
 
 
 def _type(field: pa.Field, path: str) -> pa.DataType:

@@ -27,6 +27,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import result_file
 from millrace_jobs.disk import absolute_path, make_folder, path_for_spark, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
+from millrace_jobs.sinks.csv_text import csv_columns, csv_options
 
 BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
@@ -82,12 +83,16 @@ class FilesSink(Sink):
         """Write a batch and return its number of rows; its files appear once all of them are complete."""
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
+        is_csv = self._format == "csv"
+        if is_csv:
+            results = csv_columns(results)
         counted = Observation()
         staged = self._staging / f"{batch.number}-{self._run}"
         _stage(staged)
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
         writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)
+        writer = writer.options(**(csv_options(results) if is_csv else {}))
         writer.format(self._format).save(str(staged))
         batch.require_lease()  # writing may have taken long, and another driver may have published the batch meanwhile
         self._publish(staged, batch.number)

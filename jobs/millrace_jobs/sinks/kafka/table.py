@@ -15,7 +15,6 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -34,13 +33,12 @@ from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table_view import PendingBatch, TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import Outgoing
+from millrace_jobs.time_texts import micros_of
 
 Changes = dict[str, int | None]
 """Message keys with the end of the row's window in microseconds since 1970, or None if the row was removed."""
 
 _Divided = TypeVar("_Divided", pa.Table, tuple[pa.Table, pa.Table])
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableSink(KafkaSink):
@@ -257,5 +255,4 @@ def _window_end(value: Any, window: WindowColumn) -> int:
     """Return the watermark, in microseconds since 1970, that a row expires at, from the window's value in a key."""
     if value is None:
         return NO_END
-    moment = datetime.fromisoformat(value["end"] if window.part == "window" else value)
-    return (moment - _EPOCH) // timedelta(microseconds=1) + window.after
+    return micros_of(value["end"] if window.part == "window" else value) + window.after

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.schema_ddl import parse_schema
+from millrace_jobs.sources.formats import decimal_texts, iso_texts
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """Spark's TIMESTAMP: microseconds since 1970-01-01 UTC."""
@@ -45,8 +46,6 @@ The others are numbers since 1970 in that unit.
 """
 
 _MICROSECONDS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
-_ZONE = r"(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"
-_ZONED_TIME = re.compile(rf"[ T]\d{{2}}.*{_ZONE}")
 _EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 _LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
 _OUTSIDE = "outside the years 1 to 9999"
@@ -99,10 +98,10 @@ def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
     """Return the type that a column of a text file is read as.
 
     Timestamps in seconds or milliseconds are read as doubles, to keep fractions. Doubles hold microseconds exactly
-    until the year 2255. Decimals are read with all their digits, and are rounded later.
+    until the year 2255. Decimals are converted from their text: see ``decimal_texts``.
     """
     if pa.types.is_decimal(declared):
-        return pa.decimal128(MAX_PRECISION, MAX_PRECISION - (declared.precision - declared.scale))
+        return pa.string()
     if declared != TIMESTAMP:
         return declared
     if timestamp_format == "iso":
@@ -118,10 +117,14 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
             return timestamps(column, timestamp_format)
         if column.type == declared.type:
             return column
+        if declared.type == pa.date32() and pa.types.is_string(column.type):
+            return iso_texts.dates(column)
         if declared.type == pa.binary() and pa.types.is_string(column.type):
             return pa.array([_base64(text) for text in column.to_pylist()], pa.binary())
+        if pa.types.is_decimal(declared.type) and pa.types.is_string(column.type):
+            return decimal_texts.decimals(column, declared.type)
         if pa.types.is_decimal(declared.type) and pa.types.is_decimal(column.type):
-            column = pc.round(column, declared.type.scale, "half_towards_infinity")
+            return decimal_texts.rounded(column, declared.type)
         return column.cast(declared.type)
     except (ValueError, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {declared.name} ({spark_type(declared.type)}): {error}") from None
@@ -146,7 +149,7 @@ def timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
             is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
             hint = "; set timestampFormat to the unit of the numbers" if is_number else ""
             raise ValueError(f"{column.type} is not ISO 8601 text{hint}")
-        return within_range(_from_iso(column), "")
+        return iso_texts.timestamps(column)
     read_as = f" when read as {timestamp_format}"
     return within_range(_micros(column, _MICROSECONDS[timestamp_format], read_as), read_as).cast(TIMESTAMP)
 
@@ -161,34 +164,6 @@ def _micros(column: pa.Array, factor: int, read_as: str) -> pa.Array:
         return pc.round(pc.multiply(numbers, float(factor))).cast(pa.int64())
     except pa.ArrowInvalid:  # too large for 64 bits, infinite, or not a number
         raise ValueError(f"{_OUTSIDE}{read_as}") from None
-
-
-def _from_iso(text: pa.Array) -> pa.Array:
-    """Parse ISO 8601 text. Most columns have no zone, or one in every value; only the others need regular expressions.
-
-    The first value says which. Trying both is slow: a cast that fails takes 30 times as long as one that succeeds.
-    """
-    first = pc.first(text).as_py()
-    is_zoned = first is not None and _ZONED_TIME.search(first) is not None
-    try:
-        return text.cast(TIMESTAMP if is_zoned else pa.timestamp("us")).cast(TIMESTAMP)
-    except pa.ArrowInvalid:
-        pass  # some values have a zone and some have none, or there are fractions of more than six digits
-    try:
-        return _with_zones(text).cast(TIMESTAMP)
-    except pa.ArrowInvalid:
-        values = text.drop_null()
-        which = repr(values[0].as_py()) if len(values) == 1 else "a value"
-        raise ValueError(f"{which} is not an ISO 8601 timestamp") from None
-
-
-def _with_zones(text: pa.Array) -> pa.Array:
-    """Give every timestamp what Arrow requires: at most six digits of fraction, a time of day and a zone."""
-    text = pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")
-    has_time = pc.match_substring_regex(text, r"[ T]\d{2}")
-    text = pc.if_else(has_time, text, pc.binary_join_element_wise(text, "00:00", " "))
-    has_zone = pc.match_substring_regex(text, _ZONE)
-    return pc.if_else(has_zone, text, pc.binary_join_element_wise(text, "Z", ""))
 
 
 def within_range(micros: pa.Array, read_as: str) -> pa.Array:

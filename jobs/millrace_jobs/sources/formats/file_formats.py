@@ -19,14 +19,28 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS
-from millrace_jobs.sources.formats.decoding import BadRecord, Parser, decode
+from millrace_jobs.sources.formats.csv_records import CsvQuotes
+from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode, line_layout
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, RejectIn
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
 from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser, header_columns
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
-"""The maximum bytes of a line. A longer line suggests that the file is not text, and would fill the memory."""
+"""The maximum bytes of a record. A longer one suggests that the file is not text, and would fill the memory."""
+
+_SIGNATURE = 64
+_RECODE = "convert it to UTF-8, for example with iconv -f UTF-16 -t UTF-8"
+_NOT_TEXT = {
+    codecs.BOM_UTF32_LE: ("UTF-32", "convert it to UTF-8, for example with iconv -f UTF-32 -t UTF-8"),
+    codecs.BOM_UTF16_LE: ("UTF-16", _RECODE),
+    codecs.BOM_UTF16_BE: ("UTF-16", _RECODE),
+    b"\x1f\x8b": ("gzip", "let its name end in .gz"),
+    b"PK\x03\x04": ("a zip archive or an Excel workbook", "unpack it, or save the workbook as CSV in UTF-8"),
+    b"PAR1": ("Parquet", "write format: parquet"),
+    b"Obj\x01": ("an Avro file", "convert it to Parquet"),
+}
+"""What files that are taken for text begin with: what they are, and what to do."""
 
 FORMATS_BY_SUFFIX = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 """Format of a file by the suffix of its name; in the name of a text file, ``.gz`` may follow."""
@@ -58,7 +72,7 @@ def check_delimiter(delimiter: str) -> None:
 
 @dataclass(frozen=True)
 class _TextFormat:
-    """A reader of CSV lines, or of JSON lines if ``delimiter`` is empty; a line break always ends a record."""
+    """A reader of CSV, or of JSON lines if ``delimiter`` is empty."""
 
     schema: pa.Schema
     timestamp_format: str
@@ -77,26 +91,27 @@ class _TextFormat:
             self._parser(stream, path)
 
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
-        """Yield the records on lines that begin in the range; a compressed file is always read to its end."""
+        """Yield the records that begin in the range; a compressed file is always read to its end."""
         if not self.divisible(path):
             end = sys.maxsize
         with open_text(path) as stream:
             parser, first = self._parser(stream, path)
             lines = _LineNumbers(path, reject)
-            for offset, block in blocks(stream, path, first, begin, end):
+            quotes = parser.quotes if isinstance(parser, CsvParser) else None
+            for offset, layout in blocks(stream, path, first, begin, end, quotes):
                 lines.block = offset
-                records = decode(parser, self.schema, block, lines.reject)
+                records = decode(parser, self.schema, layout, lines.reject)
                 for row in range(0, records.num_rows, MAX_ROWS):
                     yield records.slice(row, MAX_ROWS)
 
     def _parser(self, stream: IO[bytes], path: str) -> tuple[Parser, int]:
         """Return the parser for this file, and the byte at which its records begin."""
-        first = first_byte(stream)
+        first = first_byte(stream, path)
         if not self.delimiter:
             return JsonParser(self.schema, self.timestamp_format), first
         columns = self.schema.names
         if self.header:
-            line, first, number = _first_line(stream, path, first)
+            line, first, number = _header(stream, path, first, CsvQuotes(self.delimiter))
             if line:
                 columns = header_columns(line, self.schema, self.delimiter, path, number)
         return CsvParser(self.schema, columns, self.delimiter, self.timestamp_format), first
@@ -132,33 +147,99 @@ def open_text(path: str) -> Iterator[IO[bytes]]:
         raise MillraceError(Problem(f"cannot be read: {error.strerror or error}", "", path)) from error
 
 
-def first_byte(stream: IO[bytes]) -> int:
-    """Return the offset at which the text begins: after the byte order mark, if any."""
+def first_byte(stream: IO[bytes], path: str) -> int:
+    """Return the offset at which the text begins: after the byte order mark, if any.
+
+    Raises:
+        MillraceError: the file is not text in an encoding like UTF-8.
+    """
     stream.seek(0)
-    mark = len(codecs.BOM_UTF8)
-    return mark if stream.read(mark) == codecs.BOM_UTF8 else 0
+    start = stream.read(_SIGNATURE)
+    for signature, (what, hint) in _NOT_TEXT.items():
+        if start.startswith(signature):
+            raise MillraceError(Problem(f"is not text in UTF-8 but {what}", hint, path))
+    if len(start) > 1 and (not any(start[::2]) or not any(start[1::2])):  # Latin letters without a byte order mark
+        raise MillraceError(Problem("is not text in UTF-8 but UTF-16", _RECODE, path))
+    return len(codecs.BOM_UTF8) if start.startswith(codecs.BOM_UTF8) else 0
 
 
-def blocks(stream: IO[bytes], path: str, first: int, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, block) for the lines that begin in ``[begin, end)``; ``first`` is where the first record begins.
+def blocks(
+    stream: IO[bytes], path: str, first: int, begin: int, end: int, quotes: CsvQuotes | None = None
+) -> Iterator[tuple[int, Layout]]:
+    """Yield (offset, text) for the records that begin in ``[begin, end)``; ``first`` is where the first one begins.
 
-    A block has about BLOCK_BYTES.
+    A text has about BLOCK_BYTES. A record is a line, or ends where ``quotes`` say.
     """
     if begin <= first:
         begin = first
         stream.seek(first)
-    else:
+    elif quotes is None:
         stream.seek(begin - 1)  # the line of this byte began earlier; if it ends here, only its newline is skipped
         _line(stream, path)
         begin = stream.tell()
+    else:
+        begin = _next_record(stream, path, first, begin, quotes)
     while begin < end:
         block = stream.read(min(BLOCK_BYTES, end - begin))
         if not block:
             return
         if not block.endswith(b"\n"):
             block += _line(stream, path)
-        yield begin, block
+        layout = line_layout(block) if quotes is None else quotes.layout(block)
+        while layout.is_open and quotes is not None and (rest := _rest(stream, path, quotes)):
+            block += rest
+            layout = quotes.layout(block)
+        yield begin, layout
         begin += len(block)
+
+
+def _next_record(stream: IO[bytes], path: str, first: int, begin: int, quotes: CsvQuotes) -> int:
+    """Move to the first record that begins at ``begin`` or later, and return where that is."""
+    line, is_open = _line_before(stream, first, begin)
+    if is_open:  # a quote is near enough to be open still: only the text from the beginning says whether it is
+        is_open = False
+        stream.seek(first)
+        while stream.tell() < line:
+            text = stream.read(min(BLOCK_BYTES, line - stream.tell()))
+            is_open = quotes.is_open_after(text if text.endswith(b"\n") else text + _line(stream, path), is_open)
+    stream.seek(line)
+    while is_open or stream.tell() < begin:
+        text = _line(stream, path)
+        if not text or stream.tell() - begin > LONGEST_LINE:  # whoever reads the beginning of the record reports it
+            return sys.maxsize
+        is_open = quotes.is_open_after(text, is_open)
+    return stream.tell()
+
+
+def _line_before(stream: IO[bytes], first: int, begin: int) -> tuple[int, bool]:
+    """Return where the line with the byte before ``begin`` begins, and whether a quote is before it in reach.
+
+    A record has at most LONGEST_LINE bytes, so a quote farther away has been closed.
+    """
+    line, stop = first, begin - 1
+    while stop > max(first, begin - LONGEST_LINE):
+        start = max(first, stop - BLOCK_BYTES)
+        stream.seek(start)
+        text = stream.read(stop - start)
+        if line == first:
+            line = max(start + text.rfind(b"\n") + 1, first) if b"\n" in text else first
+            text = text[: line - start] if line > first else text
+        if b'"' in text:
+            return line, True
+        stop = start
+    return line, False
+
+
+def _rest(stream: IO[bytes], path: str, quotes: CsvQuotes) -> bytes:
+    """Return the lines up to the end of a record with an open quote; empty at the end of the file."""
+    begin, is_open, lines = stream.tell(), True, []
+    while is_open and (line := _line(stream, path)):
+        lines.append(line)
+        is_open = quotes.is_open_after(line, is_open)
+        if stream.tell() - begin > LONGEST_LINE:
+            message = f"the record before byte {begin} has a quote that is not closed within {LONGEST_LINE >> 20} MiB"
+            raise MillraceError(Problem(message, "close the quote, or double it if it belongs to the value", path))
+    return b"".join(lines)
 
 
 def _is_compressed(path: str) -> bool:
@@ -166,12 +247,17 @@ def _is_compressed(path: str) -> bool:
     return path.endswith(".gz")
 
 
-def _first_line(stream: IO[bytes], path: str, begin: int) -> tuple[bytes, int, int]:
-    """Return the first line from ``begin`` on that is not blank, where the next line begins, and the line's number."""
+def _header(stream: IO[bytes], path: str, begin: int, quotes: CsvQuotes) -> tuple[bytes, int, int]:
+    """Return the first record from ``begin`` on that is not blank, where the next begins, and the record's line."""
     stream.seek(begin)
     number = 1
     while (line := _line(stream, path)).isspace():
         number += 1
+    if quotes.is_open_after(line, False):
+        line += _rest(stream, path, quotes)
+        if quotes.is_open_after(line, False):
+            problem = Problem("the header is not a line of CSV: a quote is not closed", "close it", path, number)
+            raise MillraceError(problem)
     return line, stream.tell(), number
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.formats.decoding import BadRecord, Parser, decode
+from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode
 from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser
 
 RejectAt = Callable[[int, str], None]
@@ -48,15 +48,15 @@ class RawDecoder:
 
 
 class TextDecoder:
-    """A decoder of JSON objects or CSV lines, which are joined to one text that Arrow parses all at once.
+    """A decoder of JSON objects or CSV records, which are joined to one text that Arrow parses all at once.
 
-    The fields of a CSV line are the schema's columns in order, and the line may end with a line break. Line breaks
-    inside a JSON object count as white space.
+    The fields of a CSV record are the schema's columns in order, and it may end with a line break. Line breaks in a
+    JSON object are white space.
     """
 
     def __init__(self, format: Literal["csv", "json"], schema: pa.Schema, timestamp_format: str) -> None:
         self.schema = schema
-        self._joins_lines = format == "json"
+        self._is_json = format == "json"
         self._parser: Parser = (
             JsonParser(schema, timestamp_format)
             if format == "json"
@@ -65,34 +65,47 @@ class TextDecoder:
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Decode a record from every message that has a value."""
-        bad: dict[int, str] = {}
-
-        def refuse(record: BadRecord) -> None:
-            bad[record.line - 1] = record.reason
-
         indexes = np.arange(len(values))
         if None in values:
             indexes = np.array([index for index, value in enumerate(values) if value is not None], np.int64)
-        present = [value for value in values if value is not None]
-        lines, text = self._as_lines(present, bad)
-        records = decode(self._parser, self.schema, text, refuse)
-        if records.num_rows + len(bad) < len(lines):
-            bad = {i: "the message is empty" for i, line in enumerate(lines) if not line or line.isspace()} | bad
+        messages = [value for value in values if value is not None]
+        bad: dict[int, str] = {}
+        layout = self._joined(messages)
+        if layout.faults or not _are_records(messages, layout):
+            messages = [self._alone(message, index, bad) for index, message in enumerate(messages)]
+            layout = self._joined(messages)
+        refused: list[BadRecord] = []
+        records = decode(self._parser, self.schema, layout, refused.append)
+        if refused:
+            lines = np.cumsum([1, *(message.count(b"\n") + 1 for message in messages)])
+            bad |= {int(np.searchsorted(lines, record.line, "right")) - 1: record.reason for record in refused}
+        if records.num_rows + len(bad) < len(messages):
+            empty = (index for index, message in enumerate(messages) if not message or message.isspace())
+            bad = dict.fromkeys(empty, "the message is empty") | bad
         for index in sorted(bad):
             reject(int(indexes[index]), bad[index])
         return records, np.delete(indexes, list(bad)) if bad else indexes
 
-    def _as_lines(self, values: list[bytes], bad: dict[int, str]) -> tuple[list[bytes], bytes]:
-        """Put each message on its own line; one with a line break inside goes to ``bad`` and leaves a blank line."""
-        text = b"\n".join(values)
-        if text.count(b"\n") == max(len(values) - 1, 0):
-            return values, text
-        if self._joins_lines:
-            lines = [value.replace(b"\n", b" ") for value in values]
-        else:
-            lines = [value.removesuffix(b"\n") for value in values]
-            for index, line in enumerate(lines):
-                if b"\n" in line:
-                    bad[index] = "there is a line break inside the record"
-                    lines[index] = b""
-        return lines, b"\n".join(lines)
+    def _joined(self, messages: list[bytes]) -> Layout:
+        """Return the messages as one text, each of them ended by a line break."""
+        text = b"\n".join([*messages, b""])
+        if self._is_json and text.count(b"\n") != len(messages):
+            # Between the parts of an object a carriage return is white space as well, and as bad within a text.
+            messages[:] = [message.replace(b"\n", b"\r") for message in messages]
+            text = b"\n".join([*messages, b""])
+        return self._parser.layout(text)
+
+    def _alone(self, message: bytes, index: int, bad: dict[int, str]) -> bytes:
+        """Return the text of a message's record; if it is none, put the reason into ``bad`` and return no text."""
+        layout = self._parser.layout(message.removesuffix(b"\n"))
+        if len(layout.ends) < 2 and not layout.faults:
+            return layout.text
+        bad[index] = next(iter(layout.faults.values()), "there is a line break inside the record")
+        return b""
+
+
+def _are_records(messages: list[bytes], layout: Layout) -> bool:
+    """Return whether the records of the joined messages are the messages."""
+    if len(messages) == len(layout.ends) == len(layout.newlines):
+        return True
+    return np.array_equal(layout.ends + 1, np.cumsum([len(message) + 1 for message in messages]))

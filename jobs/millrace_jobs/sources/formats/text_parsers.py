@@ -7,109 +7,169 @@ import json
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.column_types import spark_type, stored_type, to_declared
+from millrace_jobs.sources.formats.column_types import (
+    MAX_PRECISION,
+    TIMESTAMP,
+    spark_type,
+    stored_type,
+    to_declared,
+)
+from millrace_jobs.sources.formats.csv_records import CsvQuotes
+from millrace_jobs.sources.formats.decoding import Layout, line_layout
+from millrace_jobs.sources.formats.text_values import from_text
 
 _CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
-_CSV_VALUE = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]+: )?(.*)", re.DOTALL)
+_NOT_UTF8 = "the text is not UTF-8: convert the file, for example with iconv -f LATIN1 -t UTF-8"
+_OTHER_DELIMITERS = ";\t|,"
+
 _TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
 """A second value after the end of an object; in good lines this occurs only inside a string."""
 _STARTS_WITH_NULL = re.compile(rb"\s*n")
 
-_JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)")
-_JSON_VALUE = re.compile(r"Failed to convert JSON to .*?, couldn't parse:(.*)", re.DOTALL)
+_JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)", re.DOTALL)
+_JSON_TWICE = re.compile(r"JSON parse error: Column\(/?(.*?)\) was specified twice", re.DOTALL)
+_JSON_VALUE = re.compile(r"Failed to convert JSON to .*?(?:, couldn't parse:|: )(.*)", re.DOTALL)
 _JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
 
 
 class CsvParser:
-    """Parser of whole lines of CSV in Spark's default dialect with RFC 4180 quoting.
+    """Parser of records of CSV in the dialect of RFC 4180; where they end and how they are quoted says ``CsvQuotes``.
 
-    The quote character is ``"``. A quote inside quotes is doubled (or has a backslash before it, as Spark writes it).
-    An empty field is NULL in every type, quoted or not. Spaces belong to the value, but numbers and dates may have
-    spaces around them. A record is one line.
+    An empty field is NULL. With quotes, it is the empty string in a STRING or BINARY, and NULL in other types. Spaces
+    belong to the value, but numbers, dates and times may have spaces around them.
 
-    ``file_columns`` are the names of the fields of a line, in order; fields that are not in ``schema`` are ignored.
+    ``file_columns`` are the names of the fields of a record, in order; fields that are not in ``schema`` are ignored.
     """
 
     def __init__(self, schema: pa.Schema, file_columns: Sequence[str], delimiter: str, timestamp_format: str) -> None:
         self._schema = schema
         self._timestamp_format = timestamp_format
+        self._delimiter = delimiter
         # Arrow requires unique names, and ignored columns may share one.
         self._names = [name if name in schema.names else f"ignored {i}" for i, name in enumerate(file_columns)]
-        stored = {field.name: stored_type(field.type, timestamp_format) for field in schema}
-        self._nulls = b'\n""' + delimiter.encode() * (len(self._names) - 1)
-        self._parse_options = pa.csv.ParseOptions(delimiter=delimiter)
-        self._convert_options = pa.csv.ConvertOptions(
-            column_types=stored,
-            include_columns=schema.names,
+        self._converting = self._convert_options([stored_type(field.type, timestamp_format) for field in schema])
+        self._as_text = self._convert_options([_text_type(field.type) for field in schema])
+        self._has_integers = any(pa.types.is_integer(field.type) for field in schema)
+        self.quotes = CsvQuotes(delimiter)
+
+    def layout(self, block: bytes) -> Layout:
+        """Return where the records of ``block`` are."""
+        return self.quotes.layout(block)
+
+    def parse(self, text: bytes) -> pa.RecordBatch:
+        """Return all records of ``text``. Raises ValueError if any of them is bad."""
+        if not (self._has_integers and _may_be_hexadecimal(text)):  # which Arrow takes for an integer
+            try:
+                table = self._read(text, self._converting)
+                return _declared_batch(table, self._schema, self._timestamp_format)
+            except ValueError:
+                pass
+        # A value is bad, or is spelled in a way that Arrow does not convert.
+        table = self._read(text, self._as_text)
+        columns = [from_text(_chunk(table, field.name), field, self._timestamp_format) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def explain(self, error: ValueError, text: bytes) -> str:
+        """Return what is wrong with a record, given its text and the error from parsing it alone."""
+        message = str(error)
+        if match := _CSV_FIELDS.search(message):
+            found, expected = int(match[2]), int(match[1])
+            said = f"{found} field{'s' * (found != 1)} where {expected} are expected"
+            for other in _OTHER_DELIMITERS.replace(self._delimiter, ""):
+                if text.count(other.encode()) == expected - 1:
+                    return f"{said}: set delimiter: {json.dumps(other)}"
+            return said
+        if "invalid UTF8 data" in message:
+            return _NOT_UTF8
+        return message
+
+    def _convert_options(self, types: Sequence[pa.DataType]) -> pa.csv.ConvertOptions:
+        return pa.csv.ConvertOptions(
+            column_types=dict(zip(self._schema.names, types, strict=True)),
+            include_columns=self._schema.names,
             null_values=[""],
             true_values=["true", "True", "TRUE"],
             false_values=["false", "False", "FALSE"],
             strings_can_be_null=True,
+            quoted_strings_can_be_null=not any(_text_type(field.type) == field.type for field in self._schema),
         )
 
-    def parse(self, text: bytes) -> pa.RecordBatch:
-        """Return all records of ``text``. Raises ValueError if any of them is bad."""
-        if b"\r" in text and text.count(b"\r") != text.count(b"\r\n") + text.endswith(b"\r"):
-            raise ValueError("a carriage return inside the line")  # Arrow would end the line there
-        quoted = b'"' in text
-        if quoted:
-            # Arrow closes a quote left open at the end. This record of NULLs then disappears into the value.
-            text = text.replace(b'\\"', b'""') + self._nulls
-        table = pa.csv.read_csv(
-            pa.BufferReader(text),
-            pa.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names),
-            self._parse_options,
-            self._convert_options,
-        )
-        batch = _declared_batch(table, self._schema, self._timestamp_format)
-        return batch[:-1] if quoted else batch
+    def _read(self, text: bytes, converting: pa.csv.ConvertOptions) -> pa.Table:
+        reading = pa.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=self._names)
+        # Made here, since pickled options complain about each row that they refuse.
+        parsing = pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
+        return pa.csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
 
-    def explain(self, error: ValueError) -> str:
-        """Return what is wrong with a record, given the error from parsing it alone."""
-        message = str(error)
-        if match := _CSV_FIELDS.search(message):
-            return f"{match[2]} fields where {match[1]} are expected"
-        if match := _CSV_VALUE.match(message):
-            field = self._schema.field(self._names[int(match[1])])
-            return f"column {field.name} ({spark_type(field.type)}): {match[2]}"
-        return message
+
+def _text_type(declared: pa.DataType) -> pa.DataType:
+    """Return the type that takes a column's text as it is."""
+    return declared if pa.types.is_binary(declared) else pa.string()
+
+
+def _may_be_hexadecimal(text: bytes) -> bool:
+    """Return whether ``0x`` is anywhere in the text; its bytes are compared in pairs, which is fast."""
+    pairs = [pair for pair in (b"0x", b"0X") if pair[1:] in text]
+    if not pairs:
+        return False
+    data = np.frombuffer(text, np.uint8)
+    halves = (data[begin : begin + (len(data) - begin) // 2 * 2].view(np.uint16) for begin in (0, 1))
+    codes = [np.frombuffer(pair, np.uint16)[0] for pair in pairs]
+    return any(bool((half == code).any()) for half in halves for code in codes)
 
 
 def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str, number: int = 1) -> list[str]:
-    """Return the column names in a header line, which is the line ``number`` of its file.
+    """Return the column names in a header, which begins on the line ``number`` of its file.
 
     Raises:
         MillraceError: the line is not CSV in UTF-8, or does not have each column of the schema exactly once.
     """
     try:
-        names = next(csv.reader([line.decode().rstrip("\r\n")], delimiter=delimiter))
-    except UnicodeDecodeError as error:
-        raise MillraceError(Problem(f"the header is not UTF-8: {error.reason}", "", path, number)) from None
+        text = line.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        problem = Problem("the header is not UTF-8", "convert the file to UTF-8, for example with iconv", path, number)
+        raise MillraceError(problem) from None
+    try:
+        names = next(csv.reader([text], delimiter=delimiter))
     except csv.Error as error:
-        reason = "it has a carriage return inside the line" if b"\r" in line.rstrip(b"\r\n") else str(error)
+        reason = "it has a carriage return inside the line" if "\r" in text else str(error)
         hint = "end each line with LF or CRLF"
         raise MillraceError(Problem(f"the header is not a line of CSV: {reason}", hint, path, number)) from None
     missing = [name for name in schema.names if name not in names]
     repeated = [name for name in schema.names if names.count(name) > 1]
     if missing:
         message = f"the header has no column {', '.join(missing)}; it has {', '.join(names)}"
-        raise MillraceError(Problem(message, "correct the schema or the delimiter, or set header: false", path, number))
+        raise MillraceError(Problem(message, _header_hint(text, schema, names, delimiter), path, number))
     if repeated:
         message = f"the header has the column {', '.join(repeated)} more than once"
         raise MillraceError(Problem(message, "name the column once", path, number))
     return names
 
 
+def _header_hint(text: str, schema: pa.Schema, names: list[str], delimiter: str) -> str:
+    """Return what to write where the header lacks a column."""
+    if text.startswith("sep=") and len(text) == len("sep=") + 1:
+        return f"remove this line, which only Excel knows, and set delimiter: {json.dumps(text[-1])}"
+    for other in _OTHER_DELIMITERS.replace(delimiter, ""):
+        if set(schema.names) <= set(next(csv.reader([text], delimiter=other))):
+            return f"set delimiter: {json.dumps(other)}"
+    spelled = {name.strip().lower(): name for name in names}
+    if all(name.lower() in spelled for name in schema.names):
+        return "write the names in the schema as in the file, where case and blanks count"
+    return "correct the schema or the delimiter, or set header: false"
+
+
 class JsonParser:
     """Parser of lines that are one JSON object each.
 
     Absent fields are NULL, and fields that are not in the schema are ignored. A value whose JSON type differs from the
-    column's makes the record bad; a number is not accepted as a STRING.
+    column's makes the record bad; a number is not accepted as a STRING. A DOUBLE or FLOAT may be NaN or an infinity,
+    as text or as the literal of JavaScript: ``"NaN"``, ``-Infinity``.
     """
 
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
@@ -117,6 +177,11 @@ class JsonParser:
         self._timestamp_format = timestamp_format
         stored = pa.schema([(field.name, _stored_json(field.type, timestamp_format)) for field in schema])
         self._options = pa.json.ParseOptions(explicit_schema=stored, unexpected_field_behavior="ignore")
+        self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
+
+    def layout(self, block: bytes) -> Layout:
+        """Return where the records of ``block`` are: each line is one."""
+        return line_layout(block)
 
     def parse(self, text: bytes) -> pa.RecordBatch:
         """Return all records of ``text``. Raises ValueError if any of them is bad."""
@@ -125,37 +190,103 @@ class JsonParser:
             # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409). Several lines always
             # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
             _require_one_object(text)
-        read_options = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        table = pa.json.read_json(pa.BufferReader(text), read_options, self._options)
+        try:
+            table = self._read(text)
+        except ValueError:
+            literals = self._special.sub(rb"\1\2\3", text) if self._special is not None else text
+            if literals == text:
+                raise
+            table = self._read(literals)
         return _declared_batch(table, self._schema, self._timestamp_format)
 
-    def explain(self, error: ValueError) -> str:
-        """Return what is wrong with a record, given the error from parsing it alone."""
+    def _read(self, text: bytes) -> pa.Table:
+        reading = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
+        return pa.json.read_json(pa.BufferReader(text), reading, self._options)
+
+    def explain(self, error: ValueError, text: bytes) -> str:
+        """Return what is wrong with a record, given its text and the error from parsing it alone."""
         message = str(error)
         if isinstance(error, UnicodeDecodeError):
-            return "invalid UTF-8"
+            return f"invalid UTF-8: {_NOT_UTF8}"
         if (match := _JSON_TYPE.match(message)) and not match[1]:
-            return f"{match[2]} where a JSON object is expected"
+            return f"{match[2]} where a JSON object is expected{_ONE_OBJECT if match[2] == 'array' else ''}"
         if match and match[1] in self._schema.names:
-            declared = spark_type(self._schema.field(match[1]).type)
-            return f"field {match[1]}: {match[2]} where {declared} is expected"
+            declared = self._schema.field(match[1]).type
+            said = f"field {match[1]}: {match[2]} where {spark_type(declared)} is expected"
+            return said + _json_remedy(match[2], declared)
+        if match := _JSON_TWICE.match(message):
+            return f"field {match[1]} is there twice: write it once"
         if match := _JSON_VALUE.match(message):
-            return f"{match[1]} does not fit its column"
+            return self._misfit(match[1].partition(" requires ")[0], text)
         if match := _JSON_SYNTAX.match(message):
-            return f"invalid JSON: {match[1]}"
+            stripped = text.strip()
+            is_part = stripped in (b"{", b"}", b"[", b"]") or stripped[:1] == b"[" or stripped[-1:] == b","
+            return f"invalid JSON: {match[1]}{_ONE_OBJECT if is_part else ''}"
         return message
+
+    def _misfit(self, number: str, text: bytes) -> str:
+        """Return which field has a number that Arrow names without its field."""
+        try:
+            found = json.loads(text, parse_float=_Numeral, parse_int=_Numeral, parse_constant=_Numeral)
+        except ValueError:
+            found = {}
+        for field in self._schema:
+            value = found.get(field.name)
+            if isinstance(value, _Numeral) and value == number:
+                hint = "declare the column DOUBLE or DECIMAL, or BIGINT for larger whole numbers"
+                return f"field {field.name}: {number} does not fit {spark_type(field.type)}: {hint}"
+        return f"{number} does not fit its column"
+
+
+class _Numeral(str):
+    """The text of a JSON number."""
+
+
+_ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
+
+
+def _json_remedy(found: str, declared: pa.DataType) -> str:
+    """Return what to write for a value of another JSON type than the column's, as the end of a sentence."""
+    if declared == TIMESTAMP:
+        if found == "number":
+            return ": set timestampFormat to the unit of the numbers: seconds, milliseconds or microseconds"
+        return ": set timestampFormat: iso" if found == "string" else ""
+    if pa.types.is_string(declared):
+        known = {"number": "declare the column as a number", "boolean": "declare the column BOOLEAN"}
+        return f": {known[found]}, or quote the value" if found in known else ": quote the value"
+    return ": write the value without quotes, or declare the column STRING" if found == "string" else ""
+
+
+def _special_numbers(names: Sequence[str]) -> re.Pattern[bytes] | None:
+    """Return a pattern of NaN and infinities as text in the fields with these names.
+
+    A quote within a text has a backslash before it, so what looks like a field is one.
+    """
+    forms = {json.dumps(name, ensure_ascii=ascii) for name in names for ascii in (True, False)}
+    keys = "|".join(map(re.escape, sorted(forms)))
+    return re.compile(rf'(?<!\\)({keys})([ \t\r\n]*:[ \t\r\n]*)"(NaN|-?Infinity)"'.encode()) if keys else None
 
 
 def _stored_json(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
     if declared in (pa.date32(), pa.binary()):
         return pa.string()
+    if pa.types.is_decimal(declared):
+        return pa.decimal256(MAX_PRECISION, MAX_PRECISION)
     return stored_type(declared, timestamp_format)
 
 
 def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:
-    table = table.combine_chunks()
-    columns = [to_declared(table.column(f.name).combine_chunks(), f, timestamp_format) for f in schema]
+    columns = [to_declared(_chunk(table, field.name), field, timestamp_format) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _chunk(table: pa.Table, name: str) -> pa.Array:
+    """Return a column as one array."""
+    column = table.column(name)
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if pa.types.is_decimal256(array.type):  # Arrow has checked the digits, of which most are before the point
+        return array.view(pa.decimal256(2 * MAX_PRECISION, array.type.scale))
+    return array
 
 
 def _require_one_object(text: bytes) -> None:

@@ -1,8 +1,10 @@
-"""CSV values as Spark 4.3.0 gives them for the same text and schema, with its default options."""
+"""CSV values as Spark 4.3.0 gives them for the same text and schema with ``escape`` set to a quote, if it gives any."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
@@ -11,12 +13,16 @@ from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
 
 
+def decoded(parser, schema, data, reject):
+    return decode(parser, schema, parser.layout(data), reject)
+
+
 def parse(text, types, delimiter=",", timestamp_format="iso"):
     """(rows, bad records) of CSV text with columns a, b, ..."""
     schema = arrow_schema([(chr(ord("a") + i), name) for i, name in enumerate(types)])
     bad = []
     data = text if isinstance(text, bytes) else text.encode()
-    batch = decode(CsvParser(schema, schema.names, delimiter, timestamp_format), schema, data, bad.append)
+    batch = decoded(CsvParser(schema, schema.names, delimiter, timestamp_format), schema, data, bad.append)
     batch.validate(full=True)
     assert batch.schema == schema
     return [tuple(row.values()) for row in batch.to_pylist()], bad
@@ -27,6 +33,9 @@ def parse(text, types, delimiter=",", timestamp_format="iso"):
     [
         ("007", "INT", 7),
         ("-128", "TINYINT", -128),
+        ("+5", "INT", 5),
+        ("-0", "INT", 0),
+        (" 5\t", "INT", 5),
         ("9223372036854775807", "BIGINT", 2**63 - 1),
         ("1e3", "DOUBLE", 1000.0),
         ("+2.5", "DOUBLE", 2.5),
@@ -34,6 +43,12 @@ def parse(text, types, delimiter=",", timestamp_format="iso"):
         ("-Inf", "DOUBLE", float("-inf")),
         ("TRUE", "BOOLEAN", True),
         ("False", "BOOLEAN", False),
+        ("tRuE", "BOOLEAN", True),
+        ("NaN", "DOUBLE", pytest.approx(float("nan"), nan_ok=True)),
+        ("Infinity", "FLOAT", float("inf")),
+        ("5.", "DOUBLE", 5.0),
+        ("2020-1-2", "DATE", date(2020, 1, 2)),
+        (" 2020-01-02", "DATE", date(2020, 1, 2)),
         ("2020-01-02", "DATE", date(2020, 1, 2)),
         ("5", "DECIMAL(6,2)", Decimal("5.00")),
         ("1e2", "DECIMAL(6,2)", Decimal("100.00")),
@@ -41,6 +56,11 @@ def parse(text, types, delimiter=",", timestamp_format="iso"):
         ("1.235", "DECIMAL(6,2)", Decimal("1.24")),
         ("-1.235", "DECIMAL(6,2)", Decimal("-1.24")),
         ("99999999999999999999999999999999999999", "DECIMAL(38)", Decimal(10**38 - 1)),
+        ("99999999999999999999999999999999999999.4", "DECIMAL(38)", Decimal(10**38 - 1)),
+        ("0." + "1" * 60, "DECIMAL(6,2)", Decimal("0.11")),
+        ("1e-400", "DECIMAL(6,2)", Decimal("0.00")),
+        ("0E-18", "DECIMAL(38,18)", Decimal("0E-18")),
+        ("+.5", "DECIMAL(6,2)", Decimal("0.50")),
         ("é", "BINARY", "é".encode()),
         ("2020-01-02 03:04:05", "TIMESTAMP", datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)),
         ("2020-01-02T03:04:05Z", "TIMESTAMP", datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)),
@@ -49,6 +69,10 @@ def parse(text, types, delimiter=",", timestamp_format="iso"):
         ("2020-01-02 03:04:05.1234567", "TIMESTAMP", datetime(2020, 1, 2, 3, 4, 5, 123456, tzinfo=UTC)),
         ("2020-01-02 03:04", "TIMESTAMP", datetime(2020, 1, 2, 3, 4, tzinfo=UTC)),
         ("2020-01-02", "TIMESTAMP", datetime(2020, 1, 2, tzinfo=UTC)),
+        ("2020-1-2 3:4:5", "TIMESTAMP", datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2020-01-02 03:04:05 +01:00", "TIMESTAMP", datetime(2020, 1, 2, 2, 4, 5, tzinfo=UTC)),
+        ("0001-01-01", "TIMESTAMP", datetime(1, 1, 1, tzinfo=UTC)),
+        ("9999-12-31T23:59:59.9999999Z", "TIMESTAMP", datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
     ],
 )
 def test_one_value(text, spark_type, value):
@@ -61,10 +85,14 @@ def test_one_value(text, spark_type, value):
         (' sp ," x "', (" sp ", " x ")),
         ('C:\\temp,"C:\\temp"', ("C:\\temp", "C:\\temp")),
         ('mid"quote,t', ('mid"quote', "t")),
-        ('"e \\"q\\" f",y', ('e "q" f', "y")),
-        ('"c ""q"" d",x', ('c "q" d', "x")),  # RFC 4180; Spark wants another escape character for this
+        ('5\\" pipe,5" pipe', ('5\\" pipe', '5" pipe')),
+        ('"C:\\data,old\\","q""\\"', ("C:\\data,old\\", 'q"\\')),
+        ('"c ""q"" d","""x"""', ('c "q" d', '"x"')),
         ('"a,b",#', ("a,b", "#")),
-        (',""', (None, None)),
+        ('"a" ,"b"\t', ("a", "b")),
+        ('"a\nb","c\r\n\r\n\nd"', ("a\nb", "c\r\n\r\n\nd")),
+        ('a\0,"\0"', ("a\0", "\0")),
+        (',""', (None, "")),  # NULL and NULL to Spark and DuckDB, which write them like this
     ],
 )
 def test_quoting(line, values):
@@ -73,7 +101,28 @@ def test_quoting(line, values):
 
 @pytest.mark.parametrize("spark_type", ["STRING", "INT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "BINARY", "DECIMAL"])
 def test_an_empty_field_is_null_in_every_type(spark_type):
-    assert parse(',x\n"",y\n', [spark_type, "STRING"]) == ([(None, "x"), (None, "y")], [])
+    quoted = {"STRING": "", "BINARY": b""}.get(spark_type)
+    assert parse(',x\n"",y\n', [spark_type, "STRING"]) == ([(None, "x"), (quoted, "y")], [])
+    assert parse('x,\nx,""\n', ["STRING", spark_type]) == ([("x", None), ("x", quoted)], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "year", "day"),
+    [
+        ("+10000-01-01T00:00:00.999999Z", 10_000, "2000-01-01T00:00:00.999999"),
+        ("10000-1-1", 10_000, "2000-01-01"),
+        ("0000-12-31 23:00", 0, "2000-12-31T23:00"),
+        ("-0001-03-01T00:00:00+01:00", -1, "1999-02-28T23:00:00"),
+        ("+290000-12-31", 290_000, "2000-12-31"),
+    ],
+)
+def test_times_beyond_the_years_of_python(text, year, day):
+    cycles = (year - 1999) // 400  # of 146,097 days each
+    micros = int(np.datetime64(day, "us").astype(int)) + cycles * 146_097 * 86_400_000_000
+    schema = arrow_schema([("a", "TIMESTAMP"), ("b", "DATE")])
+    line = f"{text},{text[: text.index('-', 4) + 6].rstrip('T ')}\n" if "T" not in text else f"{text},\n"
+    batch = decoded(CsvParser(schema, schema.names, ",", "iso"), schema, line.encode(), pytest.fail)
+    assert batch.column("a").cast(pa.int64()).to_pylist() == [micros]
 
 
 def test_timestamps_with_and_without_zones_in_one_block():
@@ -111,16 +160,53 @@ def test_timestamps_as_numbers(timestamp_format, text, micros):
         ("6.0", ["INT"], "column a (INT): invalid value '6.0'"),
         ("99999999999", ["INT"], "column a (INT): invalid value '99999999999'"),
         ("1,f", ["INT", "BOOLEAN"], "column b (BOOLEAN): invalid value 'f'"),
+        ("0x10", ["INT"], "column a (INT): invalid value '0x10': write the number in decimal digits"),
+        ("-0X1f", ["BIGINT"], "column a (BIGINT): invalid value '-0X1f': write the number in decimal digits"),
+        ("1_000", ["INT"], "column a (INT): invalid value '1_000': write the digits without separators"),
+        ("\u0661", ["INT"], "column a (INT): invalid value '\u0661': write a number"),
+        ('"1,5"', ["DOUBLE"], "column a (DOUBLE): invalid value '1,5': write a decimal point in place of the comma"),
+        ("NA", ["DOUBLE"], "column a (DOUBLE): invalid value 'NA': leave the field empty for NULL"),
+        ("t", ["BOOLEAN"], "column a (BOOLEAN): invalid value 't': write true or false"),
+        ("123456", ["DECIMAL(6,2)"], "column a (DECIMAL(6,2)): invalid value '123456': it has more digits"),
+        ("9" * 39, ["DECIMAL(38)"], "column a (DECIMAL(38,0)): invalid value '999"),
+        ("1e999999999", ["DECIMAL(6,2)"], "column a (DECIMAL(6,2)): invalid value '1e999999999': it has more digits"),
+        ("NaN", ["DECIMAL(6,2)"], "column a (DECIMAL(6,2)): invalid value 'NaN': write a number"),
+        ("2020-01-02T00:00:00Z", ["DATE"], "column a (DATE): '2020-01-02T00:00:00Z' is not an ISO 8601 date: declare"),
+        ("2020-02-30", ["DATE"], "column a (DATE): '2020-02-30' is not an ISO 8601 date"),
+        ("01.05.2024", ["TIMESTAMP"], "column a (TIMESTAMP): '01.05.2024' is not an ISO 8601 timestamp: write it like"),
+        ("2024-05-01T24:00:00", ["TIMESTAMP"], "column a (TIMESTAMP): '2024-05-01T24:00:00' is not an ISO 8601"),
+        ("2016-12-31 23:59:60", ["TIMESTAMP"], "column a (TIMESTAMP): '2016-12-31 23:59:60' is not an ISO 8601"),
+        ("+300000-01-01", ["TIMESTAMP"], "column a (TIMESTAMP): '+300000-01-01' is not an ISO 8601 timestamp"),
         ("12345.1", ["DECIMAL(6,2)"], "column a (DECIMAL(6,2)): "),
         ("9999.999", ["DECIMAL(6,2)"], "column a (DECIMAL(6,2)): "),
         ("yesterday", ["TIMESTAMP"], "column a (TIMESTAMP): 'yesterday' is not an ISO 8601 timestamp"),
-        ("1577934245", ["TIMESTAMP"], "column a (TIMESTAMP): '1577934245' is not an ISO 8601 timestamp"),
-        ("a", ["STRING", "INT"], "1 fields where 2 are expected"),
+        (
+            "1577934245",
+            ["TIMESTAMP"],
+            "column a (TIMESTAMP): '1577934245' is not an ISO 8601 timestamp: set timestampFormat: seconds",
+        ),
+        (
+            "1577934245000",
+            ["TIMESTAMP"],
+            "column a (TIMESTAMP): '1577934245000' is not an ISO 8601 timestamp: set timestampFormat: milliseconds",
+        ),
+        (
+            "1577934245000000",
+            ["TIMESTAMP"],
+            "column a (TIMESTAMP): '1577934245000000' is not an ISO 8601 timestamp: set timestampFormat: microseconds",
+        ),
+        ("a", ["STRING", "INT"], "1 field where 2 are expected"),
+        ("a\t1", ["STRING", "INT"], '1 field where 2 are expected: set delimiter: "\\t"'),
+        ("a;1", ["STRING", "INT"], '1 field where 2 are expected: set delimiter: ";"'),
         ("a,1,2", ["STRING", "INT"], "3 fields where 2 are expected"),
         ('x,"open', ["STRING", "STRING"], "a quote is not closed"),
         ('"open', ["STRING"], "a quote is not closed"),
+        ('"a"b', ["STRING"], "text after a closing quote"),
+        ('""a""', ["STRING"], "text after a closing quote"),
+        ('"e \\"q\\" f"', ["STRING"], "text after a closing quote"),
+        (' "a"', ["STRING"], "a blank before an opening quote"),
         ("a\rb", ["STRING"], "a carriage return inside the line"),
-        (b"a\xff", ["STRING"], "column a (STRING): invalid UTF8 data"),
+        (b"a\xff", ["STRING"], "the text is not UTF-8: convert the file"),
     ],
 )
 def test_a_bad_record_says_why(line, types, reason):
@@ -151,22 +237,22 @@ def test_a_byte_order_mark_inside_the_text_belongs_to_the_value_however_the_bloc
 def test_a_header_gives_the_order_and_may_have_more():
     schema = arrow_schema([("b", "INT"), ("a", "STRING")])
     columns = header_columns(b'a,"x,y",b,x\r\n', schema, ",", "f.csv")
-    batch = decode(CsvParser(schema, columns, ",", "iso"), schema, b"one,?,1,?\n", pytest.fail)
+    batch = decoded(CsvParser(schema, columns, ",", "iso"), schema, b"one,?,1,?\n", pytest.fail)
     assert batch.to_pylist() == [{"b": 1, "a": "one"}]
 
 
 def test_ignored_columns_may_share_a_name():
     schema = arrow_schema([("a", "INT")])
     columns = header_columns(b"x,a,x,\n", schema, ",", "f.csv")
-    batch = decode(CsvParser(schema, columns, ",", "iso"), schema, b"?,1,?,?\n", pytest.fail)
+    batch = decoded(CsvParser(schema, columns, ",", "iso"), schema, b"?,1,?,?\n", pytest.fail)
     assert batch.to_pylist() == [{"a": 1}]
 
 
 def test_a_bad_value_is_of_the_column_that_the_header_says():
     schema = arrow_schema([("b", "INT"), ("a", "STRING")])
     bad = []
-    decode(CsvParser(schema, ["x", "a", "y", "b"], ",", "iso"), schema, b"?,one,?,NA\n", bad.append)
-    assert [record.reason for record in bad] == ["column b (INT): invalid value 'NA'"]
+    decoded(CsvParser(schema, ["x", "a", "y", "b"], ",", "iso"), schema, b"?,one,?,NA\n", bad.append)
+    assert [record.reason for record in bad] == ["column b (INT): invalid value 'NA': leave the field empty for NULL"]
 
 
 def test_a_header_without_a_column_names_file_and_columns():
@@ -177,3 +263,22 @@ def test_a_header_without_a_column_names_file_and_columns():
         header_columns(b"a,b,c,b\n", schema, ",", "f.csv")
     with pytest.raises(MillraceError, match=r"^f\.csv:3: the header is not a line of CSV: it has a carriage return"):
         header_columns(b"a,b,c\r1,2,3\r", schema, ",", "f.csv", 3)
+    with pytest.raises(MillraceError, match='it has a;b;c; set delimiter: ";"$'):
+        header_columns(b"a;b;c\n", schema, ",", "f.csv")
+    with pytest.raises(MillraceError, match='remove this line, which only Excel knows, and set delimiter: ";"$'):
+        header_columns(b"sep=;\r\n", schema, ",", "f.csv")
+    with pytest.raises(MillraceError, match="as in the file, where case and blanks count$"):
+        header_columns(b"A, b,c\n", schema, ",", "f.csv")
+
+
+def test_lines_after_an_open_quote_are_bad_one_by_one():
+    rows, bad = parse('a,1\nb,"2\nc,3\n\nd,4\n', ["STRING", "INT"])
+    assert rows == [("a", 1)]
+    assert [(record.line, record.text) for record in bad] == [(2, 'b,"2'), (3, "c,3"), (5, "d,4")]
+    assert bad[1].reason == "part of the record that begins on line 2, which is bad"
+
+
+def test_line_numbers_count_the_lines_within_values():
+    rows, bad = parse('"a\n\nb",1\nc,x\n"d\ne",y\nf,2', ["STRING", "INT"])
+    assert rows == [("a\n\nb", 1), ("f", 2)]
+    assert [(record.line, record.text) for record in bad] == [(4, "c,x"), (5, '"d\ne",y')]

@@ -16,7 +16,8 @@ def parse(text, columns, timestamp_format="iso"):
     schema = arrow_schema(list(columns.items()))
     bad = []
     data = text if isinstance(text, bytes) else text.encode()
-    batch = decode(JsonParser(schema, timestamp_format), schema, data, bad.append)
+    parser = JsonParser(schema, timestamp_format)
+    batch = decode(parser, schema, parser.layout(data), bad.append)
     batch.validate(full=True)
     assert batch.schema == schema
     return [tuple(row.values()) for row in batch.to_pylist()], bad
@@ -41,6 +42,18 @@ def parse(text, columns, timestamp_format="iso"):
         ("1.239", "DECIMAL(6,2)", Decimal("1.24")),
         ('"1.23"', "DECIMAL(6,2)", Decimal("1.23")),
         ('"YWJj"', "BINARY", b"abc"),
+        ('""', "BINARY", b""),
+        ("1" * 38, "DECIMAL(38)", Decimal("1" * 38)),
+        ("1e-30", "DECIMAL(38,38)", Decimal("1e-30")),
+        ("9223372036854775807", "BIGINT", 2**63 - 1),
+        ("9007199254740993", "BIGINT", 2**53 + 1),
+        ("-0.0", "DOUBLE", -0.0),
+        ('"Infinity"', "DOUBLE", float("inf")),
+        ('"-Infinity"', "FLOAT", float("-inf")),
+        ("-Infinity", "DOUBLE", float("-inf")),
+        ('"NaN"', "STRING", "NaN"),
+        ('"\\u0000\\t\\/"', "STRING", "\0\t/"),
+        ('"2020-1-2"', "DATE", date(2020, 1, 2)),
         ('"2020-01-02T03:04:05Z"', "TIMESTAMP", datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)),
         ('"2020-01-02 03:04:05"', "TIMESTAMP", datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ],
@@ -75,11 +88,28 @@ def test_absent_fields_are_null_and_others_are_ignored():
         ('{"a": "1"}', "field a: string where INT is expected"),
         ('{"b": 5}', "field b: number where STRING is expected"),
         ('{"b": {"x": 1}}', "field b: object where STRING is expected"),
-        ('{"a": 1.0}', "1.0 does not fit its column"),
-        ('{"a": 99999999999}', "99999999999 does not fit its column"),
+        ('{"a": 1.0}', "field a: 1.0 does not fit INT: declare the column DOUBLE or DECIMAL"),
+        ('{"a": 99999999999}', "field a: 99999999999 does not fit INT: declare"),
         ('{"a": 3', "invalid JSON: Missing a comma or '}' after an object member."),
         ("7", "number where a JSON object is expected"),
         ('[{"a": 7}]', "array where a JSON object is expected"),
+        ("{", "invalid JSON: Missing a name for object member.: write one object per line"),
+        ('{"a": 1, "a": 2}', "field a is there twice: write it once"),
+        ('{"a": NaN}', "field a: NaN does not fit INT"),
+        ('{"a": 0x10}', "invalid JSON: "),
+        ('{"a": +5}', "invalid JSON: "),
+        ('{"c": 1577934245000}', "field c: number where TIMESTAMP is expected: set timestampFormat to the unit"),
+        ('{"e": 123456}', "column e (DECIMAL(6,2)): "),
+        ('{"e": 12345678901234567890123456789012345678}', "column e (DECIMAL(6,2)): "),
+        (
+            '{"e": 99999999999999999999999999999999999999999999}',
+            "field e: 99999999999999999999999999999999999999999999 does not fit DECIMAL(6,2)",
+        ),
+        ('{"f": "nan"}', "field f: string where DOUBLE is expected: write the value without quotes"),
+        ('{"f": 1e400}', "invalid JSON: Number too big"),
+        ('{"b": "\\ud800"}', "invalid JSON: The surrogate pair in string is invalid."),
+        ('{"b": "a\tb"}', "invalid JSON: Invalid encoding in string."),
+        ('\ufeff{"a": 7}', "invalid JSON: "),
         ("null", "not a JSON object"),
         ('{"a": 1} {"a": 2}', "more than one JSON value"),
         ('{"c": "yesterday"}', "column c (TIMESTAMP): 'yesterday' is not an ISO 8601 timestamp"),
@@ -88,7 +118,10 @@ def test_absent_fields_are_null_and_others_are_ignored():
     ],
 )
 def test_a_bad_record_says_why(line, reason):
-    rows, (bad,) = parse(line, {"a": "INT", "b": "STRING", "c": "TIMESTAMP", "d": "BINARY"})
+    rows, (bad,) = parse(
+        line,
+        {"a": "INT", "b": "STRING", "c": "TIMESTAMP", "d": "BINARY", "e": "DECIMAL(6,2)", "f": "DOUBLE"},
+    )
     assert not rows
     assert bad.reason.startswith(reason)
 
@@ -108,3 +141,14 @@ def test_an_object_on_two_lines_is_two_bad_records():
     rows, bad = parse('{"a":\n1}\n{"a": 2}\n', {"a": "INT"})
     assert rows == [(2,)]
     assert [record.line for record in bad] == [1, 2]
+
+
+def test_nan_and_infinities_as_text_in_some_fields_leave_the_others_alone():
+    columns = {"d": "DOUBLE", "s": "STRING", 'o"d': "FLOAT"}
+    text = (
+        '{"d": "NaN", "s": "NaN", "o\\"d": 1.5}\n{"d": 2.0, "s": "\\"d\\": \\"NaN\\"", "o\\"d": "-Infinity"}\n'
+        '{"x": {"d": "NaN"}, "s": "d"}\n'
+    )
+    rows, bad = parse(text, columns)
+    assert not bad
+    assert str(rows) == str([(float("nan"), "NaN", 1.5), (2.0, '"d": "NaN"', float("-inf")), (None, "d", None)])

@@ -31,7 +31,7 @@ def decoded(file_format, values):
 
 BAD = {
     "json": [*BAD_LINES["json"], "", "  ", "\n", '{"count":\n"1"}', "{}\n{}", "\ufeff{}"],
-    "csv": [*BAD_LINES["csv"], "", "  ", "\n", "\r\n", 'a,1,2.0,true\nb,2,3.0,false', '"a\nb",1,2.0,true', "a,1\r,2.0,true"],
+    "csv": [*BAD_LINES["csv"], "", "  ", "\n", "\r\n", 'a,1,2.0,true\nb,2,3.0,false', '"a\nb",1,2.0', "a,1\r,2.0,true"],
 }  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def test_each_bad_message_is_rejected_with_a_reason(file_format):
 def test_bytes_that_are_no_text_are_rejected():
     found, bad = decoded("json", [b'{"name": "a\xff"}', b'{"name": "b"}'])
     assert [row[0] for _, row in found] == ["b"]
-    assert bad == {0: "invalid UTF-8"}
+    assert bad[0].startswith("invalid UTF-8: ")
 
 
 def test_no_messages_and_only_tombstones_are_no_records():
@@ -77,6 +77,25 @@ def test_csv_messages_may_end_with_a_line_break():
     found, bad = decoded("csv", [b"a,1,2.0,true\n", b'"b,c",2,3.0,false\r\n', b"d,3,4.0,true"])
     assert [row[0] for _, row in found] == ["a", "b,c", "d"]
     assert bad == {}
+
+
+def test_a_line_break_between_quotes_is_part_of_a_csv_message():
+    values = [b'"a\n\nb",1,2.0,true', b"c,x,2.0,true", b'"d\r\n",3,4.0,true\r\n', b'"e" ,5,6.0,true']
+    found, bad = decoded("csv", values)
+    assert [(index, row[0]) for index, row in found] == [(0, "a\n\nb"), (2, "d\r\n"), (3, "e")]
+    assert list(bad) == [1]
+
+
+def test_messages_do_not_complete_each_other():
+    found, bad = decoded("csv", [b'"a', b'b",1,2.0,true\nc,3,4.0,true', b"d,5,6.0,true"])
+    assert [index for index, _ in found] == [2]
+    assert list(bad) == [0, 1]
+
+
+def test_a_line_break_within_a_text_of_json_is_not_a_blank():
+    found, bad = decoded("json", [b'{"name":\n"a"}', b'{"name": "a\nb"}'])
+    assert [row[0] for _, row in found] == ["a"]
+    assert bad == {1: "invalid JSON: Invalid encoding in string."}
 
 
 def test_reasons_of_csv_say_where_the_line_break_is():

@@ -1,0 +1,74 @@
+"""Results as CSV, in the dialect that the source reads: RFC 4180, where a quote is doubled and nothing else escapes.
+
+NULL is an empty field, and the empty string is ``""``. Every other value is as it is: Spark would by default drop the
+blanks around it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
+
+from millrace_api.errors import MillraceError, Problem
+
+_FIELD = "spec.sink.files"
+_NULL = Problem(
+    "a NULL cannot be written to a CSV file with one column of text, where it would be the empty string",
+    "select another column beside it, or write json or parquet",
+    field=_FIELD,
+)
+
+_NESTED = (StructType, ArrayType, MapType, VariantType)
+
+
+def csv_options(results: DataFrame) -> Mapping[str, str]:
+    """Return the options of Spark's writer for these results.
+
+    A single column is quoted always: a line that is empty or blank would not be a record.
+    """
+    return {
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+        "quoteAll": "true" if len(results.columns) == 1 else "false",
+    }
+
+
+def csv_columns(results: DataFrame) -> DataFrame:
+    """Return the results as they are written; a NULL that cannot be told from the empty string ends the query."""
+    if len(results.columns) > 1 or not isinstance(results.schema[0].dataType, StringType):
+        return results
+    name = results.columns[0]
+    column: Column = F.col("`" + name.replace("`", "``") + "`")
+    failure = f"{MillraceError.__module__}.{MillraceError.__name__}: {_NULL}"  # the form that run.failures knows
+    return results.select(F.coalesce(column, F.raise_error(F.lit(failure)).cast("string")).alias(name))
+
+
+def require_csv(schema: StructType, field: str) -> None:
+    """Check that results with this schema can be written as CSV.
+
+    Raises:
+        MillraceError: a column has no text that the source would read back, or two columns have the same name.
+    """
+    (name, times), *_ = Counter(schema.names).most_common(1) or [("", 1)]
+    if times > 1:
+        message = f"the result has {times} columns with the name {name!r}"
+        raise MillraceError(Problem(message, "give each a name of its own: SELECT ... AS name", field=field))
+    for column in schema:
+        hint = _instead(column.name, column.dataType)
+        if hint:
+            message = f"column {column.name} cannot be written as CSV: it is {column.dataType.simpleString()}"
+            raise MillraceError(Problem(message, f"{hint}, or write json or parquet", field=field))
+
+
+def _instead(name: str, kind: DataType) -> str:
+    """Return what to select in place of a column that CSV has no text for; empty for any other."""
+    if isinstance(kind, BinaryType):
+        return f"select base64({name}) AS {name}"
+    if isinstance(kind, StructType):
+        return f"select its fields, such as {name}.{kind.names[0]}" if kind.names else "leave it out"
+    return f"select to_json({name}) AS {name}" if isinstance(kind, _NESTED) else ""

@@ -1,0 +1,56 @@
+"""Decimals from text, converted whole columns at a time and rounded half up to the declared scale, as in Spark.
+
+Arrow does not notice every number that is too large for the type that it converts to: 123456 becomes another number in
+a type with four digits before the point and 34 behind it. So the types here have room for all digits of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MOST_DIGITS = 38
+_SHORT = _MOST_DIGITS // 2
+"""Digits that fit on either side of the point."""
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
+_EXACT = Context(prec=2 * _MOST_DIGITS, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN)
+
+assert 2 * _MOST_DIGITS < MAX_PREC
+
+
+def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
+    """Parse decimals. Raises ValueError if a value is none, or has too many digits before the point."""
+    texts = pc.ascii_trim_whitespace(texts)
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    if longest <= _SHORT and not pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
+        return rounded(texts.cast(pa.decimal128(_MOST_DIGITS, _SHORT)), declared)
+    whole, scale = declared.precision - declared.scale, declared.scale
+    is_plain = pc.match_substring_regex(texts, rf"^[+-]?0*[0-9]{{0,{whole}}}(?:\.[0-9]*)?$")
+    if pc.all(is_plain).as_py() is False:
+        others = pc.unique(texts.filter(pc.invert(is_plain)))
+        plain = pa.array([_plain(text, scale) for text in others.to_pylist()], pa.string())
+        texts = pc.if_else(is_plain, texts, plain.take(pc.index_in(texts, others)))
+    # A digit after the first one that is rounded away does not change how the number is rounded.
+    texts = pc.replace_substring_regex(texts, rf"(\.[0-9]{{{scale + 1}}})[0-9]+$", r"\1")
+    return rounded(texts.cast(pa.decimal256(2 * _MOST_DIGITS, scale + 1)), declared)
+
+
+def rounded(numbers: pa.Array, declared: pa.DataType) -> pa.Array:
+    """Round decimals to the declared scale. Raises ArrowInvalid if one has too many digits before the point."""
+    return pc.round(numbers, declared.scale, "half_towards_infinity").cast(declared)
+
+
+def _plain(text: str, scale: int) -> str:
+    """Return a number without an exponent, rounded to a scale."""
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a number")
+    try:
+        number = Decimal(text).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} has too many digits") from None
+    if number.adjusted() >= _MOST_DIGITS:
+        raise ValueError(f"{text!r} has too many digits")
+    return f"{number:f}"
