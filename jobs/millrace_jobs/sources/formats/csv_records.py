@@ -116,5 +116,6 @@ def _lone_returns(block: bytes, quotes: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.empty(0, np.int64)
     data = np.frombuffer(block, np.uint8)
     places = np.flatnonzero(data[:-1] == _RETURN)
-    places = places[data[places + 1] != _NEWLINE]
-    return places[np.searchsorted(quotes, places) % 2 == 0]
+    is_lone = (data[places + 1] != _NEWLINE) & (np.searchsorted(quotes, places) % 2 == 0)
+    lone: NDArray[np.int64] = places[is_lone]
+    return lone

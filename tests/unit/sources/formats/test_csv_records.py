@@ -263,11 +263,11 @@ def test_a_header_without_a_column_names_file_and_columns():
         header_columns(b"a,b,c,b\n", schema, ",", "f.csv")
     with pytest.raises(MillraceError, match=r"^f\.csv:3: the header is not a line of CSV: it has a carriage return"):
         header_columns(b"a,b,c\r1,2,3\r", schema, ",", "f.csv", 3)
-    with pytest.raises(MillraceError, match='it has a;b;c; set delimiter: ";"$'):
+    with pytest.raises(MillraceError, match=r'it has a;b;c; set delimiter: ";"$'):
         header_columns(b"a;b;c\n", schema, ",", "f.csv")
-    with pytest.raises(MillraceError, match='remove this line, which only Excel knows, and set delimiter: ";"$'):
+    with pytest.raises(MillraceError, match=r'remove this line, which only Excel knows, and set delimiter: ";"$'):
         header_columns(b"sep=;\r\n", schema, ",", "f.csv")
-    with pytest.raises(MillraceError, match="as in the file, where case and blanks count$"):
+    with pytest.raises(MillraceError, match=r"as in the file, where case and blanks count$"):
         header_columns(b"A, b,c\n", schema, ",", "f.csv")
 
 

@@ -73,9 +73,7 @@ def csv_records(text):
     for character in text:
         if state == "in quotes":
             state = "after a quote" if character == '"' else state
-        elif state == "after a quote" and character == '"':
-            state = "in quotes"
-        elif state == "field begins" and character == '"':
+        elif (state == "after a quote" and character == '"') or (state == "field begins" and character == '"'):
             state = "in quotes"
         elif character == "\n":
             records.append("")
