@@ -19,17 +19,23 @@ from millrace_jobs.sources.formats.column_types import arrow_schema
 SCHEMA = arrow_schema([("name", "STRING"), ("count", "BIGINT"), ("size", "DOUBLE"), ("good", "BOOLEAN")])
 Row = tuple[str | None, int | None, float | None, bool | None]
 
+
+def _rows(text: st.SearchStrategy[str]) -> st.SearchStrategy[list[Row]]:
+    return st.lists(
+        st.tuples(
+            text | st.none(),
+            st.integers(-(2**63), 2**63 - 1) | st.none(),
+            st.floats(allow_nan=False, allow_infinity=False) | st.none(),
+            st.booleans() | st.none(),
+        ),
+        max_size=40,
+    )
+
+
 # Python's csv module writes the empty text as it writes None.
-_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1)
-ROWS: st.SearchStrategy[list[Row]] = st.lists(
-    st.tuples(
-        _TEXT | st.none(),
-        st.integers(-(2**63), 2**63 - 1) | st.none(),
-        st.floats(allow_nan=False, allow_infinity=False) | st.none(),
-        st.booleans() | st.none(),
-    ),
-    max_size=40,
-)
+ROWS = _rows(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1))
+"""Rows whose records are one line each."""
+ROWS_OF_LINES = _rows(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from('\r\n",'), min_size=1))
 FORMATS = ["csv", "json"]
 
 
@@ -38,8 +44,8 @@ def line_of(row: Row, file_format: str) -> str:
     if file_format == "json":
         return json.dumps(dict(zip(SCHEMA.names, row, strict=True)), ensure_ascii=False)
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(["" if value is None else value for value in row])
-    return text.getvalue()
+    csv.writer(text).writerow(["" if value is None else value for value in row])
+    return text.getvalue().removesuffix("\r\n")
 
 
 BAD_LINES = {

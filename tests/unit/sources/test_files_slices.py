@@ -17,7 +17,7 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats import file_formats, parquet_format
-from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, Collected, all_rows, line_of, rows_of
+from record_tables import BAD_LINES, FORMATS, ROWS, ROWS_OF_LINES, SCHEMA, Collected, all_rows, line_of, rows_of
 
 REPLICAS = range(1, 8)
 
@@ -36,7 +36,7 @@ def open_files(folder, file_format, *, log="log", **options):
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @given(
-    tables=st.lists(ROWS, min_size=1, max_size=4),
+    tables=st.lists(ROWS_OF_LINES, min_size=1, max_size=4),
     header=st.booleans(),
     mark=st.sampled_from([b"", b"\xef\xbb\xbf"]),
     line_end=st.sampled_from(["\n", "\r\n"]),
@@ -100,6 +100,62 @@ def dead_letters(folder):
     letters = [json.loads(line) for file in files for line in file.read_text("utf-8").split("\n") if line]
     assert all(letter["source"] == "s" and letter["file"] == f"{folder}/in/a" for letter in letters)
     return [(letter["text"], letter["line"]) for letter in letters]
+
+
+@given(text=st.text('"",x1 \t\n\r', max_size=120), block_bytes=st.integers(1, 60), near=st.integers(60, 130))
+def test_records_do_not_depend_on_where_csv_is_cut(text, block_bytes, near):
+    """Open quotes, too, and a search for quotes before a slice that ends early."""
+    found = []
+    for replicas in REPLICAS:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.object(file_formats, "BLOCK_BYTES", block_bytes),
+            mock.patch.object(file_formats, "LONGEST_LINE", max(near, len(text) + 1)),
+        ):
+            source = open_files(folder, "csv", header=False, corrupt=CorruptRecords("deadLetter", f"{folder}/dead"))
+            Path(folder, "in/a").write_text(text, "utf-8", newline="")
+            end = source.latest(source.initial(), everything=True)
+            parts = list(rows_of(source, source.initial(), end, replicas))
+            found.append(([row for part in parts for row in part.rows], dead_letters(folder)))
+    assert found == [found[0]] * len(found)
+
+
+def test_a_quote_that_no_record_is_long_enough_to_keep_open(tmp_path):
+    source = open_files(tmp_path, "csv", header=False)
+    lines = ['"a ""quoted"" name",1,1.0,true', *(f"name {n},{n},1.0,true" for n in range(2, 40))]
+    write(tmp_path, "in/a", lines)
+    end = source.latest(source.initial(), everything=True)
+    with mock.patch.object(file_formats, "LONGEST_LINE", 64), mock.patch.object(file_formats, "BLOCK_BYTES", 32):
+        parts = [part.rows for part in rows_of(source, source.initial(), end, 7)]
+    assert [row[1] for rows in parts for row in rows] == list(range(1, 40))
+    write(tmp_path, "in/a", ['"a name,1,1.0,true', *lines[1:]])
+    source = open_files(tmp_path, "csv", header=False, log="again", corrupt=CorruptRecords("drop"))
+    end = source.latest(source.initial(), everything=True)
+    with (
+        mock.patch.object(file_formats, "LONGEST_LINE", 64),
+        pytest.raises(MillraceError, match="has a quote that is not closed within 0 MiB; close the quote"),
+    ):
+        list(rows_of(source, source.initial(), end, 7))
+
+
+def test_text_in_another_encoding_is_named(tmp_path):
+    hints = {
+        "utf-16": r"is not text in UTF-8 but UTF-16; convert it to UTF-8, for example with iconv -f UTF-16 -t UTF-8",
+        "utf-16-le": "is not text in UTF-8 but UTF-16; convert it",
+        "utf-32": "is not text in UTF-8 but UTF-32; convert it",
+    }
+    for file_format in FORMATS:
+        for encoding, hint in hints.items():
+            path = tmp_path / f"in/{encoding}.{file_format}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes("name,count,size,good\na,1,1.0,true\n".encode(encoding))
+            source = FilesSource("s", str(path), file_format, SCHEMA, str(tmp_path / f"log {path.name}"))
+            with pytest.raises(MillraceError, match=f"{encoding}.{file_format}: {hint}"):
+                all_rows(source)
+    zipped = tmp_path / "in/a"
+    zipped.write_bytes(gzip.compress(b"name,count,size,good\n"))
+    with pytest.raises(MillraceError, match=r"is not text in UTF-8 but gzip; let its name end in \.gz"):
+        all_rows(FilesSource("s", str(zipped), "csv", SCHEMA, str(tmp_path / "log gz")))
 
 
 @given(

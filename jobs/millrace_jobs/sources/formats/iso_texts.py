@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"-?(\d{9,})(?:\.\d*)?")
 _UNITS = ((11, "seconds"), (14, "milliseconds"), (17, "microseconds"))
 """How many digits a time of this century has at most, by its unit."""
 _WITH_TIME = re.compile(r"[+-]?\d{4,6}-\d\d?-\d\d?[ T]\d.*")
-_BEYOND_THE_DAY = re.compile(r".*[ T]24:|.*:60\b")
+_BEYOND_THE_DAY = re.compile(r".*(?:[ T]24:|:60(?!\d))")
 
 
 def timestamps(text: pa.Array) -> pa.Array:
