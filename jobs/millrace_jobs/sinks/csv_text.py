@@ -39,7 +39,7 @@ def csv_options(results: DataFrame) -> Mapping[str, str]:
 
 
 def csv_columns(results: DataFrame) -> DataFrame:
-    """Return the results as they are written; a NULL that cannot be told from the empty string ends the query."""
+    """Return the results as they are written; a NULL that would be the empty string ends the query."""
     if len(results.columns) > 1 or not isinstance(results.schema[0].dataType, StringType):
         return results
     name = results.columns[0]

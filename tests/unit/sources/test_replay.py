@@ -187,7 +187,7 @@ def test_a_bad_record_fails_also_when_the_recording_was_converted_without_it(tmp
     Path(path).write_text(Path(path).read_text() + "oops\n")
     replay(tmp_path, path, corrupt=CorruptRecords("drop"))
     with pytest.raises(
-        MillraceError, match=r"trips\.csv:5: source s cannot decode 'oops': 1 fields where 2 are expected"
+        MillraceError, match=r"trips\.csv:5: source s cannot decode 'oops': 1 field where 2 are expected"
     ):
         replay(tmp_path, path)
     assert len(list((tmp_path / "cache").iterdir())) == 1

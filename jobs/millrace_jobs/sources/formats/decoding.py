@@ -85,7 +85,7 @@ def decode(parser: Parser, schema: pa.Schema, layout: Layout, reject: Reject) ->
     wrong, each of its lines may have been meant as a record.
     """
     batches: list[pa.RecordBatch] = []
-    records = _Records.of(layout)
+    records = _RecordPlaces.of(layout)
     begin = 0
     for index in sorted(layout.faults):
         place = int(np.searchsorted(records.ends, layout.ends[index]))
@@ -101,7 +101,7 @@ def decode(parser: Parser, schema: pa.Schema, layout: Layout, reject: Reject) ->
 
 
 @dataclass(frozen=True)
-class _Records:
+class _RecordPlaces:
     """The places of the records that are not blank: byte offsets and line numbers. Shapes ``(records,)``."""
 
     begins: NDArray[np.int64]
@@ -109,7 +109,7 @@ class _Records:
     numbers: NDArray[np.int64]
 
     @classmethod
-    def of(cls, layout: Layout) -> _Records:
+    def of(cls, layout: Layout) -> _RecordPlaces:
         block, ends = layout.text, layout.ends
         data = np.frombuffer(block, np.uint8)
         begins = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
@@ -128,11 +128,11 @@ class _Records:
     def __len__(self) -> int:
         return len(self.begins)
 
-    def __getitem__(self, part: slice) -> _Records:
-        return _Records(self.begins[part], self.ends[part], self.numbers[part])
+    def __getitem__(self, part: slice) -> _RecordPlaces:
+        return _RecordPlaces(self.begins[part], self.ends[part], self.numbers[part])
 
 
-def _good_records(parser: Parser, block: bytes, records: _Records, reject: Reject) -> Iterator[pa.RecordBatch]:
+def _good_records(parser: Parser, block: bytes, records: _RecordPlaces, reject: Reject) -> Iterator[pa.RecordBatch]:
     if not len(records):
         return
     text = block[records.begins[0] : records.ends[-1]]
@@ -153,7 +153,7 @@ def _good_records(parser: Parser, block: bytes, records: _Records, reject: Rejec
     yield from _good_records(parser, block, records[middle:], reject)
 
 
-def _reject_lines(layout: Layout, record: _Records, reason: str, reject: Reject) -> None:
+def _reject_lines(layout: Layout, record: _RecordPlaces, reason: str, reject: Reject) -> None:
     first = int(record.numbers[0])
     lines = layout.text[record.begins[0] : record.ends[0]].split(b"\n")
     for number, line in enumerate(lines, first):

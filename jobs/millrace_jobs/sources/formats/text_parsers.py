@@ -227,18 +227,18 @@ class JsonParser:
     def _misfit(self, number: str, text: bytes) -> str:
         """Return which field has a number that Arrow names without its field."""
         try:
-            found = json.loads(text, parse_float=_Numeral, parse_int=_Numeral, parse_constant=_Numeral)
+            found = json.loads(text, parse_float=_NumberText, parse_int=_NumberText, parse_constant=_NumberText)
         except ValueError:
             found = {}
         for field in self._schema:
             value = found.get(field.name)
-            if isinstance(value, _Numeral) and value == number:
+            if isinstance(value, _NumberText) and value == number:
                 hint = "declare the column DOUBLE or DECIMAL, or BIGINT for larger whole numbers"
                 return f"field {field.name}: {number} does not fit {spark_type(field.type)}: {hint}"
         return f"{number} does not fit its column"
 
 
-class _Numeral(str):
+class _NumberText(str):
     """The text of a JSON number."""
 
 
