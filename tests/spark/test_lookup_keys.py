@@ -74,3 +74,15 @@ def test_a_window_by_its_start(spark, part, column):
     ((key, *_),) = fetched_rows(encoded(frame, ResultKeys(("w",))).toArrow())
     columns = [KeyColumn("w", frame.schema["w"].dataType.simpleString(), part, 600_000_000)]
     assert key_text(columns, "", "2024-01-01").decode() == key
+
+
+@pytest.mark.parametrize("micros", [-62_135_596_800_000_001, 253_402_300_800_000_000])
+def test_times_beyond_the_years_of_python(spark, micros):
+    sql = f"SELECT timestamp_micros({micros}) AS t, DATE(timestamp_micros({micros})) AS d"
+    frame = spark.sql(f"SELECT t, d, window(t, '1 hour') AS w FROM ({sql})")
+    ((key, *_),) = fetched_rows(encoded(frame, ResultKeys(("t", "d", "w"))).toArrow())
+    columns = [*key_columns(frame.schema)[:2], KeyColumn("w", frame.schema["w"].dataType.simpleString(), "window")]
+    assert key_text(columns, key).decode() == key
+    assert (
+        key_text(columns[:2], json.dumps(list(json.loads(key).values())[:2])).decode() == key.partition(',"w"')[0] + "}"
+    )

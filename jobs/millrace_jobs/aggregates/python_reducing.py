@@ -85,14 +85,21 @@ def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -
 
 
 def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:
-    """Return the key of each row as a tuple that works as a dict key, even with NaN."""
+    """Return the key of each row as a tuple that works as a dict key, even with NaN; times and dates are numbers."""
     if not columns:
         return [()] * rows
-    lists = [column.to_pylist() for column in columns]
+    lists = [_numbers(column).to_pylist() for column in columns]
     for column, values in zip(columns, lists, strict=True):
         if pa.types.is_floating(column.type):
             values[:] = [_NAN if value != value else value for value in values]
     return list(zip(*lists, strict=True))
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    """Return times as microseconds and dates as days, since Python's types end with the year 9999."""
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
 
 
 def merge_into(aggregator: Aggregator, states: dict[Key, State], more: Iterable[tuple[Key, State]]) -> Iterator[Key]:

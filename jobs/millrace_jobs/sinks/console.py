@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
+from millrace_jobs.shown_values import shown_value
 from millrace_jobs.sinks.base import ResultBatch, Sink
 
 ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
@@ -31,7 +33,7 @@ class ConsoleSink(Sink):
         total = int(counted.get["rows"])
         if total:
             more = f", first {shown.num_rows} of {total}" if total > shown.num_rows else ""
-            rows = list(zip(*(column.to_pylist() for column in shown.columns), strict=True))
+            rows = list(zip(*map(_values, shown.columns), strict=True))
             self._show(f"results of batch {batch.number}{more}", shown.column_names, rows)
         return total
 
@@ -48,3 +50,11 @@ class _Head:
             if wanted > 0:
                 yield batch.slice(0, wanted)
                 wanted -= batch.num_rows
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return values to be shown: of Python's types, or as text where a time is beyond their years."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return [shown_value(value) for value in column]

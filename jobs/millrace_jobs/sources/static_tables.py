@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
+from millrace_jobs.shown_values import shown_value
 from millrace_jobs.sources.base import Rejected, Source
 
 
@@ -44,9 +45,8 @@ def _require_one_row_per_key(name: str, rows: pa.Table, keys: Sequence[str]) -> 
     counts = rows.group_by(list(keys)).aggregate([([], "count_all")])
     several = counts.filter(pc.greater(counts.column("count_all"), 1))
     if several.num_rows:
-        first = several.slice(0, 1).to_pylist()[0]
-        key = ", ".join(f"{column} = {first[column]!r}" for column in keys)
-        message = f"source {name}: the static table has {first['count_all']} rows with the key {key}"
+        key = ", ".join(f"{column} = {shown_value(several.column(column)[0])!r}" for column in keys)
+        message = f"source {name}: the static table has {several.column('count_all')[0]} rows with the key {key}"
         hint = "keep one of them, or name more columns in keys"
         error = MillraceError(Problem(message, hint, field=f"spec.sources.{name}.table.keys"))
         error.failure = FailureClass.SOURCE

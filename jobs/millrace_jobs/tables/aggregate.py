@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from millrace_jobs.shown_values import shown_value
 from millrace_jobs.tables.changes import (
     BEGINNING,
     CHANGE,
@@ -239,7 +240,7 @@ class _Merge:
         counts = self._columns[ROWS].to_numpy() * weights
         self._rows_before, self._rows = self._before_and_after(counts, np.add, 0)
         if (self._rows < 0).any():
-            group = [column[self.timeline.row[np.argmin(self._rows)]].as_py() for column in self._keys]
+            group = [shown_value(column[self.timeline.row[np.argmin(self._rows)]]) for column in self._keys]
             raise ValueError(f"more rows are removed from group {group} than were added: send each change exactly once")
         self._exists = self._rows > 0
         self._merge_parts(weights)

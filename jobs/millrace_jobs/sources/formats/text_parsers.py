@@ -26,6 +26,7 @@ from millrace_jobs.sources.formats.text_values import from_text
 
 _CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
 _NOT_UTF8 = "the text is not UTF-8: convert the file, for example with iconv -f LATIN1 -t UTF-8"
+_SHOWN = 80
 _OTHER_DELIMITERS = ";\t|,"
 
 _TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
@@ -228,14 +229,15 @@ class JsonParser:
         """Return which field has a number that Arrow names without its field."""
         try:
             found = json.loads(text, parse_float=_NumberText, parse_int=_NumberText, parse_constant=_NumberText)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = {}
+        shown = number if len(number) <= _SHOWN else number[:_SHOWN] + "..."
         for field in self._schema:
             value = found.get(field.name)
             if isinstance(value, _NumberText) and value == number:
                 hint = "declare the column DOUBLE or DECIMAL, or BIGINT for larger whole numbers"
-                return f"field {field.name}: {number} does not fit {spark_type(field.type)}: {hint}"
-        return f"{number} does not fit its column"
+                return f"field {field.name}: {shown} does not fit {spark_type(field.type)}: {hint}"
+        return f"{shown} does not fit its column"
 
 
 class _NumberText(str):
@@ -292,7 +294,9 @@ def _chunk(table: pa.Table, name: str) -> pa.Array:
 def _require_one_object(text: bytes) -> None:
     """Raise ValueError unless ``text`` is a single JSON object."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_int=str)  # which has no limit of digits
+    except RecursionError:
+        raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
     except json.JSONDecodeError as error:
         reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
         raise ValueError(reason) from None

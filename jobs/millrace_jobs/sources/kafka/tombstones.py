@@ -50,7 +50,7 @@ class TombstoneDecoder:
             try:
                 texts.append(self._key_of(message))
                 usable.append(message)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 reject(message, f"the tombstone deletes no row: {error}")
         if not self._keys.names:  # all of them are metadata
             return self._records(usable, pa.RecordBatch.from_arrays([], schema=self._keys))
