@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
@@ -16,6 +15,7 @@ from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.pipeline.aggregation import longest_window
 from millrace_jobs.pipeline.state_layout import same_sql
+from millrace_jobs.time_texts import time_text
 
 
 def check_changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
@@ -57,8 +57,10 @@ def _hint(query: StreamQuery, log: SparkLog) -> str:
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint
-    start = datetime.fromtimestamp((watermark - _longest_window_ms(query)) // 1000, UTC)
-    return f"{hint}, with startingTimestamp: {start:%Y-%m-%dT%H:%M:%SZ} to include the windows that are still open"
+    start = time_text((watermark - _longest_window_ms(query)) // 1000 * 1_000_000).partition(".")[0]
+    if not start[0].isdigit():  # the field takes years of four digits
+        return hint
+    return f"{hint}, with startingTimestamp: {start}Z to include the windows that are still open"
 
 
 def _longest_window_ms(query: StreamQuery) -> int:
