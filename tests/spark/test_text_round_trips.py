@@ -6,7 +6,9 @@ import csv
 import io
 import json
 
+import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
@@ -134,16 +136,21 @@ def test_a_null_that_would_be_the_empty_string_is_refused(spark, tmp_path):
 
 
 def test_csv_is_what_others_read(spark, tmp_path):
-    """Python's csv module has no NULL, and Spark's reader and DuckDB's read an empty string as NULL."""
-    texts = ["", "C:\\data,old\\", 'q"\\', '"', ' "blank" ', "a\nb", "\\n", "x\ty"]
+    """Python's csv module has no NULL; the readers of Spark and DuckDB take an empty string for NULL."""
+    texts = ["", "C:\\data,old\\", 'q"\\', '"', ' "blank" ', "a\nb", "\\n", "x\ty", " x ", "NULL"]
     schema = arrow_schema([("n", "INT"), ("text", "STRING")])
     written(spark, tmp_path / "out", table(list(enumerate(texts)), schema), "csv")
-    found = {}
+    found, pandas = {}, {}
     for file in (tmp_path / "out").glob("*.csv"):
         found |= {int(n): text for n, text in list(csv.reader(io.StringIO(file.read_text(), newline="")))[1:]}
+        frame = pd.read_csv(file, keep_default_na=False)
+        pandas |= dict(zip(frame["n"], frame["text"], strict=True))
     assert [found[place] for place in range(len(texts))] == texts
+    assert pandas == dict(enumerate(texts))
+    expected = dict(enumerate([None, *texts[1:]]))
     rows = spark.read.csv(str(tmp_path / "out"), header=True, escape='"', multiLine=True, schema="n INT, text STRING")
-    assert {row.n: row.text for row in rows.collect()} == dict(enumerate([None, *texts[1:]]))
+    assert {row.n: row.text for row in rows.collect()} == expected
+    assert dict(duckdb.read_csv(f"{tmp_path}/out/*.csv", header=True).fetchall()) == expected
 
 
 @few

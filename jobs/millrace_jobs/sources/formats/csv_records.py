@@ -36,7 +36,7 @@ class CsvQuotes:
         blanks = re.escape(" \t".replace(delimiter, "")).encode()
         end = re.escape(delimiter).encode() + b"\n\r"
         self._field = re.compile(rb'(?<![^%b])(?:"[^"]*(?:""[^"]*)*(?:(")([%b]*)|\Z)|[%b]+")' % (end, blanks, blanks))
-        self._ends = frozenset(end)
+        self._ends = frozenset(delimiter.encode() + b"\n\r")
 
     def layout(self, block: bytes) -> Layout:
         """Return where the records of ``block`` end; it begins with a record."""

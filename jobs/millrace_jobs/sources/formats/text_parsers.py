@@ -53,7 +53,7 @@ class CsvParser:
         self._timestamp_format = timestamp_format
         self._delimiter = delimiter
         # Arrow requires unique names, and ignored columns may share one.
-        self._names = [name if name in schema.names else f"ignored {i}" for i, name in enumerate(file_columns)]
+        self._names = [name if name in schema.names else f"\0{i}" for i, name in enumerate(file_columns)]
         self._converting = self._convert_options([stored_type(field.type, timestamp_format) for field in schema])
         self._as_text = self._convert_options([_text_type(field.type) for field in schema])
         self._has_integers = any(pa.types.is_integer(field.type) for field in schema)

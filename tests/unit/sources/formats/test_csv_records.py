@@ -99,6 +99,14 @@ def test_quoting(line, values):
     assert parse(f"{line}\n", ["STRING", "STRING"]) == ([values], [])
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "|", "\t", " ", "^", "]", "-"])
+def test_delimiters(delimiter):
+    text = delimiter.join(['"x"', 'y"', f'"{delimiter}"\n'])
+    assert parse(text, ["STRING"] * 3, delimiter) == ([("x", 'y"', delimiter)], [])
+    text = delimiter.join(['"x"\\', "y\n"])
+    assert [bad.reason[:26] for bad in parse(text, ["STRING"] * 2, delimiter)[1]] == ["text after a closing quote"]
+
+
 @pytest.mark.parametrize("spark_type", ["STRING", "INT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP", "BINARY", "DECIMAL"])
 def test_an_empty_field_is_null_in_every_type(spark_type):
     quoted = {"STRING": "", "BINARY": b""}.get(spark_type)
