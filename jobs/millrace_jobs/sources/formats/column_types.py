@@ -123,8 +123,8 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
             return pa.array([_base64(text) for text in column.to_pylist()], pa.binary())
         if pa.types.is_decimal(declared.type) and pa.types.is_string(column.type):
             return decimal_texts.decimals(column, declared.type)
-        if pa.types.is_decimal(declared.type) and pa.types.is_decimal(column.type):
-            return decimal_texts.rounded(column, declared.type)
+        if pa.types.is_decimal(declared.type) and pa.types.is_decimal256(column.type):
+            return decimal_texts.narrowed(column, declared.type)
         return column.cast(declared.type)
     except (ValueError, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {declared.name} ({spark_type(declared.type)}): {error}") from None

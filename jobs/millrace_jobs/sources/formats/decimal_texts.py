@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _MOST_DIGITS = 38
-_SHORT = _MOST_DIGITS // 2
-"""Digits that fit on either side of the point."""
+SHORT = _MOST_DIGITS // 2
+"""Digits that fit on either side of the point in 128 bits."""
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _EXACT = Context(prec=2 * _MOST_DIGITS, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
@@ -25,8 +25,8 @@ def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
     """Parse decimals. Raises ValueError if a value is none, or has too many digits before the point."""
     texts = pc.ascii_trim_whitespace(texts)
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    if longest <= _SHORT and not pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
-        return rounded(texts.cast(pa.decimal128(_MOST_DIGITS, _SHORT)), declared)
+    if max(longest, declared.scale) <= SHORT and not pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
+        return rounded(texts.cast(pa.decimal128(_MOST_DIGITS, SHORT)), declared)
     whole, scale = declared.precision - declared.scale, declared.scale
     is_plain = pc.match_substring_regex(texts, rf"^[+-]?0*[0-9]{{0,{whole}}}(?:\.[0-9]*)?$")
     if pc.all(is_plain).as_py() is False:
@@ -39,8 +39,29 @@ def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
 
 
 def rounded(numbers: pa.Array, declared: pa.DataType) -> pa.Array:
-    """Round decimals to the declared scale. Raises ArrowInvalid if one has too many digits before the point."""
+    """Round decimals of 128 bits, or with one digit more, to a scale that is not larger.
+
+    Raises:
+        ArrowInvalid: a number has too many digits before the point.
+    """
     return pc.round(numbers, declared.scale, "half_towards_infinity").cast(declared)
+
+
+def narrowed(numbers: pa.Array, declared: pa.DataType) -> pa.Array:
+    """Round decimals of 256 bits that have at most 38 digits, as Arrow's JSON reader makes them.
+
+    Arrow divides numbers of 256 bits wrongly by powers of ten that have more than 64 bits: -36893488147419103231 with a
+    scale of 38 is rounded to -36893488140111595045. So they become numbers of 128 bits first, or text.
+
+    Raises:
+        ValueError: a number has too many digits before the point.
+    """
+    wide = numbers.view(pa.decimal256(2 * _MOST_DIGITS, numbers.type.scale))  # there may be 38 digits before the point
+    if declared.scale <= numbers.type.scale == SHORT:
+        bounds = [pa.scalar(sign * Decimal(10**SHORT), wide.type) for sign in (-1, 1)]
+        if pc.all(pc.and_(pc.greater(wide, bounds[0]), pc.less(wide, bounds[1]))).as_py() is not False:
+            return rounded(wide.cast(pa.decimal128(_MOST_DIGITS, SHORT)), declared)
+    return decimals(wide.cast(pa.string()), declared)
 
 
 def _plain(text: str, scale: int) -> str:

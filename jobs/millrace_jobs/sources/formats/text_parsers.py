@@ -21,6 +21,7 @@ from millrace_jobs.sources.formats.column_types import (
     to_declared,
 )
 from millrace_jobs.sources.formats.csv_records import CsvQuotes
+from millrace_jobs.sources.formats.decimal_texts import SHORT
 from millrace_jobs.sources.formats.decoding import Layout, line_layout
 from millrace_jobs.sources.formats.text_values import from_text
 
@@ -176,8 +177,9 @@ class JsonParser:
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self._schema = schema
         self._timestamp_format = timestamp_format
-        stored = pa.schema([(field.name, _stored_json(field.type, timestamp_format)) for field in schema])
-        self._options = pa.json.ParseOptions(explicit_schema=stored, unexpected_field_behavior="ignore")
+        self._options = _json_options(schema, timestamp_format, SHORT)
+        self._long_decimals = _json_options(schema, timestamp_format, MAX_PRECISION)
+        self._has_decimals = any(pa.types.is_decimal(field.type) for field in schema)
         self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
 
     def layout(self, block: bytes) -> Layout:
@@ -192,17 +194,17 @@ class JsonParser:
             # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
             _require_one_object(text)
         try:
-            table = self._read(text)
+            table = self._read(text, self._options)
         except ValueError:
             literals = self._special.sub(rb"\1\2\3", text) if self._special is not None else text
-            if literals == text:
+            if literals == text and not self._has_decimals:
                 raise
-            table = self._read(literals)
+            table = self._read(literals, self._long_decimals)
         return _declared_batch(table, self._schema, self._timestamp_format)
 
-    def _read(self, text: bytes) -> pa.Table:
+    def _read(self, text: bytes, parsing: pa.json.ParseOptions) -> pa.Table:
         reading = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        return pa.json.read_json(pa.BufferReader(text), reading, self._options)
+        return pa.json.read_json(pa.BufferReader(text), reading, parsing)
 
     def explain(self, error: ValueError, text: bytes) -> str:
         """Return what is wrong with a record, given its text and the error from parsing it alone."""
@@ -269,12 +271,16 @@ def _special_numbers(names: Sequence[str]) -> re.Pattern[bytes] | None:
     return re.compile(rf'(?<!\\)({keys})([ \t\r\n]*:[ \t\r\n]*)"(NaN|-?Infinity)"'.encode()) if keys else None
 
 
-def _stored_json(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
-    if declared in (pa.date32(), pa.binary()):
-        return pa.string()
-    if pa.types.is_decimal(declared):
-        return pa.decimal256(MAX_PRECISION, MAX_PRECISION)
-    return stored_type(declared, timestamp_format)
+def _json_options(schema: pa.Schema, timestamp_format: str, scale: int) -> pa.json.ParseOptions:
+    """Return how to parse objects, with decimals of 38 digits, of which ``scale`` may be behind the point."""
+
+    def stored(declared: pa.DataType) -> pa.DataType:
+        if pa.types.is_decimal(declared):
+            return pa.decimal256(MAX_PRECISION, scale)
+        return pa.string() if declared in (pa.date32(), pa.binary()) else stored_type(declared, timestamp_format)
+
+    explicit = pa.schema([(field.name, stored(field.type)) for field in schema])
+    return pa.json.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore")
 
 
 def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:
@@ -285,10 +291,7 @@ def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -
 def _chunk(table: pa.Table, name: str) -> pa.Array:
     """Return a column as one array."""
     column = table.column(name)
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if pa.types.is_decimal256(array.type):  # Arrow has checked the digits, of which most are before the point
-        return array.view(pa.decimal256(2 * MAX_PRECISION, array.type.scale))
-    return array
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _require_one_object(text: bytes) -> None:

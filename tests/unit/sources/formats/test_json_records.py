@@ -2,13 +2,15 @@
 
 import json
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.decoding import decode
-from millrace_jobs.sources.formats.text_parsers import JsonParser
+from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser
 
 
 def parse(text, columns, timestamp_format="iso"):
@@ -44,6 +46,8 @@ def parse(text, columns, timestamp_format="iso"):
         ('"YWJj"', "BINARY", b"abc"),
         ('""', "BINARY", b""),
         ("1" * 38, "DECIMAL(38)", Decimal("1" * 38)),
+        ("-36893488147419103231", "DECIMAL(38)", Decimal("-36893488147419103231")),
+        ("1.005000000000000000000000001", "DECIMAL(6,2)", Decimal("1.01")),
         ("1e-30", "DECIMAL(38,38)", Decimal("1e-30")),
         ("9223372036854775807", "BIGINT", 2**63 - 1),
         ("9007199254740993", "BIGINT", 2**53 + 1),
@@ -152,3 +156,31 @@ def test_nan_and_infinities_as_text_in_some_fields_leave_the_others_alone():
     rows, bad = parse(text, columns)
     assert not bad
     assert str(rows) == str([(float("nan"), "NaN", 1.5), (2.0, '"d": "NaN"', float("-inf")), (None, "d", None)])
+
+
+@given(
+    st.lists(st.decimals(allow_nan=False, allow_infinity=False) | st.integers(-(2**126), 2**126), min_size=1),
+    st.sampled_from([(38, 0), (38, 18), (38, 38), (9, 2), (19, 19), (20, 1)]),
+)
+def test_decimals_are_rounded_half_up_or_refused(numbers, kind):
+    """In JSON and CSV alike, against Python's decimals; JSON takes no more than 38 digits."""
+    precision, scale = kind
+    context = Context(prec=1000, rounding=ROUND_HALF_UP)
+    schema = arrow_schema([("a", f"DECIMAL({precision},{scale})"), ("b", "INT")])
+    for number in numbers:
+        exact = Decimal(number)
+        rounded = exact.quantize(Decimal(1).scaleb(-scale), context=context) if abs(exact.adjusted()) < 400 else None
+        fits = rounded is not None and len(rounded.as_tuple().digits) <= precision
+        for parser, text in (
+            (JsonParser(schema, "iso"), f'{{"a": {number}}}'),
+            (CsvParser(schema, schema.names, ",", "iso"), f"{number},"),
+        ):
+            bad = []
+            batch = decode(parser, schema, parser.layout(text.encode()), bad.append)
+            if batch.num_rows:
+                assert batch.column("a").to_pylist() == [rounded]
+            else:
+                is_long = (
+                    len(exact.as_tuple().digits) > 38 or abs(exact.adjusted()) > 37 or exact.as_tuple().exponent < -38
+                )
+                assert not fits or (isinstance(parser, JsonParser) and is_long) or abs(exact.adjusted()) >= 400
