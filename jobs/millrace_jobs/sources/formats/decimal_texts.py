@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,10 +24,10 @@ assert 2 * _MOST_DIGITS < MAX_PREC
 
 def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
     """Parse decimals. Raises ValueError if a value is none, or has too many digits before the point."""
-    texts = pc.ascii_trim_whitespace(texts)
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    if max(longest, declared.scale) <= SHORT and not pc.any(pc.match_substring(texts, "e", ignore_case=True)).as_py():
+    if max(longest, declared.scale) <= SHORT and _are_digits(texts):
         return rounded(texts.cast(pa.decimal128(_MOST_DIGITS, SHORT)), declared)
+    texts = pc.ascii_trim_whitespace(texts)
     whole, scale = declared.precision - declared.scale, declared.scale
     is_plain = pc.match_substring_regex(texts, rf"^[+-]?0*[0-9]{{0,{whole}}}(?:\.[0-9]*)?$")
     if pc.all(is_plain).as_py() is False:
@@ -36,6 +37,16 @@ def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
     # A digit after the first one that is rounded away does not change how the number is rounded.
     texts = pc.replace_substring_regex(texts, rf"(\.[0-9]{{{scale + 1}}})[0-9]+$", r"\1")
     return rounded(texts.cast(pa.decimal256(2 * _MOST_DIGITS, scale + 1)), declared)
+
+
+def _are_digits(texts: pa.Array) -> bool:
+    """Return whether there are no other characters than digits, signs and points; faster than a regular expression."""
+    _, offsets, data = texts.buffers()
+    if data is None:
+        return True
+    begin, end = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    characters = np.frombuffer(data, np.uint8)[begin:end]
+    return not len(characters) or bool(characters.min() >= ord("+") and characters.max() <= ord("9"))
 
 
 def rounded(numbers: pa.Array, declared: pa.DataType) -> pa.Array:
