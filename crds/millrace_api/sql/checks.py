@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -14,26 +13,16 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
+from millrace_api.sql.grouping_checks import grouping_problems
 from millrace_api.sql.groups import is_any_window
-from millrace_api.sql.schema_ddl import Column
+from millrace_api.sql.name_checks import name_problems
 from millrace_api.sql.size import size_problems
+from millrace_api.sql.source_table import SourceTable
 from millrace_api.sql.stream_checks import stream_problems
+from millrace_api.sql.window_checks import window_problems
 
 _MOST = 20
 """Unknown names that are reported of a SELECT; each is compared with all known ones, to suggest what to write."""
-
-
-@dataclass(frozen=True)
-class SourceTable:
-    """A source as the checks see it: its columns (None if unknown), and its watermark column (None without one).
-
-    ``keys`` is the primary key of a source that is read as a table. ``static``: it is read once, and does not stream.
-    """
-
-    columns: tuple[Column, ...] | None
-    watermark: str | None = None
-    keys: tuple[str, ...] = ()
-    static: bool = False
 
 
 def check_sql(
@@ -72,7 +61,12 @@ def check_sql(
     if not more_functions:
         problems += islice(_unknown_functions(text, query), _MOST)
     problems += _unknown_ordinals(query)
-    problems += _window_problems(text, scopes, tables, emit)
+    if not problems:
+        for scope in scopes:
+            known = {name.lower(): columns.of(source) for name, (_, source) in scope.selected_sources.items()}
+            problems += islice(name_problems(text, scope, known), _MOST)
+            problems += islice(grouping_problems(text, scope, known), _MOST)
+    problems += window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
     if not problems and not any(table.name.lower() in streams for table in query.find_all(exp.Table)):
         what = "sources" if len(streams) == len(tables) else "sources that stream"
@@ -281,64 +275,6 @@ def output_names(select: exp.Query) -> list[str]:
 
 def _window_calls(select: exp.Expr) -> Iterator[exp.Expr]:
     return (node for node in select.find_all(exp.Anonymous) if is_any_window(node))
-
-
-def _window_problems(
-    text: str, scopes: list[Scope], tables: Mapping[str, SourceTable], emit: Emit
-) -> Iterator[Problem]:
-    """Yield windows over columns that are not event time, and what the emit strategy needs and the query lacks."""
-    windows = 0
-    for scope in scopes:
-        for call in scope.find_all(exp.Anonymous):
-            if not is_any_window(call) or not call.expressions:
-                continue
-            windows += 1
-            column = call.expressions[0]
-            if not isinstance(column, exp.Column):
-                continue
-            for name, table in _tables_with(column, scope, tables):
-                yield from _window_column_problems(text, column, name, table, emit)
-    joins = any(scope.find(exp.Join) for scope in scopes)
-    waits, closes = emit is not Emit.ON_UPDATE, emit is Emit.ON_WINDOW_CLOSE
-    if waits and not windows and not (joins and closes):
-        hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
-        needed = "a window or a join" if closes else "a window"
-        yield Problem(f"emit {emit} needs {needed}, and the SQL has none", hint)
-    read = {table.name.lower() for scope in scopes for table in scope.find_all(exp.Table)} & set(tables)
-    if waits and (windows or (joins and closes)) and read and not any(tables[name].watermark for name in read):
-        hint = "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
-        yield Problem(f"emit {emit} needs a watermark, and {_listed(sorted(read))} has none", hint)
-
-
-def _tables_with(
-    column: exp.Column, scope: Scope, tables: Mapping[str, SourceTable]
-) -> Iterator[tuple[str, SourceTable]]:
-    """Yield the sources that the column can come from directly."""
-    for alias, source in scope.sources.items():
-        if isinstance(source, exp.Table) and column.table.lower() in ("", alias.lower()):
-            table = tables.get(source.name.lower())
-            if table is not None and _find(table, column.name) is not None:
-                yield source.name.lower(), table
-
-
-def _window_column_problems(
-    text: str, node: exp.Column, name: str, table: SourceTable, emit: Emit
-) -> Iterator[Problem]:
-    column = _find(table, node.name)
-    if column is not None and not column.type.startswith("TIMESTAMP"):
-        message = f'the window is over "{column.name}", which is {column.type}'
-        yield _at(text, node.this, message, "write a TIMESTAMP column")
-    elif emit is not Emit.ON_UPDATE and table.watermark and table.watermark.lower() != node.name.lower():
-        message = f'the window is over "{node.name}", but the watermark of "{name}" is on "{table.watermark}"'
-        yield _at(text, node.this, message, "use one column for both, or write emit: OnUpdate")
-
-
-def _find(table: SourceTable, name: str) -> Column | None:
-    return next((c for c in table.columns or () if c.name.lower() == name.lower()), None)
-
-
-def _listed(names: list[str]) -> str:
-    return " or ".join(f'"{name}"' for name in names)
 
 
 def _at(text: str, node: exp.Expr, message: str, hint: str) -> Problem:

@@ -177,7 +177,8 @@ class _Check:
             self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
-        from millrace_api.sql.checks import SourceTable, check_sql  # loads sqlglot, only needed with SQL
+        from millrace_api.sql.checks import check_sql  # loads sqlglot, only needed with SQL
+        from millrace_api.sql.source_table import SourceTable
 
         tables = {
             name: SourceTable(

@@ -21,12 +21,11 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction, input_colu
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn, ReducerFactory
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import is_routed
-from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql, has_groups
+from millrace_jobs.pipeline.aggregation import Aggregation, Native, has_groups
+from millrace_jobs.pipeline.execution import ahead_of, choose_execution
+from millrace_jobs.pipeline.expression_types import SparkTypes
 from millrace_jobs.pipeline.projection import Projection
-from millrace_jobs.pipeline.table_compile import compile_tables, holds_back, needs_tables, not_held_back, times_ahead
-from millrace_jobs.pipeline.table_grouping import merge_of
 from millrace_jobs.pipeline.table_relations import TableQuery
-from millrace_jobs.pipeline.table_scopes import NotATableQueryError
 from millrace_jobs.pipeline.table_stages import state_partitions
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.windows import AT, Window
@@ -131,44 +130,10 @@ def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
-    if needs_tables(spec, sql):
-        return _compiled_tables(spark, spec, sql, schemas, result)
-    types: dict[str, str] = {}
-
-    def type_of(expression: str) -> str:
-        if expression not in types:
-            (name,) = schemas
-            types[expression] = spark.sql(f"SELECT {expression} FROM {name}").schema[0].dataType.simpleString()
-        return types[expression]
-
-    compiled = compile_sql(sql, schemas, type_of)
-    if isinstance(compiled, Native) and holds_back(spec):
-        return _compiled_tables(spark, spec, sql, schemas, result)
-    routed = compiled if isinstance(compiled, Native) else _routed(spark, compiled, _ahead(compiled, spec))
-    return CompiledQuery(routed, result, has_groups(sql))
-
-
-def _compiled_tables(
-    spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], result: StructType
-) -> CompiledQuery:
-    execution = compile_tables(spark, spec, sql, schemas)
-    return CompiledQuery(execution, result, has_groups(sql))
-
-
-def _ahead(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
-    """Return ``Routed.ahead``; raises MillraceError if the groups cannot be merged so that they are held back."""
-    if not holds_back(spec):
-        return ()
-    watermark = spec.sources[query.source].watermark
-    if query.window is None or watermark is None or query.window.column.lower() != watermark.column.lower():
-        raise not_held_back("it has no window on the column of the watermark", spec)
-    try:
-        for aggregate in query.aggregates:
-            for part in aggregate.parts:
-                merge_of(part, aggregate)
-    except NotATableQueryError as reason:
-        raise not_held_back(str(reason), spec) from None
-    return times_ahead(spec, lag=0)
+    chosen = choose_execution(spec, sql, schemas, SparkTypes(spark), state_partitions(spark))
+    if isinstance(chosen, Aggregation):
+        return CompiledQuery(_routed(spark, chosen, ahead_of(chosen, spec)), result, has_groups(sql))
+    return CompiledQuery(chosen, result, has_groups(sql))
 
 
 def sql_problem(error: AnalysisException | ParseException) -> Problem:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
 from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
@@ -17,44 +15,40 @@ from millrace_api.model.sources import SourceSpec, Watermark
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.table_grouping import own_aggregates
+from millrace_jobs.pipeline.table_grouping import TypesOf
+from millrace_jobs.pipeline.table_needs import aggregates_changing_groups, holds_back, reads_tables
 from millrace_jobs.pipeline.table_query import translate
 from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, groups_of, lag_of
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
-from millrace_jobs.pipeline.table_stages import state_partitions
 from millrace_jobs.tables.join_side import Contents
 
 _HISTORY = "spec.sink.table.history"
 
 
-def needs_tables(spec: Spec, sql: str) -> bool:
-    """Whether a query joins, reads or keeps versions of tables, or aggregates groups that still change."""
-    query = parse_query(sql)
-    joins = query.find(exp.Join) is not None
-    return _reads_tables(spec) or joins or spec.sink.has_history or _aggregates_changing_groups(spec, query)
-
-
-def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> TableQuery | Native:
+def compile_tables(
+    spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], types_of: TypesOf, partitions: int
+) -> TableQuery | Native:
     """Translate a query to operators on tables; a query of streams alone that they do not run stays with Spark.
+
+    Args:
+        spec: the query's spec.
+        sql: its SQL, which Spark accepts.
+        schemas: schema of each source, by name.
+        types_of: gives the types of expressions.
+        partitions: number of state partitions.
 
     Raises:
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
     held = holds_back(spec)
     beyond_spark = held or spec.sink.has_history
-    if spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not _reads_tables(spec):
+    if spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec):
         return Native(sql, "the algorithm is native")
     if not beyond_spark and _joins_only_static_tables(spec, sql):
         return Native(sql, "it joins one stream with static tables only (stream-static join)")
-
-    def types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
-        rows = spark.createDataFrame([], StructType([StructField(*column) for column in columns.items()]))
-        return [field.dataType for field in rows.selectExpr(*expressions).schema]
-
     eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
     closes = not eager
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
-    partitions = state_partitions(spark)
     final_joins = closes or any(output.sink.table is None for output in eager)
     try:
         query = translate(
@@ -70,11 +64,11 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
         if spec.sink.has_history:
             problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
             raise MillraceError(problem) from None
-        if not _reads_tables(spec):
+        if not reads_tables(spec):
             return Native(sql, str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
-    if closes and not held and not _reads_tables(spec) and _joins_only_groups(query.relation):
+    if closes and not held and not reads_tables(spec) and _joins_only_groups(query.relation):
         return Native(sql, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and closes and not held:
         message = "the result is a table of the latest rows, which is never final"
@@ -84,11 +78,6 @@ def compile_tables(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[s
         message = f"the rows of the result change, which {shown[0]} cannot show"
         raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))
     return query
-
-
-def holds_back(spec: Spec) -> bool:
-    """Whether rows of groups are held back, as a strategy or several of them on one computation require."""
-    return spec.additional_outputs is not None or spec.emit is Emit.ON_WINDOW_END
 
 
 def times_ahead(spec: Spec, lag: int) -> tuple[int | None, ...]:
@@ -149,10 +138,6 @@ def _traits(source: SourceSpec, schema: pa.Schema) -> InputTraits:
     return InputTraits(columns, time, source.table.keys if source.table is not None else (), source.is_static)
 
 
-def _reads_tables(spec: Spec) -> bool:
-    return any(source.is_evolving for source in spec.sources.values())
-
-
 def _joins_only_static_tables(spec: Spec, sql: str) -> bool:
     """Whether a query needs no operator on tables: it reads static tables beside one stream, which it reads once."""
     query = parse_query(sql)
@@ -160,9 +145,4 @@ def _joins_only_static_tables(spec: Spec, sql: str) -> bool:
     sources = [source for source in read if source is not None]
     others = [source for source in sources if not source.is_static]
     stateless = len(others) == 1 < len(sources) and not others[0].is_evolving
-    return stateless and not _aggregates_changing_groups(spec, query)
-
-
-def _aggregates_changing_groups(spec: Spec, query: exp.Query) -> bool:
-    grouped = sum(bool(own_aggregates(select)) for select in query.find_all(exp.Select))
-    return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
+    return stateless and not aggregates_changing_groups(spec, query)

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, TimestampType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
-from millrace_api.sql.groups import group_expressions, is_aggregate, is_window, select_aliases
+from millrace_api.sql.groups import group_expressions, is_window, select_aliases
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, is_scalar, part_type
 from millrace_jobs.pipeline.aggregation import (
     GroupingKey,
@@ -22,6 +22,7 @@ from millrace_jobs.pipeline.aggregation import (
     without_aliases,
     without_lateral_aliases,
 )
+from millrace_jobs.pipeline.table_needs import own_aggregates
 from millrace_jobs.pipeline.table_relations import (
     WINDOW,
     Closing,
@@ -41,12 +42,6 @@ TypesOf = Callable[[Mapping[str, DataType], Sequence[str]], list[DataType]]
 
 _EXTREMES: tuple[Merge, ...] = ("min", "max")
 _MERGES: Mapping[str, Merge] = {"sum": "sum", "min": "min", "max": "max"}
-
-
-def own_aggregates(select: exp.Select) -> list[exp.Expr]:
-    """Return the aggregate calls of a SELECT without those of its subqueries."""
-    calls = select.find_all(exp.Func)
-    return [call for call in calls if is_aggregate(call) and call.find_ancestor(exp.Select) is select]
 
 
 def takes_rows_back(select: exp.Select) -> bool:
@@ -251,7 +246,7 @@ class GroupTranslation:
                         f"the rows that it aggregates can change, and {aggregate.call} cannot take a row back"
                     )
                 (kind,) = self.types_of(self._scope_types, [part.initial])
-                merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind)))
+                merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
                 self.types[part.name] = merged
                 yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge)
 

@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
-from millrace_jobs.pipeline.table_grouping import GroupTranslation, TypesOf, own_aggregates, takes_rows_back
+from millrace_jobs.pipeline.table_grouping import GroupTranslation, TypesOf, takes_rows_back
+from millrace_jobs.pipeline.table_needs import own_aggregates
 from millrace_jobs.pipeline.table_ranges import bounds_of, match_of, times_of
 from millrace_jobs.pipeline.table_relations import (
     Enriched,

@@ -79,7 +79,8 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
     found = []
     for query in load_queries(path):
         problem = partitioner_problem(query.spec)
-        of_query = [*([] if problem is None else [problem]), *(_input_problems(query) if inputs else ())]
+        of_query = [*([] if problem is None else [problem]), *execution_problems(query)]
+        of_query += _input_problems(query) if inputs else ()
         found += locate(of_query, path, query.name)
     return found
 
@@ -95,6 +96,18 @@ def warnings_about(path: Path) -> list[Problem]:
             found += locate([Problem(message, hint, field="spec.batchInterval")], path, query.name)
         found += locate(unused_settings(query.spec), path, query.name)
     return found
+
+
+def execution_problems(query: StreamQuery) -> list[Problem]:
+    """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
+    from millrace_jobs.pipeline.table_needs import holds_back, may_retract, needs_tables
+
+    spec, sql = query.spec, query.spec.query.sql
+    if sql is None or not (needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql)):
+        return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
+    from millrace_jobs.pipeline.dry_compile import dry_compile
+
+    return dry_compile(spec, sql)
 
 
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:

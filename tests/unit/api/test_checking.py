@@ -1,8 +1,9 @@
 import pytest
 
 from millrace_api.model.streamquery import Emit, StreamQuery
-from millrace_api.sql.checks import SourceTable, check_sql
+from millrace_api.sql.checks import check_sql
 from millrace_api.sql.schema_ddl import parse_schema
+from millrace_api.sql.source_table import SourceTable
 from millrace_api.validation.checking import check_query
 
 from .documents import MINIMAL, PYTHON, changed, problems
@@ -33,7 +34,7 @@ SOUND = [
     "SELECT anything FROM blob",
     "SELECT window.start, window.end, cell FROM trips GROUP BY window(pickup, '1 minute'), cell",
     "SELECT session_window.start FROM (SELECT session_window(pickup, '5 minutes') FROM trips)",
-    "SELECT w.window.start, n FROM (SELECT window(pickup, '1 h'), count(*) n FROM trips GROUP BY window(pickup, '1 h')) w",
+    "SELECT w.window.start, n FROM (SELECT window(pickup, '1 hour'), count(*) n FROM trips GROUP BY window(pickup, '1 hour')) w",
     "SELECT q.cell FROM (SELECT cell FROM trips UNION ALL SELECT cell FROM zones) q",
     "SELECT cell FROM trips WHERE EXISTS (SELECT 1 FROM range(3) r WHERE r.id = trips.fare AND r.id = fare)",
     "SELECT fare * 2 AS d, d + 1 AS e FROM trips",

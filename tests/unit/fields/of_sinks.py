@@ -13,7 +13,8 @@ from millrace_jobs.lookups.history import NO_TIMES
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.build import output_mode, result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
-from millrace_jobs.pipeline.table_compile import holds_back, times_ahead
+from millrace_jobs.pipeline.table_compile import times_ahead
+from millrace_jobs.pipeline.table_needs import holds_back
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console import ConsoleSink, _Head
 from millrace_jobs.sinks.files import FilesSink

@@ -1,0 +1,102 @@
+"""Checks of windows: their lengths, their columns, and what the emit strategy needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope
+
+from millrace_api.errors import Problem
+from millrace_api.model.streamquery import Emit
+from millrace_api.sql.dialect import problem_at, to_sql
+from millrace_api.sql.groups import is_any_window, is_window
+from millrace_api.sql.intervals import LengthError, interval_micros, literal_text, parse_interval, window_lengths
+from millrace_api.sql.source_table import SourceTable
+
+
+def window_problems(
+    text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable], emit: Emit
+) -> Iterator[Problem]:
+    """Yield windows that Spark refuses or that are not over event time, and what the emit strategy needs and lacks."""
+    windows = 0
+    for scope in scopes:
+        for call in scope.find_all(exp.Anonymous):
+            if not is_any_window(call) or not call.expressions:
+                continue
+            windows += 1
+            yield from _length_problems(text, call)
+            column = call.expressions[0]
+            if isinstance(column, exp.Column):
+                for name, table in _tables_with(column, scope, tables):
+                    yield from _column_problems(text, column, name, table, emit)
+    joins = any(scope.find(exp.Join) for scope in scopes)
+    waits, closes = emit is not Emit.ON_UPDATE, emit is Emit.ON_WINDOW_CLOSE
+    if waits and not windows and not (joins and closes):
+        hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
+        needed = "a window or a join" if closes else "a window"
+        yield Problem(f"emit {emit} needs {needed}, and the SQL has none", hint)
+    read = {table.name.lower() for scope in scopes for table in scope.find_all(exp.Table)} & set(tables)
+    if waits and (windows or (joins and closes)) and read and not any(tables[name].watermark for name in read):
+        hint = "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
+        names = " or ".join(f'"{name}"' for name in sorted(read))
+        yield Problem(f"emit {emit} needs a watermark, and {names} has none", hint)
+
+
+def _length_problems(text: str, call: exp.Expr) -> Iterator[Problem]:
+    """Yield the lengths of a window that Spark refuses, or that would have no records."""
+    try:
+        if is_window(call):
+            window_lengths(call)
+        else:
+            for gap in _gaps(call.expressions[1:]):
+                _check_gap(gap)
+    except LengthError as error:
+        start = min((node.meta["start"] for length in call.expressions[1:] for node in length.walk()
+                     if "start" in node.meta), default=call.meta.get("start"))  # fmt: skip
+        yield problem_at(text, start, error.message, error.hint)
+
+
+def _gaps(arguments: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
+    """Yield the gaps of a session, each of which can be the result of a CASE."""
+    for gap in arguments:
+        if isinstance(gap, exp.Case):
+            yield from (each for each in (*(branch.args["true"] for branch in gap.args["ifs"]), gap.args.get("default"))
+                        if each is not None)  # fmt: skip
+        else:
+            yield gap
+
+
+def _check_gap(gap: exp.Expr) -> None:
+    """Raise LengthError for a constant gap that Spark refuses, or takes as NULL, which would drop the records."""
+    text = literal_text(gap)
+    if text is None:
+        is_number = isinstance(gap.unnest(), exp.Literal)
+        if is_number or (interval_micros(gap) is not None and not isinstance(gap, exp.Cast)):
+            raise LengthError(f"the gap {to_sql(gap)} is not a text in quotes", "write a text such as '10 minutes'")
+        return
+    interval = parse_interval(text)
+    if max(interval.months, interval.days, interval.microseconds) <= 0:
+        raise LengthError(f"the gap '{text}' is not longer than zero", "write a gap such as '10 minutes'")
+
+
+def _tables_with(
+    column: exp.Column, scope: Scope, tables: Mapping[str, SourceTable]
+) -> Iterator[tuple[str, SourceTable]]:
+    """Yield the sources that the column can come from directly."""
+    for alias, source in scope.sources.items():
+        if isinstance(source, exp.Table) and column.table.lower() in ("", alias.lower()):
+            table = tables.get(source.name.lower())
+            if table is not None and table.column(column.name) is not None:
+                yield source.name.lower(), table
+
+
+def _column_problems(text: str, node: exp.Column, name: str, table: SourceTable, emit: Emit) -> Iterator[Problem]:
+    column = table.column(node.name)
+    if column is not None and not column.type.startswith("TIMESTAMP"):
+        message = f'the window is over "{column.name}", which is {column.type}'
+        yield problem_at(text, node.this.meta.get("start"), message, "write a TIMESTAMP column")
+    elif emit is not Emit.ON_UPDATE and table.watermark and table.watermark.lower() != node.name.lower():
+        message = f'the window is over "{node.name}", but the watermark of "{name}" is on "{table.watermark}"'
+        hint = "use one column for both, or write emit: OnUpdate"
+        yield problem_at(text, node.this.meta.get("start"), message, hint)

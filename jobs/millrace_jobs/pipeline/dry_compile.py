@@ -1,0 +1,56 @@
+"""The compilation of a query without Spark, for ``millrace validate``: it refuses what a run would, in the same words.
+
+The same code decides, with the declared types of columns in place of Spark's. What a type that only Spark knows would
+decide is not refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql.types import StructField, StructType
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import Spec
+from millrace_api.sql.checks import output_names
+from millrace_api.sql.dialect import parse_query
+from millrace_jobs.pipeline.aggregation import Aggregation, Native
+from millrace_jobs.pipeline.build import result_keys
+from millrace_jobs.pipeline.compile import CompiledQuery
+from millrace_jobs.pipeline.execution import choose_execution
+from millrace_jobs.pipeline.expression_types import UNKNOWN, DeclaredTypes
+from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.pipeline.table_scopes import internals_in
+from millrace_jobs.sources.formats.column_types import declared_schema
+
+
+def dry_compile(spec: Spec, sql: str) -> list[Problem]:
+    """Return why nothing can run the SQL of a query; it has no problems that checks without a plan find."""
+    texts = {name: source.schema_text for name, source in spec.sources.items()}
+    schemas = {name: declared_schema(text) for name, text in texts.items() if text is not None}
+    if len(schemas) < len(texts):
+        return []  # only a run reads the columns of an Avro schema
+    try:
+        chosen = choose_execution(spec, sql, schemas, DeclaredTypes(schemas), partitions=1)
+        names = _result_names(chosen, sql)
+        if isinstance(chosen, Aggregation) or names is None:
+            return []
+        result = StructType([StructField(name, UNKNOWN) for name in names])
+        for output in spec.outputs.values():
+            result_keys(CompiledQuery(chosen, result, aggregates=True), output)
+    except MillraceError as error:
+        return list(error.problems)
+    return []
+
+
+def _result_names(chosen: Aggregation | TableQuery | Native, sql: str) -> Sequence[str] | None:
+    """Return the names of the result's columns; None if only Spark knows them."""
+    if isinstance(chosen, TableQuery):
+        return [_label(item, chosen.labels) for item in chosen.items]
+    query = parse_query(sql)
+    return None if query.is_star else output_names(query)
+
+
+def _label(item: str, labels: Mapping[str, str]) -> str:
+    """Return what the query calls an item of the result, which is an internal column or a window of two."""
+    return labels[min(internals_in(item), key=lambda internal: int(internal[1:]))]  # the start of a window is first
