@@ -41,6 +41,7 @@ from millrace_jobs.pipeline.merge import (
     single_record_partials,
     window_from_start,
 )
+from millrace_jobs.pipeline.native_joins import with_joins_of_sql
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjection
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
@@ -79,7 +80,7 @@ def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool
     if isinstance(execution, Native):
         for name in context.sources:
             records(name, spec, context).createOrReplaceTempView(name)
-        return context.spark.sql(execution.sql)
+        return with_joins_of_sql(context.spark.sql(execution.sql))
     if isinstance(execution, TableQuery):
         return _table_results(execution, query, spec, context, splits=routed)
     partials = _routed_partials(execution, spec, context) if routed else _native_partials(execution, spec, context)

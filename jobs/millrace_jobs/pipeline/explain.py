@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sqlglot import exp
+
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.dialect import parse_query
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
@@ -20,6 +23,7 @@ from millrace_jobs.pipeline.table_relations import (
     TableQuery,
     Upserted,
     contents_of,
+    matches_beyond_event_time,
 )
 from millrace_jobs.pipeline.table_scopes import with_labels
 from millrace_jobs.plan.control import Pin
@@ -39,10 +43,10 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
     routed = query.execution
     if isinstance(routed, TableQuery):
         steps = list(_table_steps(routed, spec))
-        return f"runs by operators on tables{_matching(query, routed, pin)}\n\n{_drawing(steps)}"
+        return f"runs by operators on tables{_instead(routed, pin)}{_matching(query, routed, pin)}\n\n{_drawing(steps)}"
     if isinstance(routed, Native):
         why = f"runs natively, by Spark's own plan: {routed.reason}"
-        return f"{why}\n\n{_drawing(_native_steps(spec))}"
+        return f"{why}\n\n{_drawing(_native_steps(routed.sql, spec))}"
     if pin.algorithm == "native":
         why = "can be routed, and runs natively: the plan's algorithm is native"
         how = "each replica combines its own slice" if routed.aggregation is None else "Spark combines by its own plan"
@@ -58,6 +62,12 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
     evaluated = compile_projection(routed.projection, sources[routed.source].schema)
     steps = [*_source_steps(routed, spec, pin, evaluated), *steps, *_merge_steps(query, routed, spec)]
     return f"{why}\n\n{_drawing(steps)}"
+
+
+def _instead(tables: TableQuery, pin: Pin) -> str:
+    """Return why a query does not run natively, although the algorithm is native."""
+    end = next(matches_beyond_event_time(tables.relation), None) if pin.algorithm == "native" else None
+    return "" if end is None else with_labels(f", as Spark's own join would not keep rows until {end}", tables.labels)
 
 
 def _matching(query: CompiledQuery, tables: TableQuery, pin: Pin) -> str:
@@ -127,10 +137,13 @@ def _join_state(join: Join) -> str:
     return f"state for {_seconds(join.match.longest)} of event time"
 
 
-def _native_steps(spec: Spec) -> list[str]:
+def _native_steps(sql: str, spec: Spec) -> list[str]:
+    streams = {name.lower() for name, source in spec.sources.items() if not source.is_static}
+    read = [table for table in parse_query(sql).find_all(exp.Table) if table.name.lower() in streams]
+    joins = len(read) > 1 and parse_query(sql).find(exp.Join) is not None
     return [
         *(_source_step(name, source) for name, source in spec.sources.items()),
-        "Spark    the SQL as it is written",
+        f"Spark    the SQL as it is written{'; NULL matches nothing in its joins' if joins else ''}",
         f"emit     {spec.emit.value} -> {spec.sink.kind}",
     ]
 

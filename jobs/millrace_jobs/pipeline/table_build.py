@@ -28,14 +28,14 @@ from millrace_jobs.pipeline.table_relations import (
     contents_of,
 )
 from millrace_jobs.pipeline.table_stages import run_stage, values_schema
-from millrace_jobs.sources.base import CHANGED, DELETED, POSITION
+from millrace_jobs.sources.base import CHANGED, DELETED, ESTIMATED, POSITION
 from millrace_jobs.tables.aggregate import GroupedAggregate, MergedPart
-from millrace_jobs.tables.changes import BEGINNING, CHANGE, FOREVER, FROM, TO, WEIGHT
+from millrace_jobs.tables.changes import CHANGE, FOREVER, FROM, NO_TIME, TO, WEIGHT
 from millrace_jobs.tables.emission import CLOSING, OUTPUT, Emission
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.tables.operator import OperatorChain, TableOperator
-from millrace_jobs.tables.upserts import TOMBSTONE, UpsertedTable
+from millrace_jobs.tables.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
 
 _SIDES: tuple[Side, Side] = ("left", "right")
 
@@ -90,12 +90,13 @@ class _Build:
         named = rows.selectExpr(*(f"`{column}` AS {internal}" for column, internal in scan.columns), *changed)
         kept = [internal for _, internal in scan.columns if internal in needed]
         if not scan.keys:
-            start = f"coalesce({micros}, {BEGINNING + 1}L)"
+            start = f"coalesce({micros}, {NO_TIME}L)"
             return named.selectExpr(*kept, f"{start} AS {FROM}", f"{start} + 1L AS {TO}", f"1L AS {WEIGHT}")
-        weight = f"CASE WHEN {scan.where} THEN 1L ELSE -1L END" if scan.where else "1L"
+        weight = f"CASE WHEN {scan.where} THEN 1L ELSE {DELETE}L END" if scan.where else "1L"
         position = f"{FOREVER}L"
         if changed:
-            weight, position = f"CASE WHEN {DELETED} THEN {TOMBSTONE}L ELSE {weight} END", POSITION
+            deletes = f"WHEN {DELETED} AND {ESTIMATED} THEN {ESTIMATED_DELETE}L WHEN {DELETED} THEN {DELETE}L"
+            weight, position = f"CASE {deletes} ELSE {weight} END", POSITION
         keyed = named.where(" AND ".join(f"{column} IS NOT NULL" for column in (*scan.keys, scan.time)))
         return keyed.selectExpr(*kept, f"{micros} AS {FROM}", f"{position} AS {TO}", f"{weight} AS {WEIGHT}")
 
@@ -195,7 +196,7 @@ class _Build:
         kept = [name for name in rows.columns if name in needed or name in CHANGE.names]
         keyed = rows.selectExpr(*columns, *kept)
         if _preserved(join, side):
-            return keyed.fillna(BEGINNING + 1, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
+            return keyed.fillna(NO_TIME, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
         hidden = (name for name in keyed.columns if name.startswith(HIDDEN))
         return keyed.where(" AND ".join(f"{name} IS NOT NULL" for name in hidden))  # dropna() would drop NaN, too
 

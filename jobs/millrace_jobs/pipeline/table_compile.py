@@ -18,10 +18,19 @@ from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.table_grouping import TypesOf
 from millrace_jobs.pipeline.table_needs import aggregates_changing_groups, holds_back, reads_tables
 from millrace_jobs.pipeline.table_query import translate
-from millrace_jobs.pipeline.table_relations import Join, Relation, Selection, TableQuery, groups_of, lag_of
+from millrace_jobs.pipeline.table_relations import (
+    Join,
+    Relation,
+    Selection,
+    TableQuery,
+    groups_of,
+    lag_of,
+    matches_beyond_event_time,
+)
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
 from millrace_jobs.tables.join_side import Contents
 
+_CHOSEN = "the algorithm is native"
 _HISTORY = "spec.sink.table.history"
 
 
@@ -42,8 +51,7 @@ def compile_tables(
     """
     held = holds_back(spec)
     beyond_spark = held or spec.sink.has_history
-    if spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec):
-        return Native(sql, "the algorithm is native")
+    is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, sql):
         return Native(sql, "it joins one stream with static tables only (stream-static join)")
     eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
@@ -65,9 +73,11 @@ def compile_tables(
             problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
             raise MillraceError(problem) from None
         if not reads_tables(spec):
-            return Native(sql, str(reason))
+            return Native(sql, _CHOSEN if is_native else str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
+    if is_native and not any(matches_beyond_event_time(query.relation)):
+        return Native(sql, _CHOSEN)
     if closes and not held and not reads_tables(spec) and _joins_only_groups(query.relation):
         return Native(sql, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and closes and not held:

@@ -245,6 +245,16 @@ def contents_of(relation: Relation) -> Contents:
     return Contents.RESULTS if changes and not relation.final else Contents.RECORDS
 
 
+def matches_beyond_event_time(relation: Relation) -> Iterator[str]:
+    """Yield the columns that are not event time, until which rows of a join find partners.
+
+    Spark's own join removes such rows by their event time, and loses partners.
+    """
+    for each in below(relation):
+        if isinstance(each, Join) and each.match is not None and each.match.end:
+            yield each.match.end
+
+
 def below(relation: Relation) -> Iterator[Relation]:
     """Yield a relation and all that it is made of, sources first."""
     match relation:

@@ -248,7 +248,7 @@ class TableStage(StatefulProcessor):
         watermark = max(timers.getCurrentWatermarkInMs(), 0) * 1000 or BEGINNING
         self._begin_task()
         outcome = self._operator.process(_SparkStore(self._tables), changes, watermark)
-        self._wake_at(outcome.wake)
+        self._wake_at(outcome.wake, after=timers.getCurrentWatermarkInMs())
         placement, shuffle_key = self._placement, bucket
         if placement is not None:
             shuffle_key = _shuffle_key(placement, placement.place_bucket(bucket))
@@ -268,20 +268,23 @@ class TableStage(StatefulProcessor):
             if self._placement is not None:
                 self._operator = replace(self._operator, split=replace(NOT_SPLIT, place=self._placement.place))
 
-    def _wake_at(self, watermark: int | None) -> None:
-        """Replace the timer of this bucket."""
+    def _wake_at(self, watermark: int | None, *, after: int) -> None:
+        """Replace the timer of this bucket by one for a watermark in microseconds, ``after`` that of the batch.
+
+        A timer that has already expired would fire in this batch, and Spark would remove the one that follows with it.
+        """
         held = self._wake.get()
         before = held[0] if held else None
-        after = None if watermark is None else -(-watermark // 1000)
-        if before == after:
+        timer = None if watermark is None else max(-(-watermark // 1000), after + 1)
+        if before == timer:
             return
         if before is not None:
             self._handle.deleteTimer(before)
-        if after is None:
+        if timer is None:
             self._wake.clear()
         else:
-            self._handle.registerTimer(after)
-            self._wake.update((after,))
+            self._handle.registerTimer(timer)
+            self._wake.update((timer,))
 
 
 class _SparkStore:

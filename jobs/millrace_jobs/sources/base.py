@@ -23,10 +23,13 @@ Position = Mapping[str, Any]
 DELETED: Final = "millrace_deleted"
 """Column that is true for a record that deletes the row of its key; only sources of tables have it."""
 
+ESTIMATED: Final = "millrace_estimated"
+"""Column that is true for such a record if its event time is only an estimate; only sources of tables have it."""
+
 POSITION: Final = "millrace_position"
 """Column with the place of a record in the order of its key's records; only sources of tables have it."""
 
-CHANGED = pa.schema([(DELETED, pa.bool_()), (POSITION, pa.int64())])
+CHANGED = pa.schema([(DELETED, pa.bool_()), (ESTIMATED, pa.bool_()), (POSITION, pa.int64())])
 """The columns of a table's records that are not the user's."""
 
 

@@ -40,6 +40,7 @@ from millrace_jobs.tables.changes import (
     CHANGE,
     FOREVER,
     FROM,
+    NO_TIME,
     WEIGHT,
     changes_of,
     net,
@@ -177,7 +178,8 @@ class GroupedAggregate:
         if self.window_end is not None:
             late = pc.less_equal(rows.column(self.window_end).fill_null(FOREVER), watermark)
         elif self.versions and not self.of_table:
-            late = pc.and_(pc.less(rows.column(FROM), watermark), pc.greater(rows.column(WEIGHT), 0))
+            is_behind = pc.and_(pc.less(rows.column(FROM), watermark), pc.not_equal(rows.column(FROM), NO_TIME))
+            late = pc.and_(is_behind, pc.greater(rows.column(WEIGHT), 0))
         else:
             return rows, 0
         on_time = rows.filter(pc.invert(late))

@@ -38,6 +38,9 @@ BEGINNING: Final = -(1 << 63)
 FOREVER: Final = (1 << 63) - 1
 """End of a period that has none."""
 
+NO_TIME: Final = BEGINNING + 1
+"""Start of the period of a record without an event time, which no watermark makes late."""
+
 CHANGE: Final = pa.schema([(FROM, pa.int64()), (TO, pa.int64()), (WEIGHT, pa.int64())])
 """The columns that every table of changes has after its values."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_jobs.tables.changes import BEGINNING, FOREVER, FROM, changes_of, periods
+from millrace_jobs.tables.changes import BEGINNING, FOREVER, FROM, NO_TIME, changes_of, periods
 from millrace_jobs.tables.matching import NO_KEY, key_codes, last_of_keys
 from millrace_jobs.tables.operator import BucketStore
 from millrace_jobs.tables.state import Periods, Segments, Slots, slots_of
@@ -118,7 +118,8 @@ class JoinSide:
         """Take the changes of the batch, without late records, and return the number of these."""
         late = 0
         if not self.side.is_table and not self.side.checked:
-            in_time = changes.column(FROM).to_numpy() >= watermark
+            starts = changes.column(FROM).to_numpy()
+            in_time = (starts >= watermark) | (starts == NO_TIME)
             late = len(in_time) - int(np.count_nonzero(in_time))
             changes = changes.filter(pa.array(in_time)) if late else changes
         if not self.side.upserted:

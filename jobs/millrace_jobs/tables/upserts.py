@@ -15,10 +15,13 @@ from millrace_jobs.tables.matching import Integers, key_codes, last_of_keys
 from millrace_jobs.tables.operator import BucketStore, OperatorResult
 from millrace_jobs.tables.state import Slots, slots_of
 
-TOMBSTONE: Final = -2
-"""Weight of an upsert that deletes its key, from its time on, but not from before a row of the key that came before it.
+DELETE: Final = -1
+"""Weight of an upsert that deletes its key from its time on, until the key's next version."""
 
-The time of such an upsert is only an estimate, and it deletes what its table has, whatever the estimate.
+ESTIMATED_DELETE: Final = -2
+"""Weight of a delete whose time is only an estimate: it deletes what its table has, whatever the estimate.
+
+It counts from its time on, but not from before a row of its key that came before it.
 """
 
 UPSERT_TIME: Final = "millrace_upsert_time"
@@ -35,10 +38,10 @@ def changes_from_upserts(
 ) -> pa.Table:
     """Return the changes that upserts make to the rows that are held of a table.
 
-    An upsert at time t replaces the version of its key that was valid at t, until the key's next version. Of several
-    upserts of one key at one time, the last one to arrive counts. An upsert out of order thus corrects the table from
-    its own time to that of the next version. So that this is right after a delete too, the delete is held as a row with
-    an empty period.
+    An upsert at time t replaces the version of its key that was valid at t, until the key's next version (definition
+    58). So an upsert out of order corrects the table from its own time to that of the next version, and a delete out of
+    order ends only the version that was valid at its time. So that this is right after a delete too, the delete is held
+    as a row with an empty period. Of several upserts of one key at one time, the last one to arrive counts.
 
     Versions before the watermark do not change any more. An upsert that is older counts from the watermark on, unless
     its key had a later version by then. A delete is forgotten when the watermark has passed it: an upsert that is older
@@ -46,7 +49,7 @@ def changes_from_upserts(
 
     Args:
         upserts: ``FROM`` is the time of each, and ``TO`` its position in the order of arrival, or equal for all if they
-            are in this order. ``WEIGHT`` is 1 for a row, and -1 or ``TOMBSTONE`` for a delete.
+            are in this order. ``WEIGHT`` is 1 for a row, and ``DELETE`` or ``ESTIMATED_DELETE`` for a delete.
         held: all rows held with the keys of the upserts, and possibly others; see ``held_of``.
         keys: the columns of the table's primary key.
         versions: whether all versions are held. Otherwise only the latest one is, from its own time on.
@@ -70,7 +73,7 @@ def _held_after(rows: pa.Table, codes: Integers, is_new: NDArray[np.bool_], wate
     """Return what is held after upserts: of each key all versions, or the latest one without a watermark."""
     times, starts, ends, weights = (rows.column(name).to_numpy() for name in (UPSERT_TIME, FROM, TO, WEIGHT))
     deletes = np.where(is_new, weights < 0, ends == starts)
-    times = np.where(weights == TOMBSTONE, _latest_so_far(times, codes), times)
+    times = np.where(weights == ESTIMATED_DELETE, _latest_so_far(times, codes), times)
     starts = np.where(is_new, times if watermark is None else np.maximum(times, watermark), starts)
     order = np.lexsort((np.arange(len(codes)), times, codes))
     counts = last_of_keys(codes[order]) if watermark is None else _before_next(codes[order], starts[order])

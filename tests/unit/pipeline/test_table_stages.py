@@ -10,7 +10,7 @@ from pyspark import TaskContext
 
 from millrace_jobs.pipeline.table_stages import InBuckets, TableStage, Unpacked
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.tables.changes import FOREVER, changes_of
+from millrace_jobs.tables.changes import FOREVER, NO_TIME, changes_of
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import Contents, JoinInput
 from millrace_jobs.tables.upserts import UpsertedTable
@@ -59,6 +59,20 @@ def test_which_of_two_upserts_is_the_last_one_does_not_depend_on_the_shuffle(mon
 
 SIDES = [pa.schema([(f"{name}_key", pa.string()), (f"{name}_value", pa.int64())]) for name in ("left", "right")]
 JOIN = TemporalJoin(*(JoinInput(values, tuple(values.names[:1]), Contents.RECORDS) for values in SIDES), versions=False)
+
+
+@pytest.mark.parametrize(("watermark", "start", "timer"), [(0, NO_TIME, 1), (0, -5_000, 1), (7, 9_500, 10)])
+def test_a_timer_is_after_the_watermark_so_that_it_fires_in_a_later_batch(monkeypatch, watermark, start, timer):
+    run_as(monkeypatch, 0)
+    left = JoinInput(SIDES[0], ("left_key",), Contents.RECORDS, preserved=True)
+    join = TemporalJoin(left, JOIN.right, versions=False, final=True)
+    timers = []
+    stage = TableStage(join, 2, splits=False)
+    stage.init(SimpleNamespace(getMapState=variable, getValueState=variable, registerTimer=timers.append))
+    (block,) = blocks_of([dict(zip(join.inputs[0].names, ("a", 1, start, start + 1, 1), strict=True))], join.inputs[0])
+    clock = SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark)
+    assert len(list(stage.handleInputRows((block["bucket"],), iter([block]), clock))) == 1
+    assert timers == [timer]
 
 
 def joined(monkeypatch, pin, *, rows, backwards=False):

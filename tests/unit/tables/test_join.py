@@ -12,7 +12,7 @@ from dual_streaming.joins import Band, JoinType, of_stream_and_table, of_streams
 from dual_streaming.streams import Record, facts
 from dual_streaming.tables import EvolvingTable
 from millrace_jobs.partitioners.registry import make
-from millrace_jobs.tables.changes import FOREVER, changes_of
+from millrace_jobs.tables.changes import BEGINNING, FOREVER, NO_TIME, changes_of
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.tables.splitting import NOT_SPLIT, Split
@@ -92,6 +92,18 @@ def test_a_join_of_two_streams_is_definition_67(join_type, final, batches, split
         of_streams(stream_of(batches, "l"), stream_of(batches, "r"), BY_KEY, join_type)
     )
     assert not [name for name in replay.store.tables if name[-1].isdigit()], "the state has rows left"
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_record_without_an_event_time_has_no_partner_and_is_never_late(final):
+    left = side("l", Contents.RECORDS, banded=True, preserved=True, reach=BAND)
+    replay = Replay(TemporalJoin(left, side("r", Contents.RECORDS), versions=False, final=final))
+    for number, watermark in enumerate([BEGINNING, 100, 200]):
+        row = ("A", number, NO_TIME, NO_TIME, NO_TIME, NO_TIME + 1, 1)
+        given_rows = [changes_from([row], changes_of(values("l", banded=True))), records([(300, "r", "A", 1)], "r")]
+        replay.batch(given_rows, watermark)
+    assert replay.late == 0
+    assert {row[:4] for row in replay.rows} == {("A", number, None, None) for number in range(3)}
 
 
 TABLE_EVENTS = st.tuples(

@@ -189,7 +189,7 @@ class KafkaSource(Source):
             return
         given = [message for message in messages if message.value() is not None]
         records, origins = self.decode(given, rejects)
-        yield with_positions(records, [given[origin] for origin in origins], deleted=False)
+        yield with_positions(records, [given[origin] for origin in origins])
         if len(given) < len(messages):
             yield self._tombstones.decode([each for each in messages if each.value() is None], rejects.reject)
 

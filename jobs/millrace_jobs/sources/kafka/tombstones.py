@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from millrace_jobs.kafka.headers import WATERMARK
 from millrace_jobs.sources.base import CHANGED
 from millrace_jobs.sources.formats.messages import TextDecoder
 from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns, millis_of, timestamps
+
+_NUMBER = re.compile(rb"-?\d+")
 
 Reject = Callable[[Message, str], None]
 """Handler that leaves out a message, for a reason, or raises, as the policy requires."""
@@ -24,7 +27,8 @@ class TombstoneDecoder:
     with one key column, it may also be the value of that column as text.
 
     The event time is that of the column ``time``, if the key or the metadata has this column. Otherwise it is the
-    watermark of the query that wrote the tombstone, or else the time of the message.
+    watermark of the query that wrote the tombstone, or else the time of the message. Such a watermark is an estimate:
+    the row that the query removed can have a later time.
 
     Args:
         schema: columns of the records; those about the message itself have the names of METADATA.
@@ -63,19 +67,30 @@ class TombstoneDecoder:
         """Return the records of messages with these keys."""
         known = dict(zip(METADATA.names, metadata_columns(messages), strict=True))
         known |= dict(zip(keys.schema.names, keys.columns, strict=True))
+        estimated = [False] * len(messages)
         if self._time not in known:
-            known[self._time] = timestamps([_watermark(message) or millis_of(message) for message in messages])
+            watermarks = [_watermark(message) for message in messages]
+            estimated = [watermark is not None for watermark in watermarks]
+            times = zip(watermarks, map(millis_of, messages), strict=True)
+            known[self._time] = timestamps([own if watermark is None else watermark for watermark, own in times])
         columns = [
             known[field.name] if field.name in known else pa.nulls(len(messages), field.type) for field in self._schema
         ]
-        return with_positions(pa.RecordBatch.from_arrays(columns, schema=self._schema), messages, deleted=True)
+        records = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return _with_changes(records, messages, deleted=True, estimated=estimated)
+
+    def _has_time(self, message: Message) -> bool:
+        if self._time in self._keys.names:
+            return True  # NULL there is the time of no row, as it is in any other column of the key
+        own = millis_of(message) is not None
+        return own if self._time in METADATA.names else own or _watermark(message) is not None
 
     def _key_of(self, message: Message) -> bytes:
         """Return the key as a JSON object. Raises ValueError if it is not one of this table, or there is no time."""
         key = message.key()
         if key is None:
             raise ValueError("it has no key")
-        if self._time not in (*self._keys.names, *METADATA.names) and not (_watermark(message) or millis_of(message)):
+        if not self._has_time(message):
             raise ValueError("it has no time")
         if not self._keys.names:
             return b"{}"
@@ -89,16 +104,21 @@ class TombstoneDecoder:
         return key
 
 
-def with_positions(records: pa.RecordBatch, messages: Sequence[Message], *, deleted: bool) -> pa.RecordBatch:
-    """Return the records of these messages with the columns of CHANGED."""
-    flags = pa.array([deleted] * len(messages), pa.bool_())
+def with_positions(records: pa.RecordBatch, messages: Sequence[Message]) -> pa.RecordBatch:
+    """Return the records of these messages, which are rows, with the columns of CHANGED."""
+    return _with_changes(records, messages, deleted=False, estimated=[False] * len(messages))
+
+
+def _with_changes(
+    records: pa.RecordBatch, messages: Sequence[Message], *, deleted: bool, estimated: Sequence[bool]
+) -> pa.RecordBatch:
+    flags = [pa.array(each, pa.bool_()) for each in ([deleted] * len(messages), estimated)]
     offsets = pa.array([message.offset() for message in messages], pa.int64())
     schema = pa.schema([*records.schema, *CHANGED])
-    return pa.RecordBatch.from_arrays([*records.columns, flags, offsets], schema=schema)
+    return pa.RecordBatch.from_arrays([*records.columns, *flags, offsets], schema=schema)
 
 
 def _watermark(message: Message) -> int | None:
     """Return the watermark of the query that wrote a message, in milliseconds since 1970; None without one."""
-    headers = dict(message.headers() or ())
-    text = headers.get(WATERMARK)
-    return int(text) if text is not None and text.isdigit() else None
+    text = dict(message.headers() or ()).get(WATERMARK)
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None

@@ -36,9 +36,15 @@ def only(*arguments, **options):
     return record
 
 
+def times_of(message):
+    """The event time of a delete, and whether it is an estimate."""
+    record = only(["id"], message)
+    return record["at"], record["millrace_estimated"]
+
+
 def test_a_tombstone_has_a_key_and_a_time_and_nothing_else():
     record = only(["who", "id"], tombstone(b'{"id":3,"who":"a"}'))
-    others = {"size": None, "day": None, "millrace_deleted": True, "millrace_position": 7}
+    others = {"size": None, "day": None, "millrace_deleted": True, "millrace_estimated": False, "millrace_position": 7}
     assert record == {"id": 3, "who": "a", "at": AT, **others}
 
 
@@ -60,9 +66,13 @@ def test_a_single_key_may_be_text(column, key, value):
 def test_the_time_of_the_query_that_wrote_it_comes_before_that_of_the_message():
     headers = [("millrace-batch", b"3"), ("millrace-watermark", b"1600000000000")]
     at = datetime(2020, 9, 13, 12, 26, 40, tzinfo=UTC)
-    assert only(["id"], tombstone(b"1", headers=headers))["at"] == at
-    assert only(["id"], tombstone(b"1", headers=headers, time=NO_TIME))["at"] == at
-    assert only(["id"], tombstone(b"1", headers=[("millrace-watermark", b"soon")]))["at"] == AT
+    assert times_of(tombstone(b"1", headers=headers)) == (at, True)
+    assert times_of(tombstone(b"1", headers=headers, time=NO_TIME)) == (at, True)
+    assert times_of(tombstone(b"1", headers=[("millrace-watermark", b"soon")])) == (AT, False)
+    before = datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert times_of(tombstone(b"1", headers=[("millrace-watermark", b"-1000")])) == (before, True)
+    start = (TIMESTAMP_CREATE_TIME, 0)
+    assert times_of(tombstone(b"1", time=start)) == (datetime(1970, 1, 1, tzinfo=UTC), False)
 
 
 def test_a_time_in_the_key_counts():
@@ -96,6 +106,15 @@ def test_what_deletes_no_row_is_rejected(keys, message, reason):
     assert [tuple(record[key] for key in keys) for record in records] == [tuple({"id": 2, "who": "b"}[k] for k in keys)]
     assert len(reasons) == 1
     assert reason in reasons[0]
+
+
+def test_without_the_time_that_counts_nothing_is_deleted():
+    raw = pa.schema([("value", pa.binary()), *METADATA])
+    message = tombstone(b"k", headers=[("millrace-watermark", b"1")], time=NO_TIME)
+    assert decoded(["_key"], message, schema=raw, time="_timestamp") == (
+        [],
+        ["the tombstone deletes no row: it has no time"],
+    )
 
 
 def test_null_is_a_key_that_no_row_has():
