@@ -57,6 +57,14 @@ def test_the_key_has_its_columns_in_their_order_and_the_value_has_all(spark):
     assert value == '{"n":1,"a.b":null,"back`quoted":"x"}'
 
 
+def test_keys_that_are_equal_have_one_text(spark):
+    nan, minus = "double('NaN')", "CAST('-0.0' AS DOUBLE)"
+    sql = f"SELECT * FROM VALUES ({minus}, float({minus}), -{nan}), (0D, 0F, {nan}) AS t (d, `f.g`, n)"
+    found = rows(spark, sql, ResultKeys(("d", "f.g", "n")))
+    assert [key for key, _, _ in found] == ['{"d":0.0,"f.g":0.0,"n":"NaN"}'] * 2
+    assert found[0][1] == '{"d":-0.0,"f.g":-0.0,"n":"NaN"}'
+
+
 def test_a_table_of_one_row_has_the_key_of_no_columns(spark):
     assert rows(spark, "SELECT 1 AS n", ResultKeys(())) == [("{}", '{"n":1}', NO_END)]
 

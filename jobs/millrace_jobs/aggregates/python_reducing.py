@@ -22,6 +22,7 @@ from millrace_jobs.aggregates.reducing import RECORDS
 from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.sketches.key_profile import KeyCounts, add_counts
+from millrace_jobs.tables.merging import normalized
 from millrace_jobs.windows import AT, Window, pane_starts
 
 Key = tuple[Any, ...]
@@ -85,10 +86,13 @@ def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -
 
 
 def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:
-    """Return the key of each row as a tuple that works as a dict key, even with NaN; times and dates are numbers."""
+    """Return the key of each row as a tuple that works as a dict key, and is the same for equal keys.
+
+    Times and dates are numbers.
+    """
     if not columns:
         return [()] * rows
-    lists = [_numbers(column).to_pylist() for column in columns]
+    lists = [_numbers(normalized(column)).to_pylist() for column in columns]
     for column, values in zip(columns, lists, strict=True):
         if pa.types.is_floating(column.type):
             values[:] = [_NAN if value != value else value for value in values]
@@ -236,7 +240,8 @@ class PythonReducer:
         panes = np.zeros(records.num_rows, np.int64)  # without a window all time is one pane
         if self._reduction.window is not None:
             panes = pane_starts(records.column(AT), self._reduction.window)
-        table = records.select(self._reduction.keys.names).append_column(_PANE, pa.array(panes))
+        keys = [normalized(records.column(name).combine_chunks()) for name in self._reduction.keys.names]
+        table = pa.table([*keys, panes], names=[*self._reduction.keys.names, _PANE])
         by = table.column_names
         table = table.append_column("row", pa.array(np.arange(records.num_rows)))
         grouped = table.group_by(by, use_threads=False).aggregate([("row", "list")]).combine_chunks()

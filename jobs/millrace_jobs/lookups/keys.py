@@ -242,7 +242,9 @@ def _floating(written: str, *, single: bool) -> str:
     A number that is written like this stays as it is, since before version 19 Java does not always write the shortest.
     """
     value = float(written)
-    is_plain = value == 0 or 1e-3 <= abs(value) < 1e7
+    if not value:
+        return "0.0"  # also for -0.0, to which it is equal
+    is_plain = 1e-3 <= abs(value) < 1e7
     digits_of_java = re.sub(r"E.*|\D", "", written)
     if (
         _JAVA_NUMBER.fullmatch(written)
@@ -260,8 +262,6 @@ def _floating(written: str, *, single: bool) -> str:
     text = "".join(map(str, figures))
     power = len(text) + exponent - 1
     minus = "-" * sign
-    if text == "0":
-        return f"{minus}0.0"
     if not -3 <= power < 7:
         return f"{minus}{text[0]}.{text[1:] or '0'}E{power}"
     if power < 0:

@@ -12,6 +12,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 from millrace_jobs.shown_values import shown_value
 from millrace_jobs.sources.base import Rejected, Source
+from millrace_jobs.tables.merging import normalized
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def read_static_table(source: Source, keys: Sequence[str]) -> StaticTable:
 
 
 def _require_one_row_per_key(name: str, rows: pa.Table, keys: Sequence[str]) -> None:
-    counts = rows.group_by(list(keys)).aggregate([([], "count_all")])
+    equal = [normalized(rows.column(key).combine_chunks()) for key in keys]
+    counts = pa.table(equal, names=list(keys)).group_by(list(keys)).aggregate([([], "count_all")])
     several = counts.filter(pc.greater(counts.column("count_all"), 1))
     if several.num_rows:
         key = ", ".join(f"{column} = {shown_value(several.column(column)[0])!r}" for column in keys)

@@ -218,6 +218,26 @@ def test_every_nan_is_one_key():
     assert {one: "found"}[other] == "found"
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_equal_keys_have_one_form_in_whatever_batch_they_come(kind):
+    """0.0 is -0.0, and a NaN of other bits is NaN: a state under one of them is found by the others."""
+    keys = pa.schema([("key d", kind)])
+    plan = PythonReduction(("d",), keys, None, Gather(), BUCKETS)
+    other_nan = np.array([0xFFF8000000000001], np.uint64).view(np.float64)[0]
+    found = []
+    for values in ([0.0, float("nan")], [-0.0, other_nan], [-0.0, 0.0, other_nan, -float("nan")]):
+        reducer, rows = plan(), len(values)
+        columns = [pa.array(values, kind, from_pandas=False), pa.array(range(rows)), pa.array(["x"] * rows)]
+        reducer.add(pa.RecordBatch.from_arrays(columns, names=["key d", "input row", "input at"]))
+        (partials,) = reducer.partials()
+        states = [pair for blob in partials.column("blob").to_pylist() for pair in plan.codec.decode(blob)]
+        assert reducer.groups() == 2
+        found.append(sorted(str(key) for key, _ in states))
+    assert found == [["(0.0,)", "(nan,)"]] * 3
+    held = plan.codec.encode([((-0.0,), Gather().init())])
+    assert [str(key) for key, _ in plan.codec.decode(held)] == ["(0.0,)"]
+
+
 def test_nan_is_found_in_narrow_columns_too():
     nan = pa.array([float("nan")] * 2, pa.float32(), from_pandas=False)
     assert len(set(key_tuples([nan], 2))) == 1

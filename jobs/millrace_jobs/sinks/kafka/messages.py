@@ -6,7 +6,7 @@ order, and is absent if results have no key. The encoding by type:
 - TIMESTAMP: ISO 8601 in UTC with microseconds, ``"2013-01-01T00:10:00.000000Z"``; TIMESTAMP_NTZ the same without ``Z``;
   DATE ``"2013-01-01"``
 - integers and DECIMAL: a number with all its digits; DOUBLE and FLOAT: a number, or ``"NaN"``, ``"Infinity"``,
-  ``"-Infinity"``
+  ``"-Infinity"``; in a key, -0.0 is 0.0, to which it is equal
 - BINARY: base64; STRING, BOOLEAN: the JSON types; intervals: text as in SQL
 - STRUCT, such as a window: an object, ``{"start": ..., "end": ...}``; ARRAY: an array; MAP: an object whose names are
   the map's keys
@@ -15,13 +15,23 @@ order, and is absent if results have no key. The encoding by type:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import ArrayType, DataType, MapType, NumericType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+)
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
@@ -42,7 +52,7 @@ def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
     value = _json(columns)
     if keys.retracts:
         value = F.when(F.col(ADMITTED), value)
-    key = F.lit(None).cast("string") if keys.columns is None else _json(keys.columns)
+    key = F.lit(None).cast("string") if keys.columns is None else _json(keys.columns, _one_zero(results))
     end = window_end(keys.window) if keys.window is not None else F.lit(NO_END)
     change = CHANGE.names if keys.versioned else [WEIGHT] if keys.weighted else []
     return results.select(key.alias("key"), value.alias("value"), end.alias("end"), *change)
@@ -109,10 +119,18 @@ def require_json(schema: StructType, field: str) -> None:
             raise MillraceError(Problem(message, "convert its keys to text with transform_keys", field=field))
 
 
-def _json(columns: Sequence[str]) -> Column:
+def _json(columns: Sequence[str], changed: Mapping[str, Column] = MappingProxyType({})) -> Column:
+    """Return columns as a JSON object; ``changed`` has those of them that are written with other values."""
     if not columns:
         return F.lit("{}")
-    return F.to_json(F.struct(*(F.col(_quoted(name)) for name in columns)), _FORMATS)
+    return F.to_json(F.struct(*(changed.get(name, F.col(_quoted(name))).alias(name) for name in columns)), _FORMATS)
+
+
+def _one_zero(results: DataFrame) -> dict[str, Column]:
+    """Return the columns of floats, with -0.0 as 0.0: keys that are equal in Spark are one key, and have one text."""
+    floats = [field for field in results.schema if isinstance(field.dataType, FloatType | DoubleType)]
+    columns = {field.name: (F.col(_quoted(field.name)), F.lit(0.0).cast(field.dataType)) for field in floats}
+    return {name: F.when(column == zero, zero).otherwise(column) for name, (column, zero) in columns.items()}
 
 
 def _quoted(name: str) -> str:
