@@ -67,7 +67,8 @@ def keep(case: Case, findings: Sequence[Finding], folder: Path) -> None:
     for table, spelling in zip(case.tables, case.spellings, strict=True):
         lines += [f"{table.name}: {table.schema}; delay {table.delay} us; {spelling}"]
         lines += [f"  file {index}: {row!r}" for index, rows in enumerate(table.files) for row in rows]
-    lines += ["", f"expected {expected.column_names}:", *(f"  {row!r}" for row in rows_of(expected)), ""]
+    if expected is not None:
+        lines += ["", f"expected {expected.column_names}:", *(f"  {row!r}" for row in rows_of(expected)), ""]
     for finding in findings:
         lines += [f"{finding.kind} ({finding.plan})", finding.details, ""]
     (folder / "finding.txt").write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from millrace_api.model.deployment import Algorithm
 
 from .cases import PLANS, Case, Query
+from .doubts import EMITS, Doubtful, draw_doubtful
 from .expressions import Both
 from .joins import draw_join, joined_relation, union_of
 from .queries import Distinct, Nested, PythonGroups, Relation, StaticJoin, draw_groups, draw_projection
@@ -99,6 +100,10 @@ def _static(of: Drawing) -> Query:
     return StaticJoin(of.chance.choice(["JOIN", "LEFT JOIN"]), stream.name, table.name, of.keys[0], chosen)
 
 
+def _doubtful(of: Drawing) -> Query:
+    return draw_doubtful(of.chance)
+
+
 def _python(of: Drawing) -> Query:
     table = of.tables[0]
     numbers = [c.name for c in table.columns if c.kind.is_integer]
@@ -136,6 +141,7 @@ SHAPES = {
     "self join": Shape(_join, 1, (1,), _ANY),
     "static": Shape(_static, 1),
     "chain": Shape(_chain, 3),
+    "doubtful": Shape(_doubtful, 3, emits=EMITS),
     "python": Shape(_python, 2, emits=_ANY),
 }
 
@@ -161,6 +167,9 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
     texts = tuple(text for text in spelling.texts if sink != "csv" or not set(text) & set('"\\\n\r'))
     maker = TableMaker(chance, era, step, keys, texts)
     values = [(f"x{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 6))]
+    if chosen == "doubtful":
+        values = [("x0", KINDS["int"]), ("s", KINDS["string"])]
+        sink = "parquet"
     if chosen == "python":
         values.append(("x", KINDS[chance.choice(["smallint", "int", "bigint"])]))
     at_once = chance.random() < 0.5
@@ -186,6 +195,7 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
         query,
         emit,
         sink,
+        query.settings if isinstance(query, Doubtful) else {},
         workers=workers,
         other_plan=chance.choice(OTHER_PLANS) if chance.random() < 0.2 else "",
         resumed=resumed,

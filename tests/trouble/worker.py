@@ -58,15 +58,17 @@ def _case(
             _say("finding", f"the generator failed: {traceback.format_exc().splitlines()[-1]}")
             print(f"  {name}: {traceback.format_exc()}")
             return
+    new = [finding for finding in findings if finding.signature not in seen]
     for finding in findings:
         _say("finding", finding.signature)
-        if finding.signature in seen:
-            continue
         seen.add(finding.signature)
-        print(f"  {name} {finding.kind} ({finding.plan}): {finding.details[:300]}", flush=True)
-        small, last = shrunk(case, finding, finding.plan.split(",")[0], shrink)
-        place = out / re.sub(r"\W+", "-", f"{name}-{finding.kind}")
-        keep(small, [last, finding], place)
+    for finding in new:
+        print(f"  {name} {finding.kind} ({finding.plan}): {finding.details[:400]}", flush=True)
+    if new:  # the others often have the same cause
+        first = new[0]
+        small, last = shrunk(case, first, first.plan.split(",")[0], shrink)
+        place = out / re.sub(r"\W+", "-", f"{name}-{first.kind}")
+        keep(small, [last, *new], place)
         print(f"  kept in {place}: {small.rows} rows: {small.query.question().spark}", flush=True)
 
 
