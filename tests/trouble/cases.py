@@ -128,6 +128,8 @@ class Case:
             source["table"] = {"keys": [table.columns[0].name], "static": True}
         else:
             source["watermark"] = {"column": table.time.name, "delay": f"{table.delay} us"}
+        if table.key:
+            source["table"] = {"keys": [table.key]}
         if spelling.broken:
             source["corruptRecords"] = {"policy": "drop"}
         if spelling.timestamps != "iso" and spelling.format != "parquet":

@@ -82,6 +82,36 @@ class Join:
                 yield replace(self, items=items)
 
 
+@dataclass(frozen=True)
+class TableJoin:
+    """A stream with a table: each record with the row of its key that is valid at the record's time."""
+
+    kind: str
+    stream: str
+    table: str
+    key: str
+    items: tuple[Both, ...]
+
+    def question(self) -> Question:
+        items = ", ".join(f"{item.spark} AS {item.name}" for item in self.items)
+        on = f"a.{self.key} = b.{self.key}"
+        spark = f"SELECT {items} FROM {self.stream} AS a {self.kind} {self.table} AS b ON {on}"
+        asof = f"ASOF {self.kind} {self.table} AS b ON {on} AND a.ts >= b.ts"
+        return Question(spark, f"SELECT {items} FROM {self.stream} AS a {asof}", None)
+
+    def smaller(self) -> Iterator[TableJoin]:
+        for items in without_one(self.items):
+            if items:
+                yield replace(self, items=items)
+
+
+def draw_table_join(chance: random.Random, stream: Table, table: Table) -> TableJoin:
+    """Return the join of a stream with a table."""
+    items = [f"a.{column.name}" for column in stream.columns] + [f"b.{column.name}" for column in table.columns]
+    shown = tuple(Both(f"c{index}", item, item) for index, item in enumerate(items))
+    return TableJoin(chance.choice(["JOIN", "LEFT JOIN"]), stream.name, table.name, table.key, shown)
+
+
 def draw_join(
     chance: random.Random,
     tables: tuple[Table, ...],

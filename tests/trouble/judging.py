@@ -125,25 +125,25 @@ def _micros(text: str) -> int:
 def judge(case: Case, folder: Path, plans: Sequence[str]) -> list[Finding]:
     """Run a case by each plan in an empty folder, and return what is wrong, once for all plans that agree."""
     expected = expected_table(case)
-    found: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     outcomes: dict[str, Outcome] = {}
     for plan in plans:
         outcomes[plan], problems = _judge_plan(case, folder / plan, plan, expected)
         for kind, details in problems:
-            found[kind, details.replace(str(folder / plan), ""), _trait(kind, details, case)].append(plan)
+            found[kind, _trait(kind, details, case)].append((plan, details.replace(str(folder / plan), "")))
     if expected is None:
         for kind, details in _judge_doubtful(case, folder, outcomes):
-            found[kind, details, _trait(kind, details, case)] = list(plans)
+            found[kind, _trait(kind, details, case)] += [(plan, details) for plan in plans]
     hows = {outcome.how for outcome in outcomes.values()}
     if len(hows) > 1 and "crashed" not in hows:
         details = "\n".join(f"{plan}: {outcome.how} {outcome.message}" for plan, outcome in outcomes.items())
-        found["plans disagree on a refusal", details, _shortened(details)].extend(plans)
-    return [
-        Finding(
-            kind, ",".join(by), details, f"{kind}: {trait}" + ("" if len(by) == len(plans) else f" ({','.join(by)})")
-        )
-        for (kind, details, trait), by in found.items()
-    ]
+        found["plans disagree on a refusal", _shortened(details)] += [(plan, details) for plan in plans]
+    findings = []
+    for (kind, trait), said in found.items():
+        by = sorted({plan for plan, _ in said})
+        signature = f"{kind}: {trait}" + ("" if len(by) == len(plans) else f" ({','.join(by)})")
+        findings.append(Finding(kind, ",".join(by), said[0][1], signature))
+    return findings
 
 
 def _judge_plan(

@@ -11,9 +11,9 @@ from millrace_api.model.deployment import Algorithm
 from .cases import PLANS, Case, Query
 from .doubts import EMITS, Doubtful, draw_doubtful
 from .expressions import Both
-from .joins import draw_join, joined_relation, union_of
+from .joins import draw_join, draw_table_join, joined_relation, union_of
 from .queries import Distinct, Nested, PythonGroups, Relation, StaticJoin, draw_groups, draw_projection
-from .tables import ERAS, STEPS, Table, TableMaker
+from .tables import ERAS, STEPS, Table, TableMaker, changing
 from .values import KINDS
 from .windows import Hop, draw_hop
 from .writers import FORMATS, draw_fitting, draw_spelling
@@ -100,6 +100,10 @@ def _static(of: Drawing) -> Query:
     return StaticJoin(of.chance.choice(["JOIN", "LEFT JOIN"]), stream.name, table.name, of.keys[0], chosen)
 
 
+def _table(of: Drawing) -> Query:
+    return draw_table_join(of.chance, *of.tables)
+
+
 def _doubtful(of: Drawing) -> Query:
     return draw_doubtful(of.chance)
 
@@ -141,6 +145,7 @@ SHAPES = {
     "self join": Shape(_join, 1, (1,), _ANY),
     "static": Shape(_static, 1),
     "chain": Shape(_chain, 3),
+    "table join": Shape(_table, 2, (2,), _ANY),
     "doubtful": Shape(_doubtful, 3, emits=EMITS),
     "python": Shape(_python, 2, emits=_ANY),
 }
@@ -175,6 +180,8 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
     at_once = chance.random() < 0.5
     count = chance.choice(shape.sources)
     tables = tuple(maker.table(f"t{index}", values, at_once=at_once) for index in range(count))
+    if chosen == "table join":
+        tables = (tables[0], changing(tables[1], keys[0][0]))
     if chosen == "static":
         tables = (*tables, maker.static_table("names"))
     spellings = tuple(spelling if index == 0 else draw_fitting(chance, table) for index, table in enumerate(tables))

@@ -47,6 +47,8 @@ class Table:
     at_once: bool = True
     static: bool = False
     """Whether it is a static table, whose first column is its key."""
+    key: str = ""
+    """The key of a table whose rows change, each from a record on."""
 
     @property
     def rows(self) -> list[Row]:
@@ -151,6 +153,21 @@ class TableMaker:
         pieces = self.chance.choice([1, 1, 2, 3])
         cuts = sorted(self.chance.randrange(len(rows) + 1) for _ in range(pieces - 1))
         return tuple(tuple(rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True))
+
+
+def changing(table: Table, key: str) -> Table:
+    """Return a source as a table with this key: no two records set the row of a key at one time, and none is without."""
+    names = [column.name for column in table.columns]
+    index, seen, files = names.index(key), set(), []
+    for file in table.files:
+        kept = []
+        for row in file:
+            place = (repr(_equal(row[index])), row[0])
+            if row[0] is not None and row[index] is not None and place not in seen:
+                seen.add(place)
+                kept.append(row)
+        files.append(kept)
+    return replace(table.with_files(files), key=key)
 
 
 def _equal(value: Value) -> Value:
