@@ -44,7 +44,9 @@ def test_a_join_with_a_table_needs_no_range_of_event_time():
 
 def test_a_refusal_names_the_strategy_under_which_results_change():
     table = SourceTable(parse_schema(COLUMNS), "at")
-    [problem] = check_sql("SELECT n FROM e GROUP BY window(at, '1 minute'), n LIMIT 2", {"e": table}, emit=Emit.ON_WINDOW_END)
+    [problem] = check_sql(
+        "SELECT n FROM e GROUP BY window(at, '1 minute'), n LIMIT 2", {"e": table}, emit=Emit.ON_WINDOW_END
+    )
     assert problem.message.startswith("LIMIT is not possible under emit OnWindowEnd, because results change")
 
 
