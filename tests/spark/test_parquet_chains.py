@@ -136,3 +136,15 @@ def test_types_as_parquet_mr_writes_them(spark: SparkSession, tmp_path: Path, le
             MillraceError, match=f"column {name} is {found}, and STRING in the schema; leave {name} out"
         ):
             read(file, f"{name} STRING", tmp_path / "log")
+
+
+def test_results_beyond_the_year_9999_are_read_back(spark: SparkSession, tmp_path: Path) -> None:
+    results = spark.sql("SELECT timestamp'9999-12-31 23:00:00' + INTERVAL 1 HOUR AS at, date'9999-12-31' + 1 AS day")
+    sunk(results, tmp_path / "out")
+    schema = declared_schema("at TIMESTAMP, day DATE")
+    source = FilesSource("s", str(tmp_path / "out"), "parquet", schema, str(tmp_path / "log"))
+    (piece,) = source.slices(source.initial(), source.latest(source.initial(), everything=True), 1)
+    (block,) = source.read(piece, "0-0")
+    assert isinstance(block, pa.RecordBatch)
+    assert block.column("at").cast(pa.int64()).to_pylist() == [253_402_300_800_000_000]  # 10000-01-01
+    assert block.column("day").cast(pa.int32()).to_pylist() == [2_932_897]

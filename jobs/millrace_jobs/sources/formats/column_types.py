@@ -166,11 +166,14 @@ def _micros(column: pa.Array, factor: int, read_as: str) -> pa.Array:
         raise ValueError(f"{_OUTSIDE}{read_as}") from None
 
 
-def within_range(micros: pa.Array, read_as: str) -> pa.Array:
-    """Require the years 1 to 9999 of Spark's TIMESTAMP; a value outside them is a sign of a wrong unit."""
+def within_range(micros: pa.Array, read_as: str, beyond: int = 0) -> pa.Array:
+    """Require the years 1 to 9999 of Spark's TIMESTAMP; a value outside them is a sign of a wrong unit.
+
+    ``beyond`` is how far outside they may be, in microseconds.
+    """
     bounds = pc.min_max(micros.cast(pa.int64()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if low is not None and (low < _EARLIEST or high > _LATEST):
+    if low is not None and (low < _EARLIEST - beyond or high > _LATEST + beyond):
         raise ValueError(f"{_OUTSIDE}{read_as}")
     return micros
 

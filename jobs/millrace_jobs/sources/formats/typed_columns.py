@@ -31,6 +31,8 @@ Conversion = Callable[[pa.Array], pa.Array]
 
 _EXACT_DIGITS = 15
 """Every decimal of up to so many digits is also a DOUBLE."""
+_EDGE = 366 * 86_400_000_000
+"""How far, in microseconds, results reach beyond the years 1 to 9999: windows of times at their edges, for instance."""
 _SHOWN = 60
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UUID_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]
@@ -351,8 +353,8 @@ def _timestamps_within_range(column: pa.Array) -> pa.Array:
         if (earliest := pc.min(nanos).as_py()) is not None and earliest < 0:  # Arrow rounds them towards 1970
             is_later = pc.greater(pc.multiply(micros, 1000), nanos)
             micros = pc.subtract(micros, is_later.cast(pa.int64()))
-        return within_range(micros, "").cast(TIMESTAMP)
-    return within_range(column.cast(TIMESTAMP), "")
+        return micros.cast(TIMESTAMP)
+    return within_range(column.cast(TIMESTAMP), "", _EDGE)
 
 
 def _as_text(column: pa.Array) -> pa.Array:

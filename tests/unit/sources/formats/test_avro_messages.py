@@ -217,8 +217,8 @@ def logical(kind, logical_type, **more):
     return {"type": kind, "logicalType": logical_type} | more
 
 
-DAY_9999 = 253402300800
-"""10000-01-01, in seconds since 1970."""
+TOO_LATE = 253465545600
+"""10002-01-01 in seconds since 1970."""
 READ_AS = [
     ("bytes", "STRING", "é".encode(), "é"),
     ("string", "BINARY", "QUJD", b"QUJD"),
@@ -259,10 +259,10 @@ def test_a_value_is_read_as_another_type_if_nothing_is_lost(kind, declared, valu
         ("double", "INT", 1.5, "column a (INT): 1.5 does not fit"),
         ("bytes", "STRING", b"\xff", "column a (STRING): b'\\xff' is not UTF-8"),
         (logical("int", "time-millis"), "STRING", 86_400_000, "is not a time of day"),
-        (logical("long", "timestamp-millis"), "TIMESTAMP", DAY_9999 * 1000, "is outside the years 1 to 9999"),
+        (logical("long", "timestamp-millis"), "TIMESTAMP", TOO_LATE * 1000, "is outside the years 1 to 9999"),
         (logical("long", "timestamp-millis"), "TIMESTAMP", 2**60, "does not fit"),
         (logical("long", "timestamp-micros"), "DATE", 1, "has a time of day"),
-        (logical("int", "date"), "DATE", 2932897, "is outside the years 1 to 9999"),
+        (logical("int", "date"), "DATE", 2933629, "is outside the years 1 to 9999"),
     ],
 )
 def test_a_value_that_would_change_is_rejected(kind, declared, value, reason):
@@ -298,5 +298,5 @@ def test_times_inside_a_nested_column_are_times_of_spark():
     assert found == [{"a": None}, {"a": [("x", [None, {"since": late}, {"since": None}]), ("y", [])]}]
     millis = json.loads(json.dumps(plain_kind))
     text = field(json.loads(json.dumps(kind).replace("nanos", "millis")))
-    _, _, bad = decoded(decoder_of(text), [written(field(millis), {"a": {"x": [{"since": DAY_9999 * 1000}]}})])
+    _, _, bad = decoded(decoder_of(text), [written(field(millis), {"a": {"x": [{"since": TOO_LATE * 1000}]}})])
     assert "is outside the years 1 to 9999" in bad[0]

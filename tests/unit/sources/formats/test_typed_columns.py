@@ -120,6 +120,15 @@ def test_nanoseconds_are_rounded_to_earlier_microseconds(nanos):
     assert found.as_py() == nanos // 1000
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+def test_the_window_of_a_time_at_the_edge_may_end_beyond_it(unit):
+    end = pa.array([253_402_300_800, -62_135_683_200]).cast(pa.timestamp("s"))  # 10000-01-01 and 0000-12-31
+    found = column("TIMESTAMP", pa.timestamp(unit)).convert(end.cast(pa.timestamp(unit)))
+    assert found.cast(pa.int64()).to_pylist() == [253_402_300_800_000_000, -62_135_683_200_000_000]
+    dates = column("DATE", pa.date32()).convert(pa.array([2_932_897], pa.int32()).cast(pa.date32()))
+    assert dates.cast(pa.int32()).to_pylist() == [2_932_897]
+
+
 @pytest.mark.parametrize("seconds", [-1, 86_400])
 def test_a_time_of_day_is_within_a_day(seconds):
     times = pa.array([0, seconds], pa.int32()).cast(pa.time32("s"))
