@@ -14,28 +14,25 @@ from decimal import Decimal
 from functools import cached_property, partial
 from operator import attrgetter
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millrace_jobs.sources.formats.column_types import (
-    MAX_PRECISION,
-    TIMESTAMP,
-    spark_type,
-    timestamps,
-    within_range,
+from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, timestamps
+from millrace_jobs.sources.formats.value_conversions import (
+    dates_within_range,
+    decimal_to_float,
+    float_to_decimal,
+    midnights,
+    narrowed,
+    time_text,
+    timestamps_within_range,
+    uuid_text,
+    valid_text,
 )
 
 Conversion = Callable[[pa.Array], pa.Array]
 """Converts whole columns, all or nothing. Raises ValueError if a value does not fit; its own texts say why."""
 
-_EXACT_DIGITS = 15
-"""Every decimal of up to so many digits is also a DOUBLE."""
-_EDGE = 366 * 86_400_000_000
-"""How far, in microseconds, results reach beyond the years 1 to 9999: windows of times at their edges, for instance."""
 _SHOWN = 60
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
-_UUID_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]
 
 
 @dataclass(frozen=True)
@@ -175,9 +172,9 @@ def _to_integer(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
 
 def _to_float(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
     if pa.types.is_decimal(found):
-        return partial(_decimal_to_float, declared)
+        return partial(decimal_to_float, declared)
     if pa.types.is_floating(found) and found.bit_width > declared.bit_width:
-        return partial(_narrowed, declared)
+        return partial(narrowed, declared)
     return partial(_cast, declared) if _is_number(found) else None  # Arrow refuses integers beyond the exact ones
 
 
@@ -186,16 +183,16 @@ def _to_decimal(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
         # Arrow wants room for every integer of the type; decimal256 has it for each scale
         return lambda column: column.cast(pa.decimal256(76, declared.scale)).cast(declared)
     if pa.types.is_floating(found):
-        return partial(_float_to_decimal, declared)
+        return partial(float_to_decimal, declared)
     return partial(_cast, declared) if pa.types.is_decimal(found) else None
 
 
 def _to_text(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
     if _is_uuid(found):
-        return _uuid_text
+        return uuid_text
     if _is_text(found) or (_is_bytes(found) and not pa.types.is_fixed_size_binary(found)):
-        return _valid_text
-    return _time_text if pa.types.is_time(found) else None
+        return valid_text
+    return time_text if pa.types.is_time(found) else None
 
 
 def _to_bytes(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
@@ -206,15 +203,15 @@ def _to_bytes(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
 
 def _to_date(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
     if pa.types.is_date(found) or _is_text(found):
-        return lambda column: _dates_within_range(_as_text(column).cast(declared))
-    return _midnights if pa.types.is_timestamp(found) else None
+        return lambda column: dates_within_range(_as_text(column).cast(declared))
+    return midnights if pa.types.is_timestamp(found) else None
 
 
 def _to_timestamp(found: pa.DataType, timestamp_format: str) -> Conversion | None:
     if pa.types.is_timestamp(found):
-        return _timestamps_within_range
+        return timestamps_within_range
     if pa.types.is_date(found):
-        return lambda column: _timestamps_within_range(column.cast(pa.date32()).cast(pa.timestamp("us")))
+        return lambda column: timestamps_within_range(column.cast(pa.date32()).cast(pa.timestamp("us")))
     if _is_text(found) if timestamp_format == "iso" else _is_number(found):
         return lambda column: timestamps(_as_text(column), timestamp_format)
     return None
@@ -258,103 +255,6 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_map(kind):
         return [kind.key_field, kind.item_field]
     return [kind.field(index) for index in range(kind.num_fields)]
-
-
-def _narrowed(declared: pa.DataType, column: pa.Array) -> pa.Array:
-    """Return floats in a smaller type. Raises ValueError if a value has more digits than that."""
-    narrow = column.cast(declared, safe=False)
-    back = narrow.cast(column.type)
-    if not pc.all(pc.or_(pc.equal(back, column), pc.is_nan(column)), min_count=0).as_py():
-        raise ValueError("does not fit")
-    return narrow
-
-
-def _decimal_to_float(declared: pa.DataType, column: pa.Array) -> pa.Array:
-    """Return the floats whose shortest texts are these decimals. Raises ValueError if a value has more digits."""
-    floats = column.cast(pa.string()).cast(declared)  # Arrow's own cast is off by some units in the last place
-    if declared != pa.float64() or column.type.precision > _EXACT_DIGITS:
-        back = _shortest(floats).cast(column.type)
-        if not pc.all(pc.equal(back, column), min_count=0).as_py():
-            raise ValueError("does not fit")
-    return floats
-
-
-def _float_to_decimal(declared: pa.DataType, column: pa.Array) -> pa.Array:
-    """Return the decimals that are the shortest texts of these floats. Raises ValueError if one has more digits."""
-    texts = _shortest(column)
-    decimals = texts.cast(declared)  # Arrow makes 0 of very small numbers
-    if not pc.all(
-        pc.equal(decimals.cast(pa.string()).cast(pa.float64()), texts.cast(pa.float64())), min_count=0
-    ).as_py():
-        raise ValueError("does not fit")
-    return decimals
-
-
-def _shortest(column: pa.Array) -> pa.Array:
-    """Return the shortest text that stands for each float."""
-    return (column.cast(pa.float32()) if pa.types.is_float16(column.type) else column).cast(pa.string())
-
-
-def _valid_text(column: pa.Array) -> pa.Array:
-    """Return bytes as text without a copy. Parquet's readers do not check that text is UTF-8."""
-    if pa.types.is_string(column.type) and _is_ascii(column):
-        return column
-    try:
-        return column.cast(pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid:
-        raise ValueError("is not UTF-8") from None
-
-
-def _is_ascii(column: pa.Array) -> bool:
-    """Return whether all text is ASCII; several times faster than to check value by value that it is UTF-8."""
-    _, offsets, data = column.buffers()
-    if data is None:
-        return True
-    begin, end = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
-    return bool(np.frombuffer(data, np.int8)[begin:end].min(initial=0) >= 0)
-
-
-def _uuid_text(column: pa.Array) -> pa.Array:
-    """Return UUIDs as text, such as ``6ba7b810-9dad-11d1-80b4-00c04fd430c8``."""
-    missing = column.storage.is_null()
-    stored = column.storage.fill_null(bytes(16)).cast(pa.binary())
-    octets = np.frombuffer(b"".join(stored.to_pylist()), np.uint8).reshape(-1, 16)
-    texts = np.full((len(octets), 36), ord("-"), np.uint8)
-    texts[:, _UUID_DIGITS] = _HEX[np.stack([octets >> 4, octets & 15], axis=2)].reshape(-1, 32)
-    return pc.if_else(missing, None, pa.array(texts.view("S36").ravel(), pa.binary()).cast(pa.string()))
-
-
-def _time_text(column: pa.Array) -> pa.Array:
-    """Return times of day as text, such as ``10:00:00.500000``. Raises ValueError if one is longer than a day."""
-    text = column.cast(pa.string())
-    if pc.any(pc.starts_with(text, "<")).as_py():  # Arrow's mark of a time that there is not
-        raise ValueError("is not a time of day")
-    return text
-
-
-def _midnights(column: pa.Array) -> pa.Array:
-    """Return timestamps as dates in UTC. Raises ValueError if one has a time of day."""
-    dates = column.cast(pa.date32())
-    if not pc.all(pc.equal(dates.cast(column.type), column), min_count=0).as_py():
-        raise ValueError("has a time of day")
-    return _dates_within_range(dates)
-
-
-def _dates_within_range(dates: pa.Array) -> pa.Array:
-    _timestamps_within_range(dates.cast(pa.timestamp("s")))
-    return dates
-
-
-def _timestamps_within_range(column: pa.Array) -> pa.Array:
-    """Return timestamps of any unit in microseconds, earlier ones for fractions; those without a zone are in UTC."""
-    if column.type.unit == "ns":
-        nanos = column.cast(pa.int64())
-        micros = pc.divide(nanos, 1000)
-        if (earliest := pc.min(nanos).as_py()) is not None and earliest < 0:  # Arrow rounds them towards 1970
-            is_later = pc.greater(pc.multiply(micros, 1000), nanos)
-            micros = pc.subtract(micros, is_later.cast(pa.int64()))
-        return micros.cast(TIMESTAMP)
-    return within_range(column.cast(TIMESTAMP), "", _EDGE)
 
 
 def _as_text(column: pa.Array) -> pa.Array:
