@@ -17,6 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from millrace_api.errors import MillraceError, Problem
@@ -148,6 +150,18 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
             ["files.path: ", "other.csv: cannot be read as parquet"],
         ),
         (
+            {"files": {"path": "other.parquet", "format": "parquet"}},
+            ["files.path: ", "other.parquet: column at is BIGINT, and TIMESTAMP in the schema; set timestampFormat to"],
+        ),
+        (
+            {
+                "timestampFormat": "seconds",
+                "files": None,
+                "replay": {"path": "other.parquet", "format": "parquet", "timeColumn": "at"},
+            },
+            ["replay.path: ", "other.parquet: column n is STRING, and INT in the schema; write n STRING in the schema"],
+        ),
+        (
             {
                 "files": None,
                 "replay": {
@@ -163,6 +177,7 @@ def test_validate_looks_at_the_files_of_the_sources(
 ) -> None:
     project.give("1.csv", RECORDS)
     project.write("other.csv", "at,name,n\n2024-01-01T00:00:01Z,a,1\n")
+    pq.write_table(pa.table({"at": [1], "who": ["a"], "n": ["one"]}), project.folder / "other.parquet")
     file = project.query(SQL, source=source, batchInterval="1s")
     result = millrace("validate", file)
     assert result.status == 1, result
