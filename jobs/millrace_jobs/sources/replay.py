@@ -42,6 +42,9 @@ from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader
 from millrace_jobs.sources.generated import report_due
 from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pace, Pacer, RatePace
 
+_DECODING = 2
+"""The version of how files are decoded. Raise it when a file gives other records: recordings are then made again."""
+
 
 @dataclass(frozen=True)
 class RowRange:
@@ -317,7 +320,7 @@ def _identity(path: str) -> list[int]:
 def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:
     """Return a hash of all that a conversion depends on: the file as it is now, and how it is read."""
     file = [str(Path(path).resolve()), *_identity(path)]
-    known = [*file, str(schema), time_column, *settings]
+    known = [_DECODING, *file, str(schema), time_column, *settings]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 

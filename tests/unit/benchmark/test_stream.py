@@ -92,6 +92,13 @@ def test_times(write, times, expected):
     assert stream.micros.dtype == np.int64
 
 
+def test_times_of_spark_s_old_type_in_parquet_do_not_wrap(tmp_path):
+    times = pa.array([datetime(1601, 1, 1), datetime(2300, 6, 1)], pa.timestamp("us"))
+    pq.write_table(pa.table({"at": times, "k": [1, 2]}), tmp_path / "s.parquet", use_deprecated_int96_timestamps=True)
+    stream = read_stream(tmp_path / "s.parquet", ["k"], "at")
+    assert stream.micros.tolist() == [-11_644_473_600_000_000, 10_426_838_400_000_000]
+
+
 def test_the_time_may_be_the_key(write):
     stream = read_stream(write("s.csv", CSV), ["at"], "at")
     assert len(stream.hashes) == len(stream.micros) == 3

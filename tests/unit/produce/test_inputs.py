@@ -129,3 +129,21 @@ def test_a_record_that_is_none_says_where(tmp_path):
         MillraceError, match=r"a.csv:3: 'x' is not a record: .*; correct it, or give the columns with --schema"
     ):
         rows(opened(file, "n INT"))
+
+
+def test_types_that_sources_do_not_have_are_sent_as_ones_that_hold_them(tmp_path):
+    table = pa.table(
+        {
+            "large": pa.array([2**64 - 1], pa.uint64()),
+            "small": pa.array([255], pa.uint8()),
+            "half": pa.array([1.5], pa.float32()).cast(pa.float16()),
+            "clock": pa.array([3_600_000], pa.time32("ms")),
+            "id": pa.array([bytes(range(16))], pa.uuid()),
+        }
+    )
+    pq.write_table(table, tmp_path / "some.parquet")
+    source = opened(tmp_path / "some.parquet")
+    assert rows(source) == [(2**64 - 1, 255, 1.5, "01:00:00.000", "00010203-0405-0607-0809-0a0b0c0d0e0f")]
+    pq.write_table(pa.table({"tags": [["a"]]}), tmp_path / "some.parquet")
+    with pytest.raises(MillraceError, match="column tags is of type list<element: string>, which no source can read"):
+        opened(tmp_path / "some.parquet")

@@ -202,6 +202,21 @@ def test_the_conversion_is_kept_until_the_file_changes(tmp_path):
     assert len(all_rows(replay(tmp_path, path))) == 5
 
 
+def test_a_recording_that_was_decoded_by_an_older_version_is_made_again(tmp_path, monkeypatch):
+    times = pa.array([datetime(2300, 6, 1)], pa.timestamp("us"))
+    table = pa.table({"at": times, "n": [1]})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+
+    def opened():
+        return ReplaySource("s", str(tmp_path / "a.parquet"), "parquet", SCHEMA, "at", str(tmp_path / "cache"))
+
+    with monkeypatch.context() as older:
+        older.setattr(replay_module, "_DECODING", 1)
+        opened()
+    assert all_rows(opened()) == [(datetime(2300, 6, 1, tzinfo=UTC), 1)]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
 def test_two_processes_may_convert_at_once(tmp_path):
     path = record(tmp_path, range(3))
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
+from millrace_jobs.sources.formats import iso_texts
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, timestamps
 from millrace_jobs.sources.formats.value_conversions import (
     dates_within_range,
@@ -202,8 +203,10 @@ def _to_bytes(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
 
 
 def _to_date(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if pa.types.is_date(found) or _is_text(found):
-        return lambda column: dates_within_range(_as_text(column).cast(declared))
+    if _is_text(found):
+        return lambda column: iso_texts.dates(_as_text(column))
+    if pa.types.is_date(found):
+        return lambda column: dates_within_range(column.cast(declared))
     return midnights if pa.types.is_timestamp(found) else None
 
 
@@ -296,7 +299,7 @@ def _explained(conversion: Conversion, column: pa.Array, first_row: int | None) 
         begin, end = (begin, middle) if _reason(conversion, column, begin, middle) else (middle, end)
     why = _reason(conversion, column, begin, end) or "does not fit"
     place = "" if first_row is None else f"row {first_row + begin}: "
-    return place + (why if why.startswith("'") else f"{_shown(column[begin])} {why}")
+    return place + (why if why.startswith(("'", '"')) else f"{_shown(column[begin])} {why}")
 
 
 def _reason(conversion: Conversion, column: pa.Array, begin: int, end: int) -> str:
