@@ -62,7 +62,7 @@ class TypedColumn:
     def hint(self) -> str:
         """What to write so that the column fits."""
         name = self.field.name
-        if self.field.type == TIMESTAMP and self.timestamp_format == "iso" and _is_number(self.found):
+        if self.field.type == TIMESTAMP and _is_number(self.found):
             return "set timestampFormat to the unit of the numbers"
         suitable = suitable_type(self.found)
         if suitable is None:

@@ -92,6 +92,7 @@ def time_text(column: pa.Array) -> pa.Array:
 
 def midnights(column: pa.Array) -> pa.Array:
     """Return timestamps as dates in UTC. Raises ValueError if one has a time of day."""
+    column = column.cast(pa.timestamp(column.type.unit, "UTC"))  # Arrow's dates are those of a column's own zone
     dates = column.cast(pa.date32())
     if not pc.all(pc.equal(dates.cast(column.type), column), min_count=0).as_py():
         raise ValueError("has a time of day")
