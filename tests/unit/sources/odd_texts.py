@@ -142,11 +142,14 @@ def lines(folder: Path) -> Iterator[OddText]:
     )
     yield OddText("UTF-16 without a BOM", b"a\0,\0b\0\n\0", two, said="not text in UTF-8 but UTF-16; convert it")
     latin = by_csv([("größe", 1)]).decode().encode("latin-1")
-    yield OddText(
-        "Latin-1", latin, two, said="the text is not UTF-8: convert the file, for example with iconv -f LATIN1"
-    )
+    yield OddText("Latin-1", latin, two, said="the text is not UTF-8: write it in UTF-8, as iconv -f LATIN1")
     header = "größe,b\nx,1\n".encode("latin-1")
-    yield OddText("Latin-1 header", header, "größe STRING, b INT", said="the header is not UTF-8; convert the file")
+    yield OddText(
+        "Latin-1 header",
+        header,
+        "größe STRING, b INT",
+        said="the header is not UTF-8; write the file in UTF-8, as iconv",
+    )
     long = "x" * 9_000_000
     yield OddText("a long field", by_csv([(long, 1), ('"' * 5_000_000, 2)]), two, [(long, 1), ('"' * 5_000_000, 2)])
     within = [("a\n\nb,1\nx,2", 1), ("\n", 2), ("\r\n", 3), ("x\n", 4)] * 3
@@ -350,7 +353,7 @@ def json_files(folder: Path) -> Iterator[OddText]:
     yield case("twice", b'{"a": 1, "a": 2}\n', said="field a is there twice")
     yield case("a lone surrogate", b'{"b": "\\ud83d"}\n', said="invalid JSON: The surrogate pair")
     yield case("UTF-16", made(json.dumps).decode().encode("utf-16"), said="not text in UTF-8 but UTF-16")
-    yield case("Latin-1", '{"b": "größe"}'.encode("latin-1"), said="invalid UTF-8: the text is not UTF-8")
+    yield case("Latin-1", '{"b": "größe"}'.encode("latin-1"), said="invalid UTF-8: write it in UTF-8")
     yield case("null", b"null\n", said="not a JSON object")
     large = 2**63 - 1
     yield case("large", json.dumps({"a": large}).encode(), [(large,)], schema="a BIGINT")

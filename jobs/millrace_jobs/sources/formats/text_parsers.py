@@ -26,7 +26,7 @@ from millrace_jobs.sources.formats.decoding import Layout, line_layout
 from millrace_jobs.sources.formats.text_values import from_text
 
 _CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
-_NOT_UTF8 = "the text is not UTF-8: convert the file, for example with iconv -f LATIN1 -t UTF-8"
+_IN_UTF8 = "write it in UTF-8, as iconv -f LATIN1 -t UTF-8 does with a file"
 _SHOWN = 80
 _OTHER_DELIMITERS = ";\t|,"
 
@@ -88,7 +88,7 @@ class CsvParser:
                     return f"{said}: set delimiter: {json.dumps(other)}"
             return said
         if "invalid UTF8 data" in message:
-            return _NOT_UTF8
+            return f"the text is not UTF-8: {_IN_UTF8}"
         return message
 
     def _convert_options(self, types: Sequence[pa.DataType]) -> pa.csv.ConvertOptions:
@@ -134,7 +134,9 @@ def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str, nu
     try:
         text = line.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        problem = Problem("the header is not UTF-8", "convert the file to UTF-8, for example with iconv", path, number)
+        problem = Problem(
+            "the header is not UTF-8", "write the file in UTF-8, as iconv -f LATIN1 -t UTF-8 does", path, number
+        )
         raise MillraceError(problem) from None
     try:
         names = next(csv.reader([text], delimiter=delimiter))
@@ -210,7 +212,7 @@ class JsonParser:
         """Return what is wrong with a record, given its text and the error from parsing it alone."""
         message = str(error)
         if isinstance(error, UnicodeDecodeError):
-            return f"invalid UTF-8: {_NOT_UTF8}"
+            return f"invalid UTF-8: {_IN_UTF8}"
         if (match := _JSON_TYPE.match(message)) and not match[1]:
             return f"{match[2]} where a JSON object is expected{_ONE_OBJECT if match[2] == 'array' else ''}"
         if match and match[1] in self._schema.names:

@@ -214,7 +214,7 @@ def test_timestamps_as_numbers(timestamp_format, text, micros):
         ('"e \\"q\\" f"', ["STRING"], "text after a closing quote"),
         (' "a"', ["STRING"], "a blank before an opening quote"),
         ("a\rb", ["STRING"], "a carriage return inside the line"),
-        (b"a\xff", ["STRING"], "the text is not UTF-8: convert the file"),
+        (b"a\xff", ["STRING"], "the text is not UTF-8: write it in UTF-8"),
     ],
 )
 def test_a_bad_record_says_why(line, types, reason):
