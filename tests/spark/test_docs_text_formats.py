@@ -30,7 +30,7 @@ def test_what_goes_out(spark, tmp_path):
     refused = {f"c{place}" for place, (_, csv, _) in enumerate(ROWS) if csv == "refused"}
     for name in results.columns:
         if name in refused:
-            with pytest.raises(MillraceError, match="cannot be written as CSV"):
+            with pytest.raises(MillraceError, match="cannot be written to csv"):
                 require_csv(results.select(name).schema, "spec.sink.files")
     (tmp_path / "_staging").mkdir()
     FilesSink(str(tmp_path), "csv", "one", updates=False).write(results.drop(*refused), ResultBatch(0, 0, 0))

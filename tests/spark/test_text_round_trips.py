@@ -214,8 +214,11 @@ def test_columns_that_csv_has_no_text_for_are_refused():
             require_csv(StructType().add("n", IntegerType()).add("x", kind), "spec.sink.files")
         return str(raised.value)
 
-    said = "spec.sink.files: column x cannot be written as CSV: it is "
-    assert problem(BinaryType()) == said + "binary; select base64(x) AS x, or write json or parquet"
-    assert problem(ArrayType(IntegerType())) == said + "array<int>; select to_json(x) AS x, or write json or parquet"
-    window = StructType().add("start", IntegerType())
-    assert problem(window) == said + "struct<start:int>; select its fields, such as x.start, or write json or parquet"
+    said, instead = "spec.sink.files.format: column x of type ", ", or write format: parquet"
+    assert problem(BinaryType()) == f"{said}binary cannot be written to csv; select base64(x) AS x{instead}"
+    assert problem(ArrayType(IntegerType())) == (
+        f"{said}array<int> cannot be written to csv; select to_json(x) AS x{instead}"
+    )
+    assert problem(StructType().add("start", IntegerType())) == (
+        f"{said}struct<start:int> cannot be written to csv; select its fields one by one, such as x.start{instead}"
+    )

@@ -15,13 +15,11 @@ from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 from rich.console import Console
 
-from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm, PlacementSetting
 from millrace_api.model.plan import Plan
-from millrace_api.model.sources import FileFormat
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs import jvm
@@ -330,9 +328,8 @@ class Job:
 
     def _prepared_sink(self) -> Sink:
         """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
-        self._check_result_types()
-        self._checkpoint.record_layout(layout(self._compiled))
         keys = self._result_keys()
+        self._checkpoint.record_layout(layout(self._compiled))
         if self.query.spec.sink.table is not None:
             columns = lookup_columns(self._compiled, keys["spec"], self.query.spec)
             has_history = keys["spec"].versioned
@@ -397,13 +394,6 @@ class Job:
             raise MillraceError(problem)
         return given
 
-    def _check_result_types(self) -> None:
-        for name, output in self.query.spec.outputs.items():
-            files = output.sink.files
-            if files is not None and files.format is FileFormat.CSV:
-                with errors_of(name):
-                    _require_csv(self._compiled.result)
-
 
 def _unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:
     """Return the note that the spec names an algorithm which has nothing to place; None if all is well."""
@@ -412,13 +402,3 @@ def _unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:
         return None
     how = f"natively: {execution.reason}" if isinstance(execution, Native) else "by operators on tables without a join"
     return f"spec.partitioner.algorithm has no effect: {algorithm} has nothing to place, since the query runs {how}"
-
-
-def _require_csv(results: StructType) -> None:
-    """Raise MillraceError for a result that cannot be written to csv."""
-    for column in results:
-        if column.dataType.typeName() in ("struct", "array", "map"):
-            kind = column.dataType.simpleString()
-            hint = "select its fields one by one, such as window.start, or write format: parquet"
-            message = f"column {column.name} of type {kind} cannot be written to csv"
-            raise MillraceError(Problem(message, hint, field="spec.sink.files.format"))

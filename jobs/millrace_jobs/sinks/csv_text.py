@@ -61,8 +61,8 @@ def require_csv(schema: StructType, field: str) -> None:
     for column in schema:
         hint = _instead(column.name, column.dataType)
         if hint:
-            message = f"column {column.name} cannot be written as CSV: it is {column.dataType.simpleString()}"
-            raise MillraceError(Problem(message, f"{hint}, or write json or parquet", field=field))
+            message = f"column {column.name} of type {column.dataType.simpleString()} cannot be written to csv"
+            raise MillraceError(Problem(message, f"{hint}, or write format: parquet", field=f"{field}.format"))
 
 
 def _instead(name: str, kind: DataType) -> str:
@@ -70,5 +70,5 @@ def _instead(name: str, kind: DataType) -> str:
     if isinstance(kind, BinaryType):
         return f"select base64({name}) AS {name}"
     if isinstance(kind, StructType):
-        return f"select its fields, such as {name}.{kind.names[0]}" if kind.names else "leave it out"
+        return f"select its fields one by one, such as {name}.{kind.names[0]}" if kind.names else "leave it out"
     return f"select to_json({name}) AS {name}" if isinstance(kind, _NESTED) else ""
