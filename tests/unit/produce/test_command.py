@@ -68,8 +68,11 @@ NAMED = ("--topic", "rides", *SERVERS)
         (NAMED, "exactly one of --input and --generate is needed"),
         ((*NAMED, "--input", "rides.csv", "--generate", "rate"), "exactly one of --input and --generate is needed"),
         ((*NAMED, "--input", "none.csv"), "none.csv: there is no such file"),
-        ((*NAMED, "--input", "s3a://lake/a.csv"), "the scheme s3a: is not supported"),
-        ((*NAMED, "--input", "file:///none.csv"), "is a URI, and a path is written without a scheme; write /none.csv"),
+        ((*NAMED, "--input", "s3a://lake/a.csv"), "s3a:/lake/a.csv: the scheme s3a: is not supported"),
+        (
+            (*NAMED, "--input", "file:///none.csv"),
+            "file:/none.csv: is a URI, and a path is written without a scheme; write /none.csv",
+        ),
         ((*NAMED, "--generate", "bids"), "--generate bids is unknown; write one of rate, bid, auction, person"),
         ((*NAMED, "--generate", "bid", "--format", "avro"), "--format avro is unknown; write json, csv or raw"),
         ((*NAMED, "--generate", "bid", "--format", "raw"), "format raw sends the lines of a file as they are"),
