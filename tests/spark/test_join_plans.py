@@ -48,6 +48,8 @@ def run(folder: Path, sql: str, algorithm: str) -> tuple[Project, Result, Result
             "schema": schema,
             "watermark": {"column": f"{name}t", "delay": "1s"},
         }
+    if "JOIN x" in sql:
+        sources["x"] = sources["r"]
     file = project.query(sql, sources=sources, emit="OnWindowClose", partitioner={"algorithm": algorithm})
     return project, project.millrace("explain", file), project.millrace("run", file, "--once")
 
@@ -56,6 +58,7 @@ def expected(project: Project, sql: str) -> Counter[tuple[str, ...]]:
     with duckdb.connect() as connection:
         for name in SCHEMAS:
             connection.execute(f"CREATE TABLE {name} AS SELECT * FROM read_csv('{project.folder / name / '*.csv'}')")
+        connection.execute("CREATE TABLE x AS SELECT * FROM r")
         rows = connection.execute(sql.replace("LEFT SEMI", "SEMI")).fetchall()
     return Counter(tuple("" if value is None else str(value) for value in row) for row in rows)
 
@@ -91,11 +94,20 @@ def test_joins_that_only_spark_does(tmp_path, sql):
     assert project.results() == expected(project, sql)
 
 
-@pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
-def test_a_range_that_ends_at_no_event_time_is_not_left_to_spark(tmp_path, join):
-    sql = f"SELECT {ITEMS} FROM l {join} r ON l.id = r.id AND r.rt BETWEEN l.lt AND l.due"
+@pytest.mark.parametrize(
+    ("join", "reason"),
+    [
+        ("LEFT JOIN r ON l.id = r.id AND r.rt BETWEEN l.lt AND l.due", "would not keep rows until l.due"),
+        (
+            f"JOIN r ON l.id = r.id AND {NEAR} JOIN x ON l.d = x.d AND {NEAR.replace('r.', 'x.')}",
+            "takes no more than two streams",
+        ),
+    ],
+)
+def test_what_spark_does_wrong_is_not_left_to_it(tmp_path, join, reason):
+    sql = f"SELECT {ITEMS} FROM l {join}"
     project, explained, ended = run(tmp_path, sql, "native")
-    assert "runs by operators on tables, as Spark's own join would not keep rows until l.due;" in explained.out
+    assert f"runs by operators on tables, as Spark's own join {reason};" in explained.out
     assert (ended.status, ended.err) == (0, ""), ended
     assert project.results() == expected(project, sql)
 

@@ -23,7 +23,7 @@ from millrace_jobs.pipeline.table_relations import (
     TableQuery,
     Upserted,
     contents_of,
-    matches_beyond_event_time,
+    wrong_in_spark,
 )
 from millrace_jobs.pipeline.table_scopes import with_labels
 from millrace_jobs.plan.control import Pin
@@ -66,8 +66,8 @@ def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: P
 
 def _instead(tables: TableQuery, pin: Pin) -> str:
     """Return why a query does not run natively, although the algorithm is native."""
-    end = next(matches_beyond_event_time(tables.relation), None) if pin.algorithm == "native" else None
-    return "" if end is None else with_labels(f", as Spark's own join would not keep rows until {end}", tables.labels)
+    reason = wrong_in_spark(tables.relation) if pin.algorithm == "native" else None
+    return "" if reason is None else with_labels(f", as Spark's own join {reason}", tables.labels)
 
 
 def _matching(query: CompiledQuery, tables: TableQuery, pin: Pin) -> str:

@@ -43,8 +43,8 @@ class _Correction:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._jvm: JavaObject = spark._jvm
-        catalyst: JavaObject = self._jvm.org.apache.spark.sql.catalyst
+        jvm: JavaObject = spark._jvm
+        self._jvm, catalyst = jvm, jvm.org.apache.spark.sql.catalyst
         self._plans, self._expressions = catalyst.plans.logical, catalyst.expressions
         rules = ("ReplaceExpressions", "RewriteWithExpression")  # by which the optimizer replaces BETWEEN and others
         self._rules = [_scala_object(catalyst.optimizer, name) for name in rules]

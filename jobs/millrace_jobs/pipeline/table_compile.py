@@ -25,7 +25,7 @@ from millrace_jobs.pipeline.table_relations import (
     TableQuery,
     groups_of,
     lag_of,
-    matches_beyond_event_time,
+    wrong_in_spark,
 )
 from millrace_jobs.pipeline.table_scopes import InputTraits, NotATableQueryError
 from millrace_jobs.tables.join_side import Contents
@@ -76,7 +76,7 @@ def compile_tables(
             return Native(sql, _CHOSEN if is_native else str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
-    if is_native and not any(matches_beyond_event_time(query.relation)):
+    if is_native and wrong_in_spark(query.relation) is None:
         return Native(sql, _CHOSEN)
     if closes and not held and not reads_tables(spec) and _joins_only_groups(query.relation):
         return Native(sql, "it joins closed windows, in which no key is hot")

@@ -245,14 +245,17 @@ def contents_of(relation: Relation) -> Contents:
     return Contents.RESULTS if changes and not relation.final else Contents.RECORDS
 
 
-def matches_beyond_event_time(relation: Relation) -> Iterator[str]:
-    """Yield the columns that are not event time, until which rows of a join find partners.
+def wrong_in_spark(relation: Relation) -> str | None:
+    """Return what Spark's own joins of streams would do wrong with a relation, over internal names; None if nothing.
 
-    Spark's own join removes such rows by their event time, and loses partners.
+    They remove rows by event time even if partners come until another time, and their result has two event times, which
+    no further join takes.
     """
-    for each in below(relation):
-        if isinstance(each, Join) and each.match is not None and each.match.end:
-            yield each.match.end
+    matches = [each.match for each in below(relation) if isinstance(each, Join) and each.match is not None]
+    end = next((match.end for match in matches if match.end), None)
+    if end is not None:
+        return f"would not keep rows until {end}"
+    return "takes no more than two streams" if len(matches) > 1 else None
 
 
 def below(relation: Relation) -> Iterator[Relation]:

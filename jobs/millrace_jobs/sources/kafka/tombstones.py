@@ -121,4 +121,4 @@ def _with_changes(
 def _watermark(message: Message) -> int | None:
     """Return the watermark of the query that wrote a message, in milliseconds since 1970; None without one."""
     text = dict(message.headers() or ()).get(WATERMARK)
-    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+    return int(text) if isinstance(text, bytes) and _NUMBER.fullmatch(text) else None
