@@ -73,7 +73,7 @@ class TimeSpan:
             self.latest = latest if self.latest is None else max(self.latest, latest)
 
     def note(self) -> dict[str, int]:
-        """Return the part of a replica's note on event times; the earliest one only if it is before 1970."""
+        """Return the part of a replica's note on event times; the earliest one only until the beginning of 1970."""
         if self.earliest is None or self.latest is None:
             return {}
-        return {"latest": self.latest} | ({"earliest": self.earliest} if self.earliest < 0 else {})
+        return {"latest": self.latest} | ({"earliest": self.earliest} if self.earliest <= 0 else {})

@@ -36,13 +36,14 @@ class Marker:
     """The file ``millrace.json``: the identity of a checkpoint, and the query of its last run, without a status.
 
     ``id`` is generated when the checkpoint is created, and identifies it to other systems. ``layout`` describes its
-    state, once that is known.
+    state, once that is known. ``released`` is the batch after which the state was last found to hold no results back.
     """
 
     id: str
     query: StreamQuery
     state_partitions: int
     layout: Mapping[str, Any] | None = None
+    released: int | None = None
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
@@ -55,7 +56,8 @@ class Marker:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             query = StreamQuery.model_validate(content["query"])
-            return cls(content["id"], query, int(content["statePartitions"]), content.get("layout"))
+            partitions = int(content["statePartitions"])
+            return cls(content["id"], query, partitions, content.get("layout"), content.get("released"))
         except FileNotFoundError:
             return None
         except ValidationError as error:
@@ -70,6 +72,7 @@ class Marker:
             "id": self.id,
             "statePartitions": self.state_partitions,
             "layout": self.layout,
+            "released": self.released,
             "query": self.query.to_document(),
         }
         partial = root / "millrace.new"
@@ -231,6 +234,16 @@ class Checkpoint(SparkLog):
         check_layout(marker.layout, layout, self)
         if marker.layout != layout:
             self._write_marker(replace(marker, layout=layout))
+
+    @property
+    def released(self) -> int | None:
+        """The batch after which the state was last found to hold no results back; None if it never was."""
+        return self._require_marker().released
+
+    def note_released(self, batch: int) -> None:
+        """Record that the state holds no results back after a batch."""
+        if self.released != batch:
+            self._write_marker(replace(self._require_marker(), released=batch))
 
     def require_lease(self) -> None:
         """Ensure that this process is still the driver.

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlglot import exp
 
-from millrace_api.model.values import PositiveDuration
 from millrace_api.sql.dialect import StreamingSql, parse_expression, parse_query, to_sql
 from millrace_api.sql.groups import aggregates, group_expressions, is_aggregate, is_window, select_aliases
-from millrace_api.sql.intervals import LengthError, window_lengths
+from millrace_api.sql.intervals import LengthError, literal_text, parse_interval, window_lengths
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, compile_aggregate, is_scalar
 from millrace_jobs.windows import Window
 
@@ -85,13 +83,26 @@ def has_groups(sql: str) -> bool:
 
 
 def longest_window(sql: str) -> int:
-    """Return the length in microseconds of the query's longest window, or session gap; 0 without one."""
-    longest = 0
-    for call in parse_query(sql).find_all(exp.Anonymous):
-        if call.name.lower() in ("window", "session_window") and len(call.expressions) > 1:
-            with suppress(ValueError):
-                longest = max(longest, PositiveDuration(call.expressions[1].name).microseconds)
-    return longest
+    """Return the length in microseconds of the query's longest window, or session gap; 0 without one.
+
+    Of a gap that depends on the record, it is the longest of the texts in its expression.
+    """
+    calls = [call for call in parse_query(sql).find_all(exp.Anonymous) if len(call.expressions) > 1]
+    lengths = [window_lengths(call).size for call in calls if call.name.lower() == "window"]
+    for call in calls:
+        if call.name.lower() == "session_window":
+            texts = map(literal_text, call.expressions[1].walk())
+            lengths += [_micros(text) for text in texts if text is not None]
+    return max(lengths, default=0)
+
+
+def _micros(gap: str) -> int:
+    """Return the length of a session gap, at most; 0 for a text that is none, whose records Spark drops."""
+    try:
+        length = parse_interval(gap)
+    except LengthError:
+        return 0
+    return (31 * length.months + length.days) * 86_400_000_000 + length.microseconds
 
 
 def _aggregation(query: exp.Query, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:

@@ -36,7 +36,8 @@ class SourceTask:
     """Work that the tasks of a source do on its records; ``time_column`` is the column of its watermark.
 
     ``own_watermark``: records are late by the watermark of their own batch, as in the operators on tables, instead of
-    by that of the batch before, as in Spark's own. ``since_epoch``: records before 1970 are late.
+    by that of the batch before, as in Spark's own. ``since_epoch``: records until the beginning of 1970 are
+    late.
     """
 
     role: Role
@@ -244,7 +245,7 @@ def _rows(records: _Records, schema: pa.Schema, task: SourceTask) -> Iterator[pa
         counts["bytes"] += batch.nbytes
         if time is not None:
             times.add(batch.column(time))
-            if task.since_epoch and times.earliest is not None and times.earliest < 0:
+            if task.since_epoch and times.earliest is not None and times.earliest <= 0:
                 since_epoch = _since_epoch(batch, time)
                 counts["early"] = counts.get("early", 0) + batch.num_rows - since_epoch.num_rows
                 batch = since_epoch
@@ -260,8 +261,8 @@ def _place(schema: pa.Schema, column: str | None) -> int | None:
 
 
 def _since_epoch(batch: pa.RecordBatch, time: int) -> pa.RecordBatch:
-    """Return the records without those whose event time is before 1970."""
-    is_early = pc.less(batch.column(time).cast(pa.int64()), 0).fill_null(False)
+    """Return the records without those whose event time is not after the beginning of 1970, like Spark's joins."""
+    is_early = pc.less_equal(batch.column(time).cast(pa.int64()), 0).fill_null(False)
     return batch.filter(pc.invert(is_early))
 
 

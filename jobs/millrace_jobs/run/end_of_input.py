@@ -54,21 +54,22 @@ class EndOfInput:
     def _releasing_watermark(self, plan: ExecutedPlan | None, latest_event: int) -> int | None:
         """Return the watermark, in milliseconds, that releases what is held back; None if nothing is.
 
-        If a process died after a watermark was reached, and before the batch that runs under it, 1 ms more makes that
-        batch, and makes no later record late. The same batch has the plan, if this process has not run one yet.
+        Without the plan of a batch of this process, it is not known what the state holds. Then 1 ms more makes a batch
+        that has a plan, and makes hardly a record late. The same follows where a process died after a watermark was
+        reached, and before the batch that runs under it.
         """
         last, reached = self.checkpoint.last_batch().committed, self.checkpoint.watermark_ms()
         if last is None:
             return None
-        passed = self.checkpoint.batch(last).watermark
         if plan is None:
-            return reached + 1 if self._may_hold_results(passed, reached) else None
+            return reached + 1 if self._may_hold_results(last) else None
         held = self._held(plan, latest_event)
         if not held:
+            self.checkpoint.note_released(last)
             return None
-        until = max(each.until for each in held)
+        until, passed = max(each.until for each in held), self.checkpoint.batch(last).watermark
         if until <= passed:
-            raise _missing(held)
+            raise _missing(held, self.checkpoint)
         return max(until, reached + 1)
 
     def _held(self, plan: ExecutedPlan, latest_event: int) -> list[HeldResults]:
@@ -77,8 +78,7 @@ class EndOfInput:
         A timer of the operators on tables is only the next one of its bucket. When the last one is due follows from
         the latest event time.
         """
-        held = held_results(plan, self.spark, self.checkpoint.spark)
-        held = [each for each in held if self._waits or not each.timers]
+        held = held_results(plan, self.spark, self.checkpoint.spark, timers=self._waits)
         if not isinstance(self.query.execution, TableQuery):
             return held
         latest = max(latest_event, self.checkpoint.watermark_ms() * 1000 + self._delay)
@@ -90,19 +90,16 @@ class EndOfInput:
         """Whether groups, and results of operators with timers, are emitted when they are final."""
         return self.spec.emit is not Emit.ON_UPDATE or self.query.waits
 
-    def _may_hold_results(self, passed: int, reached: int) -> bool:
-        """Whether an earlier run may have left results: it was not closed, or died before the batch that has them.
+    def _may_hold_results(self, last: int) -> bool:
+        """Whether the state after the last batch may hold results: earlier runs have not found that it does not.
 
-        A chain of operators may be closed only in part: the later ones hold results of the earlier ones. What has no
-        groups and still has state is a join, which holds rows without a partner.
+        What has no groups and still has state is a join, which holds rows without a partner, however it emits.
         """
-        operators = list((self.checkpoint.spark / "state").glob("*"))
-        if not operators or (self.query.aggregates and not self._waits):
-            return False
-        was_closed = all("closed" in offset for offset in self.checkpoint.committed().values())
-        return not was_closed or passed < reached or len(operators) > 1
+        has_state = any((self.checkpoint.spark / "state").glob("*"))
+        return has_state and (self._waits or not self.query.aggregates) and self.checkpoint.released != last
 
 
-def _missing(held: Sequence[HeldResults]) -> MillraceError:
+def _missing(held: Sequence[HeldResults], checkpoint: Checkpoint) -> MillraceError:
     left = ", ".join(f"{each.rows} rows of {each.operator}" for each in held)
-    return MillraceError(Problem(f"results are missing: the input has ended, and Spark's state still has {left}"))
+    message = f"results are missing: the input has ended, and Spark's state still has {left}"
+    return MillraceError(Problem(message, f"report this as an error of Millrace, with the query and {checkpoint.root}"))

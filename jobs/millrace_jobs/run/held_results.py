@@ -33,13 +33,12 @@ class HeldResults:
     """State of one operator that becomes results when the watermark passes it.
 
     ``until`` is the watermark of the query, in milliseconds since 1970, at which the operator releases the last of
-    them. ``timers`` is whether a timer releases them, and may set another one instead.
+    them.
     """
 
     operator: str
     rows: int
     until: int
-    timers: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,16 +57,17 @@ def executed_plan(query: StreamingQuery | None) -> ExecutedPlan | None:
     return ExecutedPlan(execution.executedPlan(), execution.offsetSeqMetadata().batchWatermarkMs())
 
 
-def held_results(plan: ExecutedPlan, spark: SparkSession, checkpoint: Path) -> list[HeldResults]:
+def held_results(plan: ExecutedPlan, spark: SparkSession, checkpoint: Path, *, timers: bool) -> list[HeldResults]:
     """Return what the operators of a plan hold after the last committed batch, without those that hold nothing.
 
     Args:
         plan: a plan that was executed on the checkpoint.
         spark: the session that reads the state.
         checkpoint: Spark's own part of the checkpoint.
+        timers: whether results wait for timers, which else only remove state.
     """
     with _plainly_named(checkpoint) as folder:
-        state = _State(spark, folder, plan.watermark)
+        state = _State(spark, folder, plan.watermark, timers)
         found = (held for operator in _operators(plan.root) for held in state.of(operator))
         return [held for held in found if held.rows]
 
@@ -104,14 +104,15 @@ class _State:
     spark: SparkSession
     checkpoint: Path
     watermark: int
+    timers: bool
 
     def of(self, operator: JavaObject) -> Iterator[HeldResults]:
         """Yield what an operator holds; nothing for those that emit all results at once."""
         kind = operator.getClass().getSimpleName()
-        if not kind.endswith(_STATEFUL) or not operator.longMetric("numTotalStateRows").value():
+        if not kind.endswith(_STATEFUL) or self._is_empty(operator):
             return
         if kind == "TransformWithStateInPySparkExec":
-            if operator.timeMode().toString() == "EventTime":
+            if self.timers and operator.timeMode().toString() == "EventTime":
                 yield self._timers(operator)
         elif kind in ("StateStoreSaveExec", "SessionWindowStateStoreSaveExec"):
             evicted = operator.watermarkExpressionForEviction()
@@ -123,9 +124,14 @@ class _State:
                 if predicate.isDefined():
                     yield self._unmatched(operator, side, predicate.get())
 
+    def _is_empty(self, operator: JavaObject) -> bool:
+        """Whether an operator has no state, as far as it counts its rows."""
+        counts = self.spark.conf.get("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "true")
+        return counts == "true" and not operator.longMetric("numTotalStateRows").value()
+
     def _timers(self, operator: JavaObject) -> HeldResults:
         rows = self._read(operator, readRegisteredTimers="true")
-        return self._held(operator, rows, F.col("expiration_timestamp_ms"), self._lag(operator), timers=True)
+        return self._held(operator, rows, F.col("expiration_timestamp_ms"), self._lag(operator))
 
     def _groups(self, operator: JavaObject, time: JavaObject, *, in_key: bool) -> HeldResults:
         rows = self._read(operator)
@@ -152,13 +158,11 @@ class _State:
         reader = self.spark.read.format("statestore").options(operatorId=str(number), **options)
         return reader.load(str(self.checkpoint))
 
-    def _held(
-        self, operator: JavaObject, rows: DataFrame, milliseconds: Column, lag: int, *, timers: bool = False
-    ) -> HeldResults:
+    def _held(self, operator: JavaObject, rows: DataFrame, milliseconds: Column, lag: int) -> HeldResults:
         times = rows.select(milliseconds.alias("time")).where("time IS NOT NULL")
         count, last = times.agg(F.count(F.lit(1)), F.max("time")).collect()[0]
         name = f"{operator.nodeName()} {operator.stateInfo().get().operatorId()}"
-        return HeldResults(name, count, 0 if last is None else last + lag, timers)
+        return HeldResults(name, count, 0 if last is None else last + lag)
 
 
 def _field(rows: DataFrame, root: str, position: int, time: JavaObject) -> Column:

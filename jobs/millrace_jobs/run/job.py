@@ -236,12 +236,12 @@ class Job:
         observer.health.ready()
         self.platform.started(self._spark, self._checkpoint.state_partitions)
         began = time.monotonic()
-        closed = closed_until(run.checkpoint)
+        before, closed = run.checkpoint.committed(), closed_until(run.checkpoint)
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
             if outcome == "finished":
-                self._explain_nothing(run.checkpoint, observer)
+                self._explain_nothing(before, observer)
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
                 observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
@@ -262,13 +262,15 @@ class Job:
                     )
                 )
 
-    def _explain_nothing(self, checkpoint: Checkpoint, observer: Observer) -> None:
-        """Say why a run that has ended has read nothing."""
-        note = ""
-        if not observer.tally.batches and checkpoint.last_batch().begun is not None:
-            note = nothing_new_note(self.query.spec, checkpoint.root)
-        elif not observer.tally.rows and not observer.tally.rejected:
-            note = no_record_note(self._sources, checkpoint.committed())
+    def _explain_nothing(self, before: Mapping[str, Mapping[str, Any]], observer: Observer) -> None:
+        """Say why a run that has ended has read nothing; ``before`` are the offsets that it began with."""
+        note, after = "", self._checkpoint.committed()
+        if observer.tally.rows or observer.tally.rejected:
+            return
+        if before and all(offset["position"] == before[name]["position"] for name, offset in after.items()):
+            note = nothing_new_note(self.query.spec, self._checkpoint.root)
+        else:
+            note = no_record_note(self._sources, after)
         if note:
             observer.message(note)
 

@@ -27,19 +27,18 @@ def why_late(records: int, spec: Spec, *, before_1970: bool, closed: datetime | 
     ``before_1970`` is whether there was a record with such an event time, and ``closed`` what ``closed_until`` returned
     before the run.
     """
+    reasons = []
     if before_1970:
-        why = (
-            "there are event times before 1970, where Spark's watermark begins, and windows that ended by then are late"
-        )
-        return f"late={records}: {why}; such records count only where the source has no watermark, under emit: OnUpdate"
+        reasons.append("windows that ended before 1970 are closed from the start, since Spark's watermark begins there")
     if closed is not None:
         until = f"{closed:%Y-%m-%dT%H:%M:%SZ}"
-        why = f"an earlier run closed all windows up to {until} when its input ended"
-        return f"late={records}: {why}; with --available-now, a run leaves windows open for the next one"
-    delays = [
+        reasons.append(
+            f"an earlier run closed all windows up to {until} when its input ended (--available-now leaves them open)"
+        )
+    delays = " or ".join(
         f"spec.sources.{name}.watermark.delay: {source.watermark.delay}"
         for name, source in spec.sources.items()
         if source.watermark is not None
-    ]
-    why = "their windows had ended before the watermark, which follows the latest event time"
-    return f"late={records}: {why}; to wait longer, raise {' or '.join(delays)}"
+    )
+    reasons.append(f"the watermark follows the latest event time, and a longer {delays} keeps windows open longer")
+    return f"late={records}: the windows of these records had closed: {'; '.join(reasons)}"

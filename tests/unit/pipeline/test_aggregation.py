@@ -338,6 +338,9 @@ def test_groups(sql, expected):
         ("SELECT max(n) FROM (SELECT window, count(*) AS n FROM t GROUP BY window(at, '5 minutes'))"
          " GROUP BY window(window, '1 hour')", 60),
         ("SELECT count(*) FROM t GROUP BY session_window(at, a)", 0),
+        ("SELECT count(*) FROM t GROUP BY window(at, '1 week')", 7 * 24 * 60),
+        ("SELECT count(*) FROM t GROUP BY window(at, 'INTERVAL 1 HOUR 30 MINUTES', '1 MINUTE')", 90),
+        ("SELECT count(*) FROM t GROUP BY session_window(at, CASE WHEN a THEN '1 DAY' ELSE '1 hour' END)", 24 * 60),
     ],
 )  # fmt: skip
 def test_the_longest_window(sql, minutes):

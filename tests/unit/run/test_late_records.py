@@ -36,15 +36,14 @@ def test_the_reason_names_what_to_change():
         "spec": {"sources": {"trips": source}, "query": {"sql": "SELECT * FROM trips"}, "sink": {"console": {}}},
     }
     spec = StreamQuery.model_validate(document).spec
-    assert why_late(7, spec, before_1970=False, closed=None) == (
-        "late=7: their windows had ended before the watermark, which follows the latest event time; "
-        "to wait longer, raise spec.sources.trips.watermark.delay: 10 minutes"
+    follows = (
+        "the watermark follows the latest event time, and a longer spec.sources.trips.watermark.delay: 10 minutes "
+        "keeps windows open longer"
     )
-    assert why_late(7, spec, before_1970=True, closed=None) == (
-        "late=7: there are event times before 1970, where Spark's watermark begins, and windows that ended by then are "
-        "late; such records count only where the source has no watermark, under emit: OnUpdate"
-    )
-    assert why_late(7, spec, before_1970=False, closed=datetime(2024, 1, 2, tzinfo=UTC)) == (
-        "late=7: an earlier run closed all windows up to 2024-01-02T00:00:00Z when its input ended; "
-        "with --available-now, a run leaves windows open for the next one"
+    began = "late=7: the windows of these records had closed: "
+    assert why_late(7, spec, before_1970=False, closed=None) == began + follows
+    assert why_late(7, spec, before_1970=True, closed=datetime(2024, 1, 2, tzinfo=UTC)) == (
+        f"{began}windows that ended before 1970 are closed from the start, since Spark's watermark begins there; "
+        "an earlier run closed all windows up to 2024-01-02T00:00:00Z when its input ended "
+        f"(--available-now leaves them open); {follows}"
     )
