@@ -151,7 +151,7 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
         ),
         (
             {"files": {"path": "other.parquet", "format": "parquet"}},
-            ["files.path: ", "other.parquet: column at is BIGINT, and TIMESTAMP in the schema; set timestampFormat to"],
+            ["files.path: ", "other.parquet: column at (TIMESTAMP): its type is BIGINT; set timestampFormat to"],
         ),
         (
             {
@@ -159,7 +159,7 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
                 "files": None,
                 "replay": {"path": "other.parquet", "format": "parquet", "timeColumn": "at"},
             },
-            ["replay.path: ", "other.parquet: column n is STRING, and INT in the schema; write n STRING in the schema"],
+            ["replay.path: ", "other.parquet: column n (INT): its type is STRING; write n STRING in the schema"],
         ),
         (
             {

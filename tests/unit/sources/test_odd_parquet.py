@@ -24,7 +24,9 @@ def test_the_rows_that_the_writer_wrote_or_one_sentence(odd, tmp_path):
         source.check()
         assert all_rows(source) == odd.expected
         return
-    in_the_data = odd.name in SEEN_ONLY_IN_THE_DATA or odd.expected.startswith(("column a (", "row", "which", "is out"))
+    begins = ("column a (", "row", "which", "is out")
+    in_the_data = odd.expected.startswith(begins) and "its type is" not in odd.expected
+    in_the_data = in_the_data or odd.name in SEEN_ONLY_IN_THE_DATA
     with pytest.raises(MillraceError) as error:
         (all_rows(source) if in_the_data else source.check())
     (problem,) = error.value.problems
@@ -48,5 +50,5 @@ def test_a_schema_that_changes_between_files_is_reported_of_the_file_that_differ
     schema = declared_schema("a STRING")
     source = FilesSource("s", str(tmp_path / "in"), "parquet", schema, str(tmp_path / "log"))
     source.check()
-    with pytest.raises(MillraceError, match=r"in/2\.parquet: column a is BIGINT, and STRING in the schema"):
+    with pytest.raises(MillraceError, match=r"in/2\.parquet: column a \(STRING\): its type is BIGINT"):
         all_rows(source)

@@ -56,7 +56,7 @@ class TypedColumn:
     @property
     def misfit(self) -> str:
         """What is wrong with a column that does not fit."""
-        return f"column {self.field.name} is {type_name(self.found)}, and {spark_type(self.field.type)} in the schema"
+        return f"{self.title}: its type is {type_name(self.found)}"
 
     @property
     def hint(self) -> str:
@@ -86,7 +86,7 @@ class TypedColumn:
 
     @property
     def title(self) -> str:
-        """The column as messages about its values begin."""
+        """The column as messages about it begin."""
         return f"column {self.field.name} ({spark_type(self.field.type)})"
 
 

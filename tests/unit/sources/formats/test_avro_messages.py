@@ -274,10 +274,10 @@ def test_a_value_that_would_change_is_rejected(kind, declared, value, reason):
 @pytest.mark.parametrize(
     ("kind", "declared", "message"),
     [
-        ("boolean", "INT", "column a is BOOLEAN, and INT in the schema: write a BOOLEAN in the schema"),
-        ("long", "STRING", "column a is BIGINT, and STRING in the schema: write a BIGINT in the schema"),
-        ("long", "TIMESTAMP", "column a is BIGINT, and TIMESTAMP in the schema: set timestampFormat"),
-        (logical("int", "time-millis"), "INT", "column a is TIME, and INT in the schema: write a STRING in the schema"),
+        ("boolean", "INT", r"column a \(INT\): its type is BOOLEAN: write a BOOLEAN in the schema"),
+        ("long", "STRING", r"column a \(STRING\): its type is BIGINT: write a BIGINT in the schema"),
+        ("long", "TIMESTAMP", r"column a \(TIMESTAMP\): its type is BIGINT: set timestampFormat"),
+        (logical("int", "time-millis"), "INT", r"column a \(INT\): its type is TIME: write a STRING in the schema"),
         (logical("fixed", "duration", name="D", size=12), "BINARY", "column a is a duration, which no column can hold"),
     ],
 )
