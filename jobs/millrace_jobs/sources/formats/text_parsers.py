@@ -198,7 +198,9 @@ class JsonParser:
         try:
             table = self._read(text, self._options)
         except ValueError:
-            literals = self._special.sub(rb"\1\2\3", text) if self._special is not None else text
+            literals = text
+            if self._special is not None and (b'"NaN"' in text or b'Infinity"' in text):
+                literals = self._special.sub(rb"\1\2\3", text)
             if literals == text and not self._has_decimals:
                 raise
             table = self._read(literals, self._long_decimals)
