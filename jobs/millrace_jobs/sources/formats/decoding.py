@@ -135,7 +135,9 @@ class _RecordPlaces:
 def _good_records(parser: Parser, block: bytes, records: _RecordPlaces, reject: Reject) -> Iterator[pa.RecordBatch]:
     if not len(records):
         return
-    text = block[records.begins[0] : records.ends[-1]]
+    text = block[records.begins[0] : records.ends[-1] + 1]
+    if not text.endswith(b"\n"):
+        text += b"\n"  # without it, Arrow takes an empty field at the end for one in quotes if one before it was
     try:
         # Arrow skips a byte order mark where it begins to parse, but this one is in the middle of a file.
         batch = parser.parse(b"\n" + text if text.startswith(codecs.BOM_UTF8) else text)
@@ -163,4 +165,4 @@ def _reject_lines(layout: Layout, record: _RecordPlaces, reason: str, reject: Re
 
 
 def _shown(text: bytes) -> str:
-    return text.rstrip(b"\r").decode(errors="backslashreplace")
+    return text.removesuffix(b"\n").rstrip(b"\r").decode(errors="backslashreplace")

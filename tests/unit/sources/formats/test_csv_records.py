@@ -279,6 +279,11 @@ def test_a_header_without_a_column_names_file_and_columns():
         header_columns(b"A, b,c\n", schema, ",", "f.csv")
 
 
+def test_an_empty_field_at_the_end_of_the_text_is_null_also_after_quotes():
+    for text in ('"x",', '"x",\n', '"x",\r\n', '"x",\r', 'y,"z"\n"x",'):
+        assert parse(text, ["STRING", "STRING"])[0][-1] == ("x", None), text
+
+
 def test_lines_after_an_open_quote_are_bad_one_by_one():
     rows, bad = parse('a,1\nb,"2\nc,3\n\nd,4\n', ["STRING", "INT"])
     assert rows == [("a", 1)]
