@@ -75,7 +75,7 @@ def test_json_comes_back_as_it_was(unit, data):
     parser = JsonParser(SCHEMA, unit)
     for row, message in enumerate(json_encoder(SCHEMA, unit)(records)):
         assert set(json.loads(message)) == set(SCHEMA.names)
-        assert parser.parse(message).equals(records.slice(row, 1))
+        assert parser.parse(message + b"\n").equals(records.slice(row, 1))
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -84,7 +84,7 @@ def test_csv_comes_back_as_it_was(unit, data):
     records = batch(data.draw(rows(TEXT, moments(UNITS[unit]), TEXT.map(str.encode))))
     parser = CsvParser(SCHEMA, SCHEMA.names, ",", unit)
     for row, message in enumerate(csv_encoder(SCHEMA, unit)(records)):
-        assert parser.parse(message).equals(records.slice(row, 1))
+        assert parser.parse(message + b"\n").equals(records.slice(row, 1))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3])
@@ -118,7 +118,7 @@ def test_numbers_that_json_has_no_literal_for_come_back(number):
         (csv_encoder, CsvParser(schema, schema.names, ",", "iso")),
     ):
         for row, message in enumerate(encode(schema, "iso")(records)):
-            assert str(parser.parse(message).to_pylist()) == str(records.slice(row, 1).to_pylist())
+            assert str(parser.parse(message + b"\n").to_pylist()) == str(records.slice(row, 1).to_pylist())
     assert json.loads(json_encoder(schema, "iso")(records)[1]) == {"x": 1.5, "y": None}
 
 
@@ -134,7 +134,7 @@ def test_csv_of_one_column_has_no_blank_line():
     texts = ["a", "", "  ", "\n"]
     messages = encode(batch([(text,) for text in texts], schema))
     assert messages == [b'"a"', b'""', b'"  "', b'"\n"']
-    assert [parser.parse(message).column(0)[0].as_py() for message in messages] == texts
+    assert [parser.parse(message + b"\n").column(0)[0].as_py() for message in messages] == texts
     with pytest.raises(
         MillraceError, match=r"column text has a NULL, which a line of CSV .* cannot hold; produce json"
     ):

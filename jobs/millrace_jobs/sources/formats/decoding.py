@@ -57,7 +57,7 @@ class Parser(Protocol):
         ...
 
     def parse(self, text: bytes) -> pa.RecordBatch:
-        """Return all records of ``text``. Raises ValueError if any of them is bad."""
+        """Return all records of ``text``, whose lines all end. Raises ValueError if any of them is bad."""
         ...
 
     def explain(self, error: ValueError, text: bytes) -> str:
