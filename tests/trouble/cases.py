@@ -15,6 +15,9 @@ from .tables import Table
 from .writers import Spelling, write_table
 
 PLANS = ("hash", "pkg", "native")
+PLACES = ("my project", "größe", "gro\u0308ße", "a+b", "proj[1]", "100%", "%20", "it's", "a#b", "a{b}", "a,b", "x=y", "a;b", 'a"b', "\U0001f600",
+          "$HOME", "~", "a&b", "a?b", "a*b", "(x)", "!", "a\\b", "_x", ".x", "a:b", "-x", "a|b")  # fmt: skip
+"""Names of folders that a query and its files are in."""
 ROUTED = ("groups", "windows", "python")
 """Shapes that are routed; the others run natively, and joins by operators on tables unless the plan is native."""
 
@@ -39,6 +42,8 @@ class Case:
     emit: str
     sink: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
+    """The folder that the query is in, below one with a plain name; paths are then relative to it."""
     workers: int = 1
     other_plan: str = ""
     """A plan beside those that every case runs by, if it is routed."""
@@ -76,8 +81,9 @@ class Case:
 
     def document(self, folder: Path, plan: str) -> dict[str, Any]:
         """Return the StreamQuery for one plan, with results and checkpoint of its own."""
+        within = Path() if self.place else folder
         sources = {
-            table.name: self._source(table, spelling, folder)
+            table.name: self._source(table, spelling, within)
             for table, spelling in zip(self.tables, self.spellings, strict=True)
         }
         return {
@@ -87,7 +93,7 @@ class Case:
             "spec": {
                 "sources": sources,
                 "query": self._query(),
-                "sink": {"files": {"path": str(folder / "out"), "format": self.sink}},
+                "sink": {"files": {"path": str(within / "out"), "format": self.sink}},
                 "emit": self.emit,
                 "batchInterval": "1s",
                 "partitioner": {"algorithm": plan},
@@ -157,6 +163,8 @@ class Case:
             for simpler in (Spelling("json"), plain):
                 if simpler != spelling:
                     yield replace(self, spellings=_with(self.spellings, index, simpler))
+        if self.place:
+            yield replace(self, place="")
         if self.resumed:
             yield replace(self, resumed=False)
         if self.workers > 1:

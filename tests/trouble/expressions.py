@@ -49,7 +49,7 @@ def aggregates_over(column: Column) -> Iterator[tuple[str, str, bool]]:
         yield f"sum({name})", f"sum({name})", False
         yield f"avg({name})", f"avg({name})", False
         yield f"stddev({name})", f"stddev({name})", False
-        yield f"sum({name} * 2)" if kind is KINDS["tinyint"] else f"sum({name})", f"sum({name})", False
+        yield (*[f"sum(CAST({name} AS BIGINT) * 2 - 1)"] * 2, False)
     if kind is KINDS["bigint"]:
         yield f"sum(CAST({name} AS DECIMAL(38, 0)))", f"sum({name})", False
     if kind is KINDS["money"]:

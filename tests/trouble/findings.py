@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -18,8 +19,12 @@ _MEMORY = Path("/dev/shm")
 @contextmanager
 def scratch() -> Iterator[Path]:
     """Provide an empty folder, in memory where there is such a file system."""
+    before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="trouble-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        finally:
+            os.chdir(before)  # a case in an odd place runs there
 
 
 def shrunk(case: Case, finding: Finding, plan: str, seconds: float) -> tuple[Case, Finding]:
@@ -51,7 +56,9 @@ def keep(case: Case, findings: Sequence[Finding], folder: Path) -> None:
     """Write queries, inputs, the expected rows and what came instead into a folder; run the case there once more."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    judge(case, folder.absolute(), sorted({plan for finding in findings for plan in finding.plan.split(",")}))
+    before, folder = Path.cwd(), folder.absolute()
+    judge(case, folder, sorted({plan for finding in findings for plan in finding.plan.split(",")}))
+    os.chdir(before)
     for checkpoint in folder.glob("**/checkpoint"):
         shutil.rmtree(checkpoint)
     question = case.query.question()

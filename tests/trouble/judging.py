@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 from base64 import b64decode
 from collections import Counter, defaultdict
@@ -72,7 +73,8 @@ def read_results(folder: Path, format: str, expected: pa.Schema) -> tuple[list[s
             rows += rows_of(table)
         elif format == "csv":
             with file.open(encoding="utf-8", newline="") as lines:
-                names, *records = list(csv.reader(lines))
+                header, *records = list(csv.reader(lines))
+            names = [name.lower() for name in header]
             rows += [
                 tuple(_from_text(text, name, expected) for text, name in zip(r, names, strict=True)) for r in records
             ]
@@ -128,9 +130,11 @@ def judge(case: Case, folder: Path, plans: Sequence[str]) -> list[Finding]:
     found: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     outcomes: dict[str, Outcome] = {}
     for plan in plans:
-        outcomes[plan], problems = _judge_plan(case, folder / plan, plan, expected)
+        outcomes[plan], problems = _judge_plan(case, folder / plan / case.place, plan, expected)
         for kind, details in problems:
-            found[kind, _trait(kind, details, case)].append((plan, details.replace(str(folder / plan), "")))
+            found[kind, _trait(kind, details, case)].append(
+                (plan, details.replace(str(folder / plan / case.place), ""))
+            )
     if expected is None:
         for kind, details in _judge_doubtful(case, folder, outcomes):
             found[kind, _trait(kind, details, case)] += [(plan, details) for plan in plans]
@@ -151,6 +155,8 @@ def _judge_plan(
 ) -> tuple[Outcome, list[tuple[str, str]]]:
     """Run a case by one plan, and return how it ended, and what is wrong."""
     folder.mkdir(parents=True)
+    if case.place:
+        os.chdir(folder)
     query, *following = case.write_query(folder, plan)
     for run in range(case.runs):
         case.write_inputs(folder, run)
@@ -173,11 +179,12 @@ def _judge_doubtful(case: Case, folder: Path, outcomes: Mapping[str, Outcome]) -
     """Yield how the plans differ, and what a refused query has left behind."""
     written: dict[str, Counter[str]] = {}
     for plan, outcome in outcomes.items():
-        left = [name for name in ("out", "checkpoint") if (folder / plan / name).exists()]
-        if outcome.how == "refused" and left and not (folder / plan / "checkpoint" / "offsets").exists():
+        home = folder / plan / case.place
+        left = [name for name in ("out", "checkpoint") if (home / name).exists()]
+        if outcome.how == "refused" and left and not (home / "checkpoint" / "spark" / "offsets").exists():
             yield "a refused query leaves folders", f"{plan}: {left}: {outcome.message}"
         if outcome.how == "finished":
-            files = sorted((folder / plan / "out").glob("batch-*.parquet"))
+            files = sorted((home / "out").glob("batch-*.parquet"))
             rows = [row for file in files for row in rows_of(pq.read_table(file, coerce_int96_timestamp_unit="us"))]
             written[plan] = Counter(map(repr, map(normal, rows)))
     if len({frozenset(rows.items()) for rows in written.values()}) > 1 and "rand()" not in case.query.question().spark:

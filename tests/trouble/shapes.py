@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from millrace_api.model.deployment import Algorithm
 
-from .cases import PLANS, Case, Query
+from .cases import PLACES, PLANS, Case, Query
 from .doubts import EMITS, Doubtful, draw_doubtful
 from .expressions import Both
 from .joins import draw_join, draw_table_join, joined_relation, union_of
@@ -203,6 +203,7 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
         emit,
         sink,
         query.settings if isinstance(query, Doubtful) else {},
+        place=chance.choice(PLACES) if "places" not in without and chance.random() < 0.15 else "",
         workers=workers,
         other_plan=chance.choice(OTHER_PLANS) if chance.random() < 0.2 else "",
         resumed=resumed,

@@ -104,7 +104,7 @@ BROKEN_TEXTS = ("a\nb", "a\rb", "\r\n", "\n", "\x00")
 
 WORDS = ("oslo", "bergen", "rome", "ulm", "x", "y")
 """Texts without trouble."""
-_BYTES = (b"", b"\x00", b"\xff\xfe", b"abc", b"aGk=", "é".encode(), b"\x80", bytes(range(256)), b",", b'"')
+_BYTES = (b"", b"\x00", b"\xff\xfe", b"abc", b"aGk=", "é".encode(), b"\x80", bytes(range(118, 138)), b",", b'"')
 _DATES = tuple(days(*day) for day in [
     (1, 1, 1), (1582, 10, 4), (1582, 10, 10), (1582, 10, 15), (1899, 12, 31), (1969, 12, 31), (1970, 1, 1), (2000, 2, 29),
     (2024, 3, 31), (2038, 1, 19), (2262, 4, 12), (9999, 12, 31),
