@@ -100,7 +100,7 @@ TEXTS = ("", " ", "a", "A", "a ", " a", "é", "e\u0301", "ß", "\U0001f600", "it
 """Texts that every format holds without quoting."""
 QUOTED_TEXTS = ('"', 'a"b', '""', '5" pipe', "C:\\data,old\\", 'q"\\', "\\", "\\\\", "\\N", "a\\b", '\\"', '","')
 BROKEN_TEXTS = ("a\nb", "a\rb", "\r\n", "\n", "\x00")
-"""Texts with line breaks, which a line of CSV cannot hold."""
+"""Texts with line breaks, and the character 0."""
 
 WORDS = ("oslo", "bergen", "rome", "ulm", "x", "y")
 """Texts without trouble."""

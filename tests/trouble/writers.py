@@ -55,9 +55,7 @@ class Spelling:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a file can hold as they are: a record of CSV is one line, and an empty text is NULL there."""
-        if self.format == "csv":
-            return tuple(text for text in WORDS + TEXTS + QUOTED_TEXTS if text)
+        """The texts that a file can hold."""
         return WORDS + TEXTS + QUOTED_TEXTS + BROKEN_TEXTS
 
     def holds(self, kind: Kind) -> bool:
@@ -192,9 +190,9 @@ def _broken_csv(fields: list[str], kinds: list[Kind | None], delimiter: str, cha
 
 def _csv_field(kind: Kind, value: Value, timestamps: str, delimiter: str, chance: random.Random) -> str:
     if value is None:
-        return chance.choice(["", "", '""'])
+        return "" if kind is KINDS["string"] else chance.choice(["", "", '""'])
     if kind is KINDS["string"]:
-        needed = value[:1] == '"' or delimiter in value or "\\" in value
+        needed = not value or value[:1] == '"' or any(mark in value for mark in (delimiter, "\r", "\n"))
         quoted = needed or chance.random() < 0.3
         return '"' + value.replace('"', '""') + '"' if quoted else value
     text = text_of(kind, value, timestamps, chance)
