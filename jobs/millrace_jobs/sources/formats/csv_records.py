@@ -33,6 +33,7 @@ class CsvQuotes:
         field_ends = np.zeros(256, np.bool_)
         field_ends[[*delimiter.encode(), _NEWLINE, _RETURN, _QUOTE]] = True
         self._regular = field_ends
+        self._delimiter = delimiter.encode()
         blanks = re.escape(" \t".replace(delimiter, "")).encode()
         end = re.escape(delimiter).encode() + b"\n\r"
         self._field = re.compile(rb'(?<![^%b])(?:"[^"]*(?:""[^"]*)*(?:(")([%b]*)|\Z)|[%b]+")' % (end, blanks, blanks))
@@ -58,7 +59,7 @@ class CsvQuotes:
         if block and (is_open or not block.endswith(b"\n")):
             ends = np.append(ends, len(block))
         reasons = {int(np.searchsorted(ends, place)): reason for place, reason in sorted(faults, reverse=True)}
-        return Layout(block, ends, newlines, reasons, is_open)
+        return Layout(block, ends, newlines, reasons, is_open, self._delimiter)
 
     def is_open_after(self, lines: bytes, is_open: bool) -> bool:
         """Return whether a quote is open after whole lines, given whether it was before them."""

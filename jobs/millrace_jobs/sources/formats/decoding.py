@@ -39,7 +39,8 @@ class Layout:
 
     ``ends`` are the offsets of the line breaks, or of the end of the text, that end a record; ``newlines`` those of all
     line breaks. Shapes ``(records,)`` and ``(lines,)``. ``faults`` are reasons why the records at these indexes are
-    bad, whatever their values. ``is_open`` says that the last record goes on behind the text.
+    bad, whatever their values. ``is_open`` says that the last record goes on behind the text. ``delimiter`` makes a
+    record of a line that has nothing else, even if it is white space.
     """
 
     text: bytes
@@ -47,6 +48,11 @@ class Layout:
     newlines: NDArray[np.int64]
     faults: Mapping[int, str]
     is_open: bool = False
+    delimiter: bytes = b""
+
+    def is_blank(self, line: bytes) -> bool:
+        """Whether a line is no record: it has only white space that is not the delimiter."""
+        return line.isspace() and not (self.delimiter and self.delimiter in line)
 
 
 class Parser(Protocol):
@@ -114,9 +120,13 @@ class _RecordPlaces:
         data = np.frombuffer(block, np.uint8)
         begins = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
         filled = ends > begins
+        first = data[np.minimum(begins, len(block) - 1)]
+        may_be_blank = filled & (first <= _SPACE)
+        if layout.delimiter:
+            may_be_blank &= first != layout.delimiter[0]
         # Few lines begin with white space, so checking those one by one is cheap.
-        for i in np.flatnonzero(filled & (data[np.minimum(begins, len(block) - 1)] <= _SPACE)):
-            filled[i] = not block[begins[i] : ends[i]].isspace()
+        for i in np.flatnonzero(may_be_blank):
+            filled[i] = not layout.is_blank(block[begins[i] : ends[i]])
         begins = begins[filled]
         has_rest = len(ends) > 0 and ends[-1] == len(block)
         if len(layout.newlines) == len(ends) - has_rest:  # each record is a line
@@ -159,8 +169,8 @@ def _reject_lines(layout: Layout, record: _RecordPlaces, reason: str, reject: Re
     first = int(record.numbers[0])
     lines = layout.text[record.begins[0] : record.ends[0]].split(b"\n")
     for number, line in enumerate(lines, first):
-        if line and not line.isspace():
-            why = reason if number == first else f"part of the record that begins on line {first}, which is bad"
+        if line and not layout.is_blank(line):
+            why = reason if number == first else "part of the record that begins above, which is bad"
             reject(BadRecord(_shown(line), why, number))
 
 

@@ -288,10 +288,21 @@ def test_lines_after_an_open_quote_are_bad_one_by_one():
     rows, bad = parse('a,1\nb,"2\nc,3\n\nd,4\n', ["STRING", "INT"])
     assert rows == [("a", 1)]
     assert [(record.line, record.text) for record in bad] == [(2, 'b,"2'), (3, "c,3"), (5, "d,4")]
-    assert bad[1].reason == "part of the record that begins on line 2, which is bad"
+    assert bad[1].reason == "part of the record that begins above, which is bad"
 
 
 def test_line_numbers_count_the_lines_within_values():
     rows, bad = parse('"a\n\nb",1\nc,x\n"d\ne",y\nf,2', ["STRING", "INT"])
     assert rows == [("a\n\nb", 1), ("f", 2)]
     assert [(record.line, record.text) for record in bad] == [(4, "c,x"), (5, '"d\ne",y')]
+
+
+@pytest.mark.parametrize("delimiter", ["\t", " "])
+def test_a_line_of_delimiters_alone_is_a_record_of_nulls(delimiter):
+    lines = [delimiter, f"1{delimiter}2", "", f"{delimiter}3", "\r", delimiter]
+    rows, bad = parse("\n".join(lines) + "\n", ["INT", "INT"], delimiter)
+    assert (rows, bad) == ([(None, None), (1, 2), (None, 3), (None, None)], [])
+
+
+def test_a_line_of_blanks_is_no_record():
+    assert parse(" \t\n1,2\n  \n", ["INT", "INT"]) == ([(1, 2)], [])
