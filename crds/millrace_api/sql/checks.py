@@ -13,8 +13,9 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
-from millrace_api.sql.grouping_checks import grouping_problems
+from millrace_api.sql.grouping_checks import Columns, grouping_problems
 from millrace_api.sql.groups import is_any_window
+from millrace_api.sql.kind_checks import Kind, KindOf, kind_of_type, kind_problems
 from millrace_api.sql.name_checks import name_problems
 from millrace_api.sql.size import size_problems
 from millrace_api.sql.source_table import SourceTable
@@ -66,6 +67,8 @@ def check_sql(
             known = {name.lower(): columns.of(source) for name, (_, source) in scope.selected_sources.items()}
             problems += islice(name_problems(text, scope, known), _MOST)
             problems += islice(grouping_problems(text, scope, known), _MOST)
+            own = (node for node in scope.walk() if places[id(node)].select is scope.expression)
+            problems += islice(kind_problems(text, own, _kinds(scope, known, tables)), _MOST)
     problems += window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
     if not problems and not any(table.name.lower() in streams for table in query.find_all(exp.Table)):
@@ -111,6 +114,24 @@ def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
             if isinstance(node, exp.Literal) and node.is_int and not 1 <= int(node.name) <= items:
                 hint = f"write a number from 1 to {items}, or the expression itself"
                 yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
+
+
+def _kinds(scope: Scope, columns: Columns, tables: Mapping[str, SourceTable]) -> KindOf:
+    """Return the function that gives the kind of a column that comes from a source directly."""
+
+    def kind(column: exp.Column) -> Kind | None:
+        parts = [part.name.lower() for part in column.parts]
+        holders = (
+            [parts[0]] if len(parts) > 1 else [name for name, known in columns.items() if parts[0] in (known or ())]
+        )
+        if len(holders) != 1 or len(parts) > 2 or holders[0] not in columns or None in columns.values():
+            return None
+        source = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}[holders[0]]
+        table = tables.get(source.name.lower()) if isinstance(source, exp.Table) else None
+        found = table.column(parts[-1]) if table is not None else None
+        return None if found is None else kind_of_type(found.type)
+
+    return kind
 
 
 class _Place(NamedTuple):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -30,7 +29,7 @@ def name_problems(text: str, scope: Scope, columns: Columns) -> Iterator[Problem
         on = column.find_ancestor(exp.Join)
         hidden = {alias for alias, join in left_out.items() if on is None or on is not join}
         parts = [part.name.lower() for part in column.parts]
-        if len(parts) > 1 and parts[0] in hidden and parts[0] in columns:
+        if len(parts) > 1 and parts[0] in hidden:
             message = f'"{parts[0]}" is the right side of a LEFT {left_out[parts[0]].kind} JOIN, which has no columns'
             yield problem_at(text, column.this.meta.get("start"), message, "read the column of the left side")
         elif len(parts) == 1 and parts[0] not in merged and parts[0] not in own_aliases:
@@ -40,7 +39,13 @@ def name_problems(text: str, scope: Scope, columns: Columns) -> Iterator[Problem
                 yield problem_at(text, column.this.meta.get("start"), message, f"write {holders[0]}.{column.name}")
 
 
-def repeated_names(names: list[str]) -> list[str]:
-    """Return the names that stand more than once in a list, in any case, as first written."""
-    counts = Counter(name.lower() for name in names)
-    return [name for name in dict.fromkeys(names) if counts.pop(name.lower(), 0) > 1]
+def repeated_name(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return what is wrong with the names of a result's columns, and the remedy; None if each is one column's."""
+    first: dict[str, str] = {}
+    for name in names:
+        if name.lower() in first:
+            count = sum(other.lower() == name.lower() for other in names)
+            message = f'the result has {count} columns with the name "{first[name.lower()]}"'
+            return message, "give each a name of its own: SELECT ... AS name"
+        first[name.lower()] = name
+    return None

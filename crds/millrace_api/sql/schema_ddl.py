@@ -62,6 +62,34 @@ class Column:
         return not self.type.startswith(_NESTED)
 
 
+_READABLE = (
+    "STRING",
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "FLOAT",
+    "DOUBLE",
+    "DATE",
+    "TIMESTAMP",
+    "BINARY",
+)
+
+
+def type_problem(column: Column) -> tuple[str, str] | None:
+    """Return what is wrong with a type that no source can read, and the remedy; None if sources can read it."""
+    return None if column.type in _READABLE or column.type.startswith("DECIMAL") else unreadable(column)
+
+
+def unreadable(column: Column) -> tuple[str, str]:
+    """Return what to say of a column whose type no source can read, and the remedy."""
+    hint = f"write one of {', '.join(_READABLE)}, DECIMAL(precision, scale)"
+    if not column.is_scalar:
+        hint = f"write {column.name} STRING, and take it apart in the SQL, such as with from_json"
+    return f"column {column.name} has the type {column.type}, which a source cannot have", hint
+
+
 def parse_schema(text: str) -> tuple[Column, ...]:
     """Return the columns of a Spark DDL schema, in order.
 

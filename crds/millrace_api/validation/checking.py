@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
@@ -11,13 +12,16 @@ from millrace_api.model.deployment import Algorithm
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
-from millrace_api.sql.schema_ddl import Column, parse_schema
+from millrace_api.sql.schema_ddl import Column, parse_schema, type_problem
 from millrace_api.validation.places import path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 """Setting that must be UTC: another zone would apply only to those parts of a plan that Spark computes."""
+
+_MASTER = "spark.master"
+_LOCAL = r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[[\d\s,]+\]"
 
 _FUNCTION_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog", "spark.sql.defaultCatalog", "spark.sql.hive.")
 """Prefixes of settings that can add functions to Spark's own."""
@@ -68,14 +72,16 @@ class _Check:
         except MillraceError as error:
             self._add_within((*at, "schema"), error.problems)
             return None
+        unreadable = [found for found in map(type_problem, columns) if found is not None]
+        for problem in unreadable:
+            self._add((*at, "schema"), *problem)
+        if unreadable:
+            return None
         if source.watermark is not None:
             self._event_time((*at, "watermark", "column"), source.watermark.column, columns)
         if source.table is not None:
             for index, key in enumerate(source.table.keys):
-                column = self._column((*at, "table", "keys", index), key, columns, exact=True)
-                if column is not None and not column.is_scalar:
-                    message = f'"{key}" is {column.type}, which cannot be a key'
-                    self._add((*at, "table", "keys", index), message, "write a column of a scalar type")
+                self._column((*at, "table", "keys", index), key, columns, exact=True)
         if source.replay is not None:
             self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns, exact=True)
         return columns
@@ -140,6 +146,12 @@ class _Check:
             message = f'is "{zone}", but queries compute in UTC'
             hint = f"leave it out, and write from_utc_timestamp(column, '{zone}') where the SQL needs local time"
             self._add(("spec", "sparkConf", _TIME_ZONE), message, hint)
+        master = self._spec.spark_conf.get(_MASTER, "local")
+        if not re.fullmatch(_LOCAL, master):
+            message = f'is "{master}", but a query runs in local Spark, or in the pods that the operator creates'
+            self._add(
+                ("spec", "sparkConf", _MASTER), message, "leave it out, or write local[N] with a number of threads"
+            )
 
     def _not_read_again(
         self, at: Location, topic: str, cluster: KafkaConnection, written: str, *, excluding: str = ""
@@ -160,10 +172,7 @@ class _Check:
         if columns is None:
             return
         for index, group in enumerate(python.group_by):
-            column = self._column((*at, "groupBy", index), group, columns, exact=True)
-            if column is not None and not column.is_scalar:
-                message = f'"{group}" is {column.type}, which cannot be a key'
-                self._add((*at, "groupBy", index), message, "write a column of a scalar type")
+            self._column((*at, "groupBy", index), group, columns, exact=True)
         if python.window is None:
             return
         self._event_time((*at, "window", "column"), python.window.column, columns, exact=True)
@@ -209,7 +218,8 @@ class _Check:
                     self._add(place, problem.message, problem.hint)
 
     def _check_row_key(self) -> None:
-        from millrace_api.validation.results import (  # loads sqlglot, only needed here
+        from millrace_api.sql.name_checks import repeated_name  # loads sqlglot, as what follows: only needed here
+        from millrace_api.validation.results import (
             identified_by_run,
             result_columns,
             result_groups,
@@ -217,6 +227,9 @@ class _Check:
         )
 
         (names, certain), groups = result_columns(self._spec), result_groups(self._spec)
+        if certain and (repeated := repeated_name(names)) is not None:
+            self._add(("spec", "query", "sql"), *repeated)
+            return
         by = None if groups is None else [group.known_by(names) for group in groups]
         left_to_run = by is None and identified_by_run(self._spec)
         for at, output in self._outputs:

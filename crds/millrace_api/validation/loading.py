@@ -101,7 +101,7 @@ def _read_queries(path: Path | str) -> tuple[list[StreamQuery], list[Problem]]:
         query, found = _validate(StreamQuery, document)
         problems += found
         checkable = query
-        if query is None:
+        if query is None and isinstance(document.value, dict):
             checkable, found = _salvage(document)
             problems += found
         if checkable is not None:
@@ -132,6 +132,10 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
 
 def _validate(model: type[AnyModel], document: Document) -> tuple[AnyModel | None, list[Problem]]:
     """Return the model of a document's value and its problems; the model is None if there are problems."""
+    if not isinstance(document.value, dict):  # such as records, instead of a query about them
+        kind = "a list" if isinstance(document.value, list) else "plain text"
+        hint = f"write the path of a YAML file with a {model.__name__}"
+        return None, [Problem(f"is {kind}, not a mapping of fields", hint, document.file, document.line(()))]
     empty = set(null_locations(document.value))
     checked: AnyModel | None = None
     found: list[ErrorDetails] = []

@@ -120,7 +120,7 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     for name, schema in schemas.items():
         spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
     if spec.query.python is not None:
-        return _compile_python(spec.query.python, schemas)
+        return compile_aggregator(spec.query.python, schemas)
     assert spec.query.sql is not None
     return _compile_sql(spark, spec, spec.query.sql, schemas)
 
@@ -188,7 +188,8 @@ def _deviating_setting(spark: SparkSession) -> str:
     return ""
 
 
-def _compile_python(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
+def compile_aggregator(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
+    """Compile a query by a Python class, which needs no Spark; raises MillraceError if the class cannot be used."""
     source = query.source or next(iter(schemas))
     schema = schemas[source]
     aggregator = load_aggregator(query.aggregator, query.options)

@@ -23,6 +23,8 @@ from millrace_support.backoff import Backoff
 _OURS = re.compile(r"millrace_api\.errors\.(\w+): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL)
 _WORKER = re.compile(r"thrown from the Python worker:\n(.+?)(?=\n\s*\tat |\Z)", re.DOTALL)
 _SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$)", re.MULTILINE)
+_CONTEXT = re.compile(r"^== SQL \(line (\d+), position (\d+)\) ==\n((?:.*\n)*?) *(\^[ ^]*)$", re.MULTILINE)
+"""Where in the SQL an expression failed: line and position, the lines up to its first one, and carets below it."""
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 _CALLED = re.compile(r"An error occurred while calling \S+\.\n: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
@@ -122,8 +124,11 @@ def jvm_gone() -> MillraceError:
 
 
 def _is_user_code(file: str) -> bool:
-    """Whether a file of a traceback is the user's own: neither ours nor a library's."""
-    return not file.startswith((_HERE, *_INSTALLED, "<"))
+    """Whether a file of a traceback is the user's own: neither ours nor a library's.
+
+    Compiled code, such as that of Arrow, has no absolute path: ``pyarrow/error.pxi``.
+    """
+    return Path(file).is_absolute() and file.endswith(".py") and not file.startswith((_HERE, *_INSTALLED))
 
 
 def _last_resort(text: str) -> Problem:
@@ -131,11 +136,29 @@ def _last_resort(text: str) -> Problem:
     tracebacks = _WORKER.findall(text)
     if tracebacks:
         return _python_problem(tracebacks[-1])
-    for pattern, which in ((_SPARK, 0), (_CAUSE, -1), (_CALLED, 0), (_PYTHON, -1)):
+    if found := _SPARK.findall(text):
+        return _expression_problem(found[0].strip(), text)
+    for pattern, which in ((_CAUSE, -1), (_CALLED, 0), (_PYTHON, -1)):
         if found := pattern.findall(text):
             return Problem(f"the query failed: {found[which].strip()}", _DEBUG)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")
     return Problem(f"the query failed: {first}", _DEBUG)
+
+
+def _expression_problem(message: str, text: str) -> Problem:
+    """Return what Spark says of an expression that failed, with its text and place as far as Spark has them."""
+    context = _CONTEXT.search(text)
+    if context is None:
+        return Problem(f"the query failed: {message}", _DEBUG)
+    reason = message.rstrip(".")
+    line, position, shown, carets = context.groups()
+    first = context[0].splitlines()[-1].index("^")
+    last_line = shown.splitlines()[-1] if shown else ""
+    expression = last_line[first : first + len(carets.rstrip())].partition(" AS `")[0]
+    is_part = len(shown.splitlines()) > 1 or expression != last_line.partition(" AS `")[0]
+    place = f" (line {line}, column {position} of the SQL)" if is_part else ""
+    hint = "correct the expression, or exclude such records with WHERE"
+    return Problem(f"the query failed: {reason}: {expression}{place}", hint, field="spec.query.sql")
 
 
 def _python_problem(traceback: str) -> Problem:

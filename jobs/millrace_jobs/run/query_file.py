@@ -80,7 +80,8 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
     for query in load_queries(path):
         problem = partitioner_problem(query.spec)
         of_query = [*([] if problem is None else [problem]), *execution_problems(query)]
-        of_query += _input_problems(query) if inputs else ()
+        if inputs:
+            of_query += [*_aggregator_problems(query, path), *_input_problems(query)]
         found += locate(of_query, path, query.name)
     return found
 
@@ -108,6 +109,26 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     from millrace_jobs.pipeline.dry_compile import dry_compile
 
     return dry_compile(spec, sql)
+
+
+def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
+    """Return what keeps a query's Python aggregator from being used, in the words of a run."""
+    python = query.spec.query.python
+    if python is None:
+        return []
+    from millrace_jobs.pipeline.compile import compile_aggregator
+    from millrace_jobs.sources.formats.column_types import declared_schema
+
+    texts = {name: source.schema_text for name, source in query.spec.sources.items()}
+    schemas = {name: declared_schema(text) for name, text in texts.items() if text is not None}
+    if (python.source or next(iter(texts))) not in schemas:
+        return []  # only a run reads the columns of an Avro schema
+    _add_import_folder(path.absolute().parent)
+    try:
+        compile_aggregator(python, schemas)
+    except MillraceError as error:
+        return list(error.problems)
+    return []
 
 
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:

@@ -112,6 +112,9 @@ def read_flow(path: Path, *, batching: bool = True) -> FlowFile:
     if problems:
         raise MillraceError(*problems)
     document = documents[0]
+    if isinstance(document.value, dict) and document.value.get("kind") == "StreamQuery":
+        hint = "write the name of a running query with --query NAME, or its flow and costs as docs/capacity.md says"
+        raise MillraceError(Problem("is a StreamQuery, and a model is of a flow with costs", hint, str(path), 1))
     try:
         fields = FlowFields.model_validate(document.value, by_name=False)
         operators = [operator.operator(name) for name, operator in fields.operators.items()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +25,7 @@ def extend_explain(app: typer.Typer) -> None:
 
 def is_file(target: str) -> bool:
     """Return whether ``target`` is a file rather than the name of a query."""
-    return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).is_file()
+    return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).exists()
 
 
 def _either(of_file: Callable[..., None]) -> Callable[..., None]:
@@ -52,9 +54,25 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
         from .explain_screen import explain_query
 
         refuse_options(target, "is the name of a query on the cluster", {"--plan": plan, "--query": query})
-        explain_query(connected(namespace, context, kubeconfig), target)
+        with mentioning_file(target, on_cluster):
+            cluster = connected(namespace, context, kubeconfig)
+        explain_query(cluster, target)
 
     return explain
+
+
+@contextmanager
+def mentioning_file(target: str, on_cluster: Mapping[str, object]) -> Iterator[None]:
+    """Add to the error that there is no cluster, where none was asked for, that there is no file either."""
+    try:
+        yield
+    except MillraceError as error:
+        if any(value is not None for value in on_cluster.values()):
+            raise
+        first, *more = error.problems
+        message = f"there is no file {target}, and no cluster to ask for a query of this name: {first.message}"
+        hint = f"write the path of a YAML file, or for a query on a cluster {first.hint.removeprefix('write ')}"
+        raise MillraceError(replace(first, message=message, hint=hint), *more) from None
 
 
 def refuse_options(target: str, what: str, options: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from millrace_support.lookup_options import After, AnswerFormat, AtTime, Keys, Limit, Prefix, WindowStart
 
-from .explain import is_file, refuse_options
+from .explain import is_file, mentioning_file, refuse_options
 from .queries import Context, Kubeconfig, Namespace, connected
 
 
@@ -46,8 +46,8 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
 
         Without KEY, show the first rows in the order of keys. Exit with status 1 if a KEY has no row.
         """
+        on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
         if is_file(target):
-            on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
             refuse_options(target, "is a URL" if target.startswith("http://") else "is a file", on_cluster)
             of_run(target, keys, prefix, window, at, limit, after, format, query)
             return
@@ -57,7 +57,9 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
 
         refuse_options(target, "is the name of a query on the cluster", {"--query": query})
         lookup = Lookup(keys or (), prefix, window, at, limit, after)
-        answer = look_up_in_pod(connected(namespace, context, kubeconfig), target, lookup)
+        with mentioning_file(target, on_cluster):
+            cluster = connected(namespace, context, kubeconfig)
+        answer = look_up_in_pod(cluster, target, lookup)
         if not show_answer(answer, lookup, as_json=format == "json"):
             raise typer.Exit(1)
 

@@ -198,9 +198,9 @@ def _given(
 
     for option in wanted.options:
         raise MillraceError(Problem(f"{path} is a flow, to which {option} does not apply", f"leave out {option}"))
+    given = read_flow(path, batching=batching is OnOff.ON)
     if not rates:
         raise MillraceError(Problem("the rate of the sources is missing", "write --rate NUMBER"))
-    given = read_flow(path, batching=batching is OnOff.ON)
     return given, workload(given, rates)
 
 

@@ -28,7 +28,7 @@ spec:
   sources:
     trips:
       files: {path: data/*.csv, format: csv}
-      schema: cell STRING, fare DOUBLE, at TIMESTAMP, tags ARRAY<STRING>
+      schema: cell STRING, fare DOUBLE, at TIMESTAMP, tags STRING
       watermark: {column: at, delay: 30s}
   query:
     python:

@@ -240,10 +240,11 @@ UNSOUND = [
     ),
     (
         PYTHON,
-        13,
-        "      groupBy: [tags]",
+        8,
+        "      schema: cell STRING, fare DOUBLE, at TIMESTAMP, tags ARRAY<STRING>",
         [
-            '13: spec.query.python.groupBy[0]: "tags" is ARRAY<STRING>, which cannot be a key; write a column of a scalar type'
+            "8: spec.sources.trips.schema: column tags has the type ARRAY<STRING>, which a source cannot have; "
+            "write tags STRING, and take it apart in the SQL, such as with from_json"
         ],
     ),
     (

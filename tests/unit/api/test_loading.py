@@ -205,7 +205,11 @@ def test_load_queries_raises_all_problems(tmp_path):
                 "but found '<stream end>'; check indentation, colons and quotes there"
             ],
         ),
-        ("- a\n", ["1: a list is not a mapping; write its fields below it"]),
+        ("- a\n", ["1: is a list, not a mapping of fields; write the path of a YAML file with a StreamQuery"]),
+        (
+            "at,who\n2024-01-01,a\n",
+            ["1: is plain text, not a mapping of fields; write the path of a YAML file with a StreamQuery"],
+        ),
         (
             changed(MINIMAL, 3, "metadata:\n  name: a\n  name: b"),
             ['5: metadata.name: "name" is given twice, first in line 4; keep one of them'],

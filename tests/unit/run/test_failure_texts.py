@@ -5,7 +5,8 @@ import sysconfig
 import pytest
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.run.failures import explain_failure
+from millrace_api.model.status import FailureClass
+from millrace_jobs.run.failures import class_of_text, explain_failure
 
 INSTALLED = sysconfig.get_paths()["purelib"]
 DRIVER = f"""\
@@ -137,3 +138,34 @@ def test_what_a_child_process_of_hadoop_says_is_told():
 
 def test_a_transient_failure_of_ours_keeps_its_sentence():
     assert str(explain_failure(DRIVER + WORKER + AWAY + JVM)) == AWAY.split(": ", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "sql", "carets", "said"),
+    [
+        (1, "SELECT who, n / 0 AS x FROM e", "            ^^^^^", "n / 0 (line 1, column 13 of the SQL); "),
+        (2, "SELECT who,\n  n / 0 AS x FROM e", "  ^^^^^", "n / 0 (line 2, column 13 of the SQL); "),
+        (1, "CAST(who AS DOUBLE) AS `i0`", "^^^^^^^^^^^^^^^^^^^", "NULL instead: CAST(who AS DOUBLE); "),
+    ],
+)
+def test_an_expression_that_fails_is_quoted_with_its_place(line: int, sql: str, carets: str, said: str) -> None:
+    text = (
+        "org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate "
+        "divisor being 0 and return NULL instead. SQLSTATE: 22012\n"
+        f"== SQL (line {line}, position 13) ==\n{sql}\n{carets}\n\n\tat org.apache.spark.sql.errors\n"
+    )
+    error = explain_failure(text)
+    assert said in str(error)
+    assert str(error).startswith("spec.query.sql: the query failed: Division by zero. Use `try_divide`")
+
+
+@pytest.mark.parametrize("file", ["pyarrow/error.pxi", "pandas/_libs/lib.pyx", "<string>", "src/lib.rs"])
+def test_compiled_code_of_a_library_is_not_the_user_s(file: str) -> None:
+    text = (
+        "PythonException: Traceback (most recent call last):\n"
+        f'  File "{file}", line 92, in check\npyarrow.lib.ArrowInvalid: bad\n'
+    )
+    assert class_of_text(text) is FailureClass.OTHER
+    worker = "thrown from the Python worker:\n" + text.partition("PythonException: ")[2]
+    [problem] = explain_failure(worker).problems
+    assert (problem.file, problem.line) == ("", None)

@@ -14,7 +14,6 @@ order, and is absent if results have no key. The encoding by type:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -34,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.sql.name_checks import repeated_name
 from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
 from millrace_jobs.tables.changes import CHANGE, WEIGHT, net
 
@@ -108,10 +108,8 @@ def require_json(schema: StructType, field: str) -> None:
     Raises:
         MillraceError: two columns have the same name, or a map has keys that are neither text nor numbers.
     """
-    (name, times), *_ = Counter(schema.names).most_common(1) or [("", 1)]
-    if times > 1:
-        message = f"the result has {times} columns with the name {name!r}"
-        raise MillraceError(Problem(message, "give each a name of its own: SELECT ... AS name", field=field))
+    if (repeated := repeated_name(schema.names)) is not None:
+        raise MillraceError(Problem(*repeated, field=field))
     for column in schema:
         kind = _odd_map(column.dataType)
         if kind is not None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sql.schema_ddl import parse_schema
+from millrace_api.sql.schema_ddl import Column, parse_schema, unreadable
 from millrace_jobs.sources.formats import decimal_texts, iso_texts
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -57,11 +57,10 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     Raises MillraceError with one problem per column whose type is not supported or whose name is a duplicate.
     """
     fields, problems = [], []
-    hint = f"write one of {', '.join(_TYPES)}, DECIMAL(precision, scale)"
     for position, (name, declared) in enumerate(columns):
         arrow_type = _arrow_type(declared)
         if arrow_type is None:
-            problems.append(Problem(f"column {name} has the type {declared!r}, which a source cannot have", hint))
+            problems.append(Problem(*unreadable(Column(name, declared))))
         elif name in (earlier for earlier, _ in columns[:position]):
             problems.append(Problem(f"column {name} is declared twice", "name every column once"))
         else:

@@ -1,0 +1,83 @@
+"""What no operator can run is refused by ``millrace validate`` in the words of a run, without Spark."""
+
+import pytest
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.checking import check_query
+from millrace_jobs.run.query_file import execution_problems
+
+KAFKA = {"bootstrapServers": "127.0.0.1:1"}
+TABLE_SINK = {"table": {**KAFKA, "topic": "out"}}
+
+
+def source(name, **more):
+    watermark = {"column": "at", "delay": "10s"}
+    return {
+        "kafka": {**KAFKA, "topic": name},
+        "schema": "at TIMESTAMP, k STRING, n INT",
+        "watermark": watermark,
+        **more,
+    }
+
+
+def problems(sql, sink=TABLE_SINK, **more):
+    table = {"keys": ["k"]}
+    sources = {"s": source("s"), "p": source("p", table=table), "q": source("q", table=table)}
+    document = {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "StreamQuery",
+        "metadata": {"name": "x"},
+        "spec": {"sources": sources, "query": {"sql": sql}, "sink": sink, **more},
+    }
+    query = StreamQuery.model_validate(document, by_name=False)
+    assert check_query(query) == []
+    return [str(problem) for problem in execution_problems(query)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT s.k, p.n FROM s RIGHT JOIN p ON s.k = p.k", "its RIGHT JOIN keeps rows of a table"),
+        ("SELECT s.k, p.n FROM s FULL JOIN p ON s.k = p.k", "its FULL JOIN keeps rows of a table"),
+        ("SELECT k, p.n FROM p FULL JOIN q USING (k)", "its FULL JOIN has USING: write ON a.key = b.key"),
+        ("SELECT n, max(at) AS m FROM p GROUP BY n", "max(p.at) cannot take a row back"),
+        ("SELECT k, n FROM p UNION ALL SELECT k, n FROM s", "it is a UNION, not one SELECT"),
+        ("WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w", "it has a WITH clause"),
+    ],
+)
+def test_what_reads_a_table_and_cannot_run(sql, said):
+    [problem] = problems(sql)
+    assert "the query reads a table, and " in problem
+    assert said.lower() in problem.lower()
+
+
+def test_changing_rows_do_not_go_to_files():
+    [problem] = problems("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"files": {"path": "out", "format": "csv"}})
+    assert "the rows of the result change, which files cannot show; write the results to sink.table" in problem
+
+
+def test_a_table_is_never_final():
+    sql = "SELECT p.k, q.n FROM p JOIN q ON p.k = q.k"
+    [problem] = problems(sql, emit="OnWindowClose")
+    assert problem == "spec.emit: the result is a table of the latest rows, which is never final; write emit: OnUpdate"
+
+
+def test_rows_without_a_key_are_no_table():
+    [problem] = problems("SELECT n FROM p")
+    assert "the query does not say which columns identify a row of the table" in problem
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT s.at, s.k, p.n FROM s JOIN p ON s.k = p.k",
+        "SELECT p.k, q.n, q.at AS since FROM p LEFT JOIN q ON p.k = q.k",
+        "SELECT k, n FROM p WHERE n > 1",
+        "SELECT n, count(*) AS c, sum(length(k)) AS letters FROM p GROUP BY n",
+        "SELECT window.start AS since, x.k, min(x.h) AS first FROM (SELECT s.k, s.at, date_trunc('hour', s.at) AS h "
+        "FROM s) x GROUP BY window(x.at, '1 WEEK'), x.k",
+    ],
+)
+def test_what_runs_has_no_problem(sql):
+    sink = {"kafka": {**KAFKA, "topic": "out"}} if "s JOIN p" in sql else TABLE_SINK
+    assert problems(sql, sink) == []
