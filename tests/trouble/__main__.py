@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--plans", default=",".join(PLANS))
     parser.add_argument("--without", default="", help="shapes, formats, eras and types to leave out, by comma")
-    parser.add_argument("--shrink", type=float, default=60.0, help="seconds to make a finding small")
+    parser.add_argument("--shrink", type=float, default=120.0, help="seconds to make a finding small")
     parser.add_argument("--out", type=Path, default=Path("out/trouble"))
     options = parser.parse_args()
     until = time.time() + 60 * options.minutes

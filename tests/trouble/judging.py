@@ -213,7 +213,10 @@ def _trait(kind: str, details: str, case: Case) -> str:
     if case.shape == "doubtful":
         return f"{case.query.question().spark} {case.emit}: {_shortened(details)}"
     if kind.startswith(("rows", "two")):
-        return f"{case.shape}, {case.emit}, {', '.join(sorted({spelling.format for spelling in case.spellings}))}"
+        times = [row[0] for table in case.tables for row in table.rows if not table.static and row[0] is not None]
+        early = ", before 1970" if min(times, default=0) < 0 else ""
+        several = "" if all(table.at_once for table in case.tables) else ", in several batches"
+        return f"{case.shape}, {case.emit}{early}{several}{', resumed' if case.resumed else ''}"
     last = next((line for line in reversed(details.splitlines()) if line.strip()), "")
     return _shortened(last if "crash" in kind else details)
 
