@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,30 +66,38 @@ class ParquetFormat:
 
     def _columns(self, file: pq.ParquetFile, path: str) -> list[_Column]:
         """Return the columns of the file for those of the schema. Raises MillraceError if one does not fit."""
-        names, missing = _names(file, path), []
-        positions = {}
+        stored = _arrow_schema(file, path)
+        positions, folded = _positions(stored.names), _positions([name.lower() for name in stored.names])
+        found, missing = {}, []
         for name in self.schema.names:
-            found = [i for i, other in enumerate(names) if other == name]
-            found = found or [i for i, other in enumerate(names) if other.lower() == name.lower()]
-            if not found:
+            places = positions.get(name) or folded.get(name.lower())
+            if not places:
                 missing.append(name)
                 continue
-            if len(found) > 1:
-                message = f"has the column {name} {len(found)} times: {', '.join(names[i] for i in found)}"
+            if len(places) > 1:
+                message = f"has the column {name} {len(places)} times: {', '.join(stored.names[i] for i in places)}"
                 raise MillraceError(Problem(message, "name every column of the file once", path))
-            positions[name] = found[0]
+            found[name] = stored.field(places[0])
         if missing:
-            shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+            shown = ", ".join(stored.names[:_NAMES_SHOWN]) + (", ..." if len(stored.names) > _NAMES_SHOWN else "")
             message = f"has no column {', '.join(missing)}; it has {shown or 'no columns'}"
             raise MillraceError(Problem(message, "correct the schema", path))
         calendar = legacy_calendar(file.metadata.metadata)
-        return [self._column(file, path, field, positions[field.name], calendar) for field in self.schema]
+        leaves = _positions([place[0] for place in file.reader.column_paths])
+        return [
+            self._column(file, path, field, found[field.name], leaves[found[field.name].name], calendar)
+            for field in self.schema
+        ]
 
     def _column(
-        self, file: pq.ParquetFile, path: str, field: pa.Field, position: int, calendar: LegacyCalendar
+        self,
+        file: pq.ParquetFile,
+        path: str,
+        field: pa.Field,
+        stored: pa.Field,
+        leaves: list[int],
+        calendar: LegacyCalendar,
     ) -> _Column:
-        stored = file.schema_arrow.field(position)
-        leaves = [i for i, place in enumerate(file.reader.column_paths) if place[0] == stored.name]
         leaf = file.schema.column(leaves[0])
         typed = TypedColumn(_READ_AS_BYTES.get(leaf.converted_type, stored.type), field, self.timestamp_format)
         if typed.fits:
@@ -128,16 +137,25 @@ def open_parquet(path: str) -> pq.ParquetFile:
     INT96 timestamps are read in microseconds: Arrow's default, nanoseconds, wraps outside the years 1677 to 2262.
     """
     try:
-        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        return pq.ParquetFile(pa.OSFile(os.fsencode(path)), coerce_int96_timestamp_unit="us")
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
 
 
-def _names(file: pq.ParquetFile, path: str) -> list[str]:
+def _arrow_schema(file: pq.ParquetFile, path: str) -> pa.Schema:
+    """Return the schema of the file. Arrow converts it anew each time that it is asked."""
     try:
-        return list(file.schema_arrow.names)
+        return file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
+
+
+def _positions(names: Sequence[str]) -> Mapping[str, list[int]]:
+    """Return where each name is."""
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, []).append(position)
+    return positions
 
 
 def _of_column(calendar: LegacyCalendar, found: pa.DataType, leaf: pq.ColumnSchema) -> LegacyCalendar | None:
