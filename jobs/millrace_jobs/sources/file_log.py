@@ -105,12 +105,12 @@ class FileLog:
         """Return all files that are remembered."""
         return self._files.values()
 
-    def next_remembered(self, count: int) -> list[SeenFile]:
-        """Return the next ``count`` files that are remembered; after the last one come the first ones again."""
+    def next_remembered(self, count: int) -> list[tuple[int, SeenFile]]:
+        """Return the next ``count`` files that are remembered, by number; after the last one come the first again."""
         numbers = list(islice(self._in_turn, count))
         if len(numbers) < count:
             self._in_turn = iter(list(self._files))
-        return [self._files[number] for number in numbers if number in self._files]
+        return [(number, self._files[number]) for number in numbers if number in self._files]
 
     def is_complete(self) -> bool:
         """Return whether a reader of this run has recorded the only listing; if so, know of all that it recorded."""

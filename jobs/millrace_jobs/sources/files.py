@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import uuid
@@ -31,8 +32,15 @@ from millrace_jobs.sources.file_listing import FileListing, is_file
 from millrace_jobs.sources.file_log import FileLog, SeenFile
 from millrace_jobs.sources.formats.file_formats import file_format
 
-_LEAVE_HINT = (
-    "leave files as they are, and write new ones elsewhere and rename them into place; a file that was read may go"
+log = logging.getLogger(__name__)
+
+_SIZE_HINT = (
+    "write new records to a file with another name, and restore this one, or remove it if it was read; "
+    "or start with another checkpoint"
+)
+_UNREAD_HINT = (
+    "restore it with its size and modification time (touch -d), or start with another checkpoint; "
+    "write files elsewhere, and rename them into place"
 )
 
 CHECKED_PER_TRIGGER = 100
@@ -73,9 +81,10 @@ class FilesSource(Source):
     is forgotten later (``FileLog``).
 
     Raises MillraceError if no file matches the path, or the files seen so far are elsewhere, and later if a file that
-    is to be read is gone, or a file has another size or modification time than when it was first seen. Files are
-    compared before and after they are read; those in the log that are present also at the start of a run (``check``),
-    and then ``CHECKED_PER_TRIGGER`` of them in each trigger.
+    is to be read is gone, or has another size or modification time than when it was first seen. Files are compared
+    before and after they are read. The size of those in the log that are present is compared also at the start of a run
+    (``check``), and then ``CHECKED_PER_TRIGGER`` of them are in each trigger. The time of a file that was read may
+    change: copies, restored backups and checkouts have other times.
     """
 
     def __init__(
@@ -145,11 +154,22 @@ class FilesSource(Source):
     def check(self) -> None:
         """Check the first file of a new query, or the files that an earlier run has seen.
 
-        Raises MillraceError if the columns of the first do not match the schema, or one of the others has changed.
+        Which of those were read is not known here, so only their size is compared; those with another time are logged.
+
+        Raises MillraceError if the columns of the first do not match the schema, or one of the others has another size.
         """
         present, new = self._listed(self._log)
         if self._log.count:
-            _require_unchanged(file for file in self._log.remembered() if file.path in present)
+            files = (file for file in self._log.remembered() if file.path in present)
+            touched = _require_same_size(files)
+            if touched:
+                log.warning(
+                    "source %s: %d of the files seen have the same size and another modification time, such as %s; "
+                    "those that were read are not read again",
+                    self.name,
+                    len(touched),
+                    touched[0].path,
+                )
         elif new:
             self._format.check(new[0].path)
 
@@ -170,8 +190,11 @@ class FilesSource(Source):
         log = self._log_up_to(start)
         if not self._complete and not (everything and log.is_complete()):
             present, new = self._listed(log)
-            _require_unchanged(file for file in log.next_remembered(CHECKED_PER_TRIGGER) if file.path in present)
-            log.record(new, present, int(start["files"]), self._clock(), complete=everything)
+            consumed = int(start["files"])
+            in_turn = [each for each in log.next_remembered(CHECKED_PER_TRIGGER) if each[1].path in present]
+            _require_same_size(file for number, file in in_turn if number < consumed)
+            _require_unchanged(file for number, file in in_turn if number >= consumed)
+            log.record(new, present, consumed, self._clock(), complete=everything)
         self._complete = everything
         return {"files": log.count if self._max_files is None else min(log.count, start["files"] + self._max_files)}
 
@@ -264,31 +287,56 @@ def _unchanging(file: SeenFile) -> Iterator[None]:
 
 
 def _require_unchanged(files: Iterable[SeenFile], *, present: bool = True) -> None:
-    """Raise MillraceError if a file has another size or time than when it was seen.
+    """Raise MillraceError if a file that is still to be read has another size or time than when it was seen.
 
     Args:
         files: the files, as they were first seen.
         present: whether a listing has just shown them, so that one which is gone by now was removed after it was read.
     """
     for file in files:
-        try:
-            now = os.stat(file.path)  # noqa: PTH116 - a Path for each of 86,400 files takes as long as the call
-        except FileNotFoundError as error:
-            if not present:
-                raise _changed(file, f"was seen earlier and is not there now: {error.strerror}") from None
+        now = _status(file, present=present)
+        if now is None:
             continue
-        except OSError as error:
-            raise _changed(file, f"was seen earlier and cannot be found now: {error.strerror}") from None
         if now.st_size != file.size:
-            raise _changed(file, f"had {file.size} bytes when it was seen and has {now.st_size} now")
+            raise _resized(file, now)
         if now.st_mtime_ns != file.mtime_ns:
             before, after = (_time(each) for each in (file.mtime_ns, now.st_mtime_ns))
-            raise _changed(file, f"had been written at {before} when it was seen, and was written again at {after}")
+            message = f"had been written at {before} when it was seen, and was written again at {after}"
+            raise MillraceError(Problem(message, _UNREAD_HINT, file.path))
 
 
-def _changed(file: SeenFile, message: str) -> MillraceError:
-    return MillraceError(Problem(message, _LEAVE_HINT, file.path))
+def _require_same_size(files: Iterable[SeenFile]) -> list[SeenFile]:
+    """Return the files that have another time than when they were seen; raise MillraceError if one has another size."""
+    touched = []
+    for file in files:
+        now = _status(file, present=True)
+        if now is None:
+            continue
+        if now.st_size != file.size:
+            raise _resized(file, now)
+        if now.st_mtime_ns != file.mtime_ns:
+            touched.append(file)
+    return touched
+
+
+def _status(file: SeenFile, *, present: bool) -> os.stat_result | None:
+    try:
+        return os.stat(file.path)  # noqa: PTH116 - a Path for each of 86,400 files takes as long as the call
+    except FileNotFoundError as error:
+        if present:
+            return None
+        message = f"was seen earlier and is not there now: {error.strerror}"
+    except OSError as error:
+        message = f"was seen earlier and cannot be found now: {error.strerror}"
+    raise MillraceError(Problem(message, _UNREAD_HINT, file.path))
+
+
+def _resized(file: SeenFile, now: os.stat_result) -> MillraceError:
+    message = f"had {file.size} bytes when it was seen and has {now.st_size} now"
+    return MillraceError(Problem(message, _SIZE_HINT, file.path))
 
 
 def _time(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds // 1000 / 1e6, UTC).isoformat()
+    """Return a time as ``touch -d`` takes it, to the nanosecond."""
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
