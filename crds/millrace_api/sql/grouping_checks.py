@@ -1,15 +1,21 @@
-"""Checks of aggregation: what is grouped, what is aggregated, and which columns are neither."""
+"""Checks of aggregation: what is grouped, what is aggregated, and which columns are neither.
+
+Spark compares expressions by their meaning (``1 < v`` and ``v > 1`` are one), and these checks compare them by their
+text. An expression that has a grouped expression's column is therefore left to Spark, in the run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from millrace_api.errors import Problem
 from millrace_api.sql.dialect import problem_at, start_of, to_sql
-from millrace_api.sql.groups import group_expressions, is_aggregate, is_any_window, select_aliases
+from millrace_api.sql.groups import group_expressions, is_aggregate, is_any_window, is_window, select_aliases
+from millrace_api.sql.intervals import LengthError, window_lengths
 
 Columns = Mapping[str, Collection[str] | None]
 """Column names of each table of a SELECT, in lower case; None if they are unknown."""
@@ -44,6 +50,7 @@ class _GroupingCheck:
         joins = select.args.get("joins") or ()
         self._merged = {name.name.lower() for join in joins for name in join.args.get("using") or ()}
         self._natural = any(join.method for join in joins)
+        self._within: set[str] = set()  # the columns that grouped expressions have
 
     def misplaced_aggregates(self) -> Iterator[Problem]:
         """Yield aggregates within aggregates, and in clauses that are computed before any aggregate."""
@@ -80,11 +87,12 @@ class _GroupingCheck:
         groups = group_expressions(select, self._aliases)
         if groups is None or select.args.get("laterals") or None in self._columns.values():
             return
-        if sum(is_any_window(group) for group in {to_sql(group): group for group in groups}.values()) > 1:
+        if len({self._window_identity(group) for group in groups if is_any_window(group)}) > 1:
             start = min(filter(None, (start_of(group) for group in groups if is_any_window(group))), default=None)
             yield problem_at(self._text, start, "the query groups by two windows", "group by one window")
             return
         texts = {self._normal(group) for group in groups}
+        self._within = {self._full_name(column) for group in groups for column in group.find_all(exp.Column)}
         names = {name.lower() for group in groups if is_any_window(group) for name in self._names_of(group)}
         written = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
         for item in select.expressions:
@@ -96,21 +104,30 @@ class _GroupingCheck:
             yield from self._ungrouped(having.this, texts, {*written, *names}, has_groups=has_groups)
 
     def _ungrouped_star(self, star: exp.Expr, groups: Collection[exp.Expr]) -> Iterator[Problem]:
+        if any(any(part.args.values()) for part in star.find_all(exp.Star)):
+            return  # EXCEPT and the like: only Spark knows which columns are left
+        tables = {part.table.lower() for part in star.find_all(exp.Column)} or self._columns.keys()
         grouped = {each.name.lower() for each in groups if isinstance(each, exp.Column)}
-        missing = [name for known in self._columns.values() for name in known or () if name not in grouped]
+        missing = [name for table in tables for name in self._columns.get(table) or () if name not in grouped]
         if missing:
             message = f'the SELECT list has *, and "{missing[0]}" is not grouped'
             yield self._at(star, message, "name the columns, and aggregate those that are not in GROUP BY")
 
     def _ungrouped(
-        self, node: exp.Expr, groups: Collection[str], aliases: Collection[str], *, has_groups: bool
+        self,
+        node: exp.Expr,
+        groups: Collection[str],
+        aliases: Collection[str],
+        *,
+        has_groups: bool,
+        is_part: bool = False,
     ) -> Iterator[Problem]:
         if isinstance(node, exp.Subquery | exp.Query | exp.Window | exp.Lambda) or is_aggregate(node):
             return
         if isinstance(node, exp.Filter) or self._normal(node) in groups:
             return
         if isinstance(node, exp.Column):
-            if self._is_grouped(node, groups, aliases):
+            if self._is_grouped(node, groups, aliases) or self._is_within(node, is_part=is_part):
                 return
             name = to_sql(node)
             if has_groups:
@@ -119,8 +136,9 @@ class _GroupingCheck:
                 message, hint = f"{name} stands beside an aggregate", f"add GROUP BY {name}, or write any_value({name})"
             yield self._at(node, message, hint)
             return
+        is_part = is_part or not isinstance(node, exp.Alias | exp.Paren)
         for child in node.iter_expressions():
-            yield from self._ungrouped(child, groups, aliases, has_groups=has_groups)
+            yield from self._ungrouped(child, groups, aliases, has_groups=has_groups, is_part=is_part)
 
     def _is_grouped(self, column: exp.Column, groups: Collection[str], aliases: Collection[str]) -> bool:
         """Return whether a column is grouped, a field of a grouped one, an alias, or one that only Spark knows."""
@@ -136,10 +154,23 @@ class _GroupingCheck:
             return True  # of an enclosing SELECT, or unknown
         return len(holders) > 1 and (first in self._merged or self._natural)
 
+    def _is_within(self, column: exp.Column, *, is_part: bool) -> bool:
+        """Return whether a column may be part of a grouped expression, which has it, its fields or its struct."""
+        name = f"{self._full_name(column)}."
+        is_part = is_part or name.count(".") > 2  # a field, which can also be written as info['a']
+        return is_part and any(name.startswith(f"{other}.") or other.startswith(name) for other in self._within)
+
     def _names_of(self, window: exp.Expr) -> Iterator[str]:
         """Yield the names of a window: that of the function, and its aliases."""
         yield window.name
         yield from (alias for alias, meaning in self._aliases.items() if to_sql(meaning) == to_sql(window))
+
+    def _window_identity(self, window: exp.Expr) -> object:
+        """Return what differs between windows that Spark cannot both group by: the column, and lengths of any text."""
+        with suppress(LengthError):
+            if is_window(window):
+                return self._normal(window.expressions[0]), window_lengths(window)
+        return to_sql(window)
 
     def _own_aggregates(self, node: exp.Expr) -> list[exp.Expr]:
         found = (each for each in node.find_all(exp.Func) if is_aggregate(each))
