@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.disk import sync
 from millrace_jobs.sources.base import (
     CorruptRecords,
     OnArrival,
@@ -162,11 +164,10 @@ class ReplaySource(Source):
         if self._state is None:
             return
         try:
-            before = json.loads(self._state.read_text(encoding="utf-8")) if row and self._state.exists() else None
+            before = _remembered(self._state) if row else None
             if before is None:
-                self._state.parent.mkdir(parents=True, exist_ok=True)
-                self._state.write_text(json.dumps(self._file), encoding="utf-8")
-        except (OSError, ValueError) as error:
+                _remember(self._file, self._state)
+        except OSError as error:
             message = f"source {self.name}: cannot remember the file that is replayed: {error}"
             raise MillraceError(Problem(message, "let this user write there", str(self._state))) from None
         if before not in (None, self._file):
@@ -315,6 +316,27 @@ def _identity(path: str) -> list[int]:
     except OSError as error:
         raise MillraceError(Problem(f"the recording cannot be read: {error.strerror}", "", path)) from error
     return [status.st_size, status.st_mtime_ns]
+
+
+def _remembered(state: Path) -> list[int] | None:
+    """Return the identity in a file; None if there is none, or an older version was killed while it wrote it."""
+    try:
+        found = json.loads(state.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _remember(identity: list[int], state: Path) -> None:
+    """Replace the file durably; other readers of the same run do so, too."""
+    state.parent.mkdir(parents=True, exist_ok=True)
+    partial = state.with_suffix(f".{os.getpid()}.new")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(identity, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(state)
+    sync(state.parent)
 
 
 def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:

@@ -311,6 +311,28 @@ def test_another_file_under_the_same_path_is_refused_once_rows_were_replayed(tmp
     assert again.latest({"row": 0}, everything=True) == {"row": 3}  # nothing of the other one was taken
 
 
+@pytest.mark.parametrize("content", ["", "[12", "null", "\0\0"])
+def test_a_memory_of_the_replayed_file_that_cannot_be_read_is_made_again(tmp_path, content):
+    path = Path(record(tmp_path, [0, 10, 20]))
+    state = tmp_path / "state/replayed.json"
+    state.parent.mkdir()
+    state.write_text(content)
+    source = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    assert source.latest({"row": 2}, everything=True) == {"row": 3}
+    assert json.loads(state.read_text()) == [path.stat().st_size, path.stat().st_mtime_ns]
+    assert list(state.parent.iterdir()) == [state]
+
+
+def test_a_kill_while_the_replayed_file_is_remembered_leaves_what_was_remembered(tmp_path):
+    path = record(tmp_path, [0, 10, 20])
+    replay(tmp_path, path, state_directory=f"{tmp_path}/state").latest({"row": 0}, everything=True)
+    before = (tmp_path / "state/replayed.json").read_text()
+    again = replay(tmp_path, path, state_directory=f"{tmp_path}/state")
+    with mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        again.latest({"row": 0}, everything=True)
+    assert (tmp_path / "state/replayed.json").read_text() == before
+
+
 def test_a_file_that_changes_while_it_is_converted_is_refused(tmp_path):
     path = Path(record(tmp_path, [0, 10, 20]))
     write = replay_module._write
