@@ -46,7 +46,7 @@ def test_every_column_that_cannot_be_is_named_at_once():
         )
     messages = [str(problem) for problem in error.value.problems]
     assert [message.split()[1] for message in messages] == ["a", "b", "c", "d"]
-    assert "'ARRAY<INT>'" in messages[0]
+    assert "ARRAY<INT>" in messages[0]
     assert "twice" in messages[1]
 
 
