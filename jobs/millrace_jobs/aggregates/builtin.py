@@ -195,10 +195,12 @@ def _moments(value: str, name: str, type_of: TypeOf) -> tuple[tuple[Part, ...], 
 
     The squared deviations are the sum of those within the partial results and those between their means (Chan, Golub,
     LeVeque: Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979). This avoids cancellation
-    when the mean is large relative to the deviations.
+    when the mean is large relative to the deviations. Means whose squares are beyond a double cannot be merged, so the
+    deviations of such a value are NaN, as those of an infinite one, however the records are cut.
     """
     number = _as_double(value, type_of)
-    zero = f"CASE WHEN ({number}) IS NOT NULL THEN ({number}) - ({number}) END"  # NaN for infinities and NaN
+    square = f"({number}) * ({number})"
+    zero = f"CASE WHEN ({number}) IS NOT NULL THEN {square} - {square} END"  # NaN for NaN and what has no finite square
     count, mean, within = f"{name}_count", f"{name}_mean", f"{name}_within"
     parts = (
         _count_part(count, value),

@@ -5,6 +5,8 @@ The latter uses PyArrow's hash aggregation.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -78,6 +80,9 @@ EXPANDED_ROWS = 1 << 20
 
 _VALUES = "values of "
 """Prefix of an intermediate column: the number of values that a variance was computed from."""
+
+_LARGEST_ROOT = math.sqrt(sys.float_info.max)
+"""The largest value whose square is a double."""
 
 _REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max", "has_nan": "max"}
 
@@ -271,10 +276,18 @@ def _first_step(part: PartColumn, records: pa.Table) -> tuple[pa.ChunkedArray | 
     if part.reduce == "sum":
         return _widened(column), "sum"
     if part.reduce == "squared_deviations":
-        return column, "variance"
+        return _with_squares(column), "variance"
     if part.reduce == "has_nan":
         return pc.is_nan(column), "max"
     return column, part.reduce
+
+
+def _with_squares(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with NaN for values whose squares are beyond a double; see ``builtin._moments``."""
+    extremes = pc.min_max(column).as_py()
+    if all(abs(each or 0.0) <= _LARGEST_ROOT for each in extremes.values()):
+        return column
+    return pc.if_else(pc.less_equal(pc.abs(column), _LARGEST_ROOT), column, np.nan)
 
 
 def _widened(column: pa.ChunkedArray) -> pa.ChunkedArray:

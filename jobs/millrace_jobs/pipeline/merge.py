@@ -103,9 +103,7 @@ def deviations_between(mean: Column, count: Column) -> Column:
     weight = F.when(count > 0, count.cast("double")).otherwise(negligible)
     summary = Summarizer.metrics("variance").summary(features, weight)
     total, squares = F.sum(count).cast("double"), F.sum(count.cast("double") * count)
-    between = vector_to_array(summary.getField("variance"))[0] * (total - squares / total)
-    # NaN is an overflow: that of a value which is NaN or infinite is in the deviations within the partial results
-    return F.when(total > 0, F.nanvl(between, F.lit(float("inf"))))
+    return F.when(total > 0, vector_to_array(summary.getField("variance"))[0] * (total - squares / total))
 
 
 def merge_changes(partials: DataFrame, query: Aggregation, ahead: tuple[int | None, ...], partitions: int) -> DataFrame:
