@@ -19,7 +19,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)
 """A URI without a host, a query and a fragment."""
 
-_EXPANDED = re.compile(r"~|\$[A-Z_]+|\$\{")
+_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*\b|\{[^/}]*\}?)")
+"""A variable of a shell; ``Outer$Inner`` has none."""
+
 _NAME_BYTES = 255
 """Longest name of a file or folder, in bytes of UTF-8: the limit of the usual file systems."""
 
@@ -55,11 +57,22 @@ def path_problem(path: str) -> tuple[str, str] | None:
         if (folder := folder_of(path)) is not None:
             return "is a URI, and a path is written without a scheme", f"write {folder}"
         return f"the scheme {scheme[1]}: is not supported", f"{_PLAIN}, or ./{scheme[1]}:/... for a folder of this name"
-    if _EXPANDED.match(path):
-        what = "~" if path.startswith("~") else "a variable"
-        message = f"{quote(path)} begins with {what}, which is not expanded"
-        return message, f"write the path in full, or {quote(f'./{path}')} for a folder of this name"
-    return _impossible(path)
+    return _expandable(path) or _impossible(path)
+
+
+def _expandable(path: str) -> tuple[str, str] | None:
+    """Return what is wrong with a path that has ``~`` or a variable in a name that does not follow ``./``."""
+    parts = path.split("/")
+    for index, part in enumerate(parts):
+        variable = _VARIABLE.search(part)
+        if index and parts[index - 1] == ".":
+            continue
+        if variable or (part.startswith("~") and not index):
+            what = f"has the variable {variable[0]}" if variable else "begins with ~"
+            literal = "/".join([*parts[:index], ".", *parts[index:]])
+            hint = f"write the path in full, or {quote(literal)} for a folder of this name"
+            return f"{quote(path)} {what}, which is not expanded", hint
+    return None
 
 
 def _impossible(path: str) -> tuple[str, str] | None:
