@@ -7,8 +7,10 @@ to the group would end it (``signals``).
 from __future__ import annotations
 
 import atexit
+import ctypes
 import hashlib
 import importlib.util
+import locale
 import os
 import re
 import shutil
@@ -54,6 +56,9 @@ _METASPACE = "-XX:MetaspaceSize=256m"
 
 At its default threshold, 21 MB, Java does so twice in a query's first batches, for 0.1 s each time.
 """
+
+_ALL_CATEGORIES = 0x1FBF
+"""``LC_ALL_MASK`` of glibc."""
 
 _COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -241,9 +246,30 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
         options.append(_COLLECTOR)
     options.append(os.environ.get("SPARK_SUBMIT_OPTS", ""))
     ours = {"SPARK_HOME": str(home), "SPARK_CONNECT_MODE": "0", "SPARK_SUBMIT_OPTS": " ".join(options)}
-    if sys.platform == "linux" and sys.getfilesystemencoding() == "utf-8":
+    if sys.platform == "linux" and sys.getfilesystemencoding() == "utf-8" and not _has_utf8_locale():
         ours["LC_ALL"] = "C.UTF-8"  # Java encodes the names of files by the locale, where Python takes UTF-8 even in C
     return os.environ | ours
+
+
+def _has_utf8_locale() -> bool:
+    """Return whether the environment gives a locale of UTF-8 that is installed; otherwise a program runs in that of C.
+
+    Python's ``setlocale`` would change the locale of the threads that run meanwhile.
+    """
+    libc = ctypes.CDLL(None)
+    libc.newlocale.restype = ctypes.c_void_p
+    libc.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
+    libc.nl_langinfo_l.restype = ctypes.c_char_p
+    libc.nl_langinfo_l.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    libc.freelocale.argtypes = [ctypes.c_void_p]
+    given = libc.newlocale(_ALL_CATEGORIES, b"", None)
+    if given is None:
+        return False
+    try:
+        encoding: bytes = libc.nl_langinfo_l(locale.CODESET, given)
+        return encoding.upper() == b"UTF-8"
+    finally:
+        libc.freelocale(given)
 
 
 def _chooses_collector(home: Path, settings: Mapping[str, str]) -> bool:

@@ -105,13 +105,30 @@ def test_the_garbage_collector_is_ours_unless_the_user_names_one(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Java does not encode names by the locale")
-@pytest.mark.parametrize("locale", ["C", "POSIX", "tr_TR.ISO-8859-9", ""])
-def test_java_encodes_names_of_files_as_python_does(spark, monkeypatch, locale):
+@pytest.mark.parametrize(
+    ("variables", "given"),
+    [
+        ({"LC_ALL": "C"}, "C.UTF-8"),
+        ({"LC_ALL": "POSIX"}, "C.UTF-8"),
+        ({"LC_ALL": "tr_TR.ISO-8859-9"}, "C.UTF-8"),
+        ({"LC_ALL": "not_INSTALLED.UTF-8"}, "C.UTF-8"),
+        ({"LC_ALL": "", "LC_CTYPE": "C", "LANG": "C.UTF-8"}, "C.UTF-8"),
+        ({}, "C.UTF-8"),
+        ({"LC_ALL": "C.utf8"}, "C.utf8"),
+        ({"LC_CTYPE": "C.utf8", "LANG": "C"}, ""),
+        ({"LANG": "C.utf8"}, ""),
+    ],
+)
+def test_java_encodes_names_of_files_as_python_does(spark, monkeypatch, variables, given):
+    """A locale of UTF-8 that the user has is left as it is: not every system has C.UTF-8."""
     folder = spark(ANSWERS)
-    monkeypatch.setenv("LC_ALL", locale)
+    for name in [name for name in os.environ if name == "LANG" or name.startswith("LC_")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     jvm = Jvm({}, quiet=True)
     with jvm.announced():
-        assert (folder / "locale").read_text() == "C.UTF-8"
+        assert (folder / "locale").read_text() == given
     jvm.finish()
 
 
