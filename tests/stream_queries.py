@@ -64,7 +64,7 @@ RUNS: list[tuple[Setting, str]] = [
     ("update", f"SELECT e.who, count(*) AS k FROM e JOIN c ON e.n = c.n AND {NEAR} GROUP BY e.who"),
     ("update", "SELECT who, count(*) AS k FROM e GROUP BY who UNION ALL SELECT who, count(*) FROM c GROUP BY who"),
     ("update", "SELECT session_window(at, '30 seconds') AS s FROM e"),
-    ("close", "SELECT session_window.start AS s, count(*) AS k FROM e GROUP BY session_window(at, '30 seconds')"),
+    ("close", "SELECT session_window.start AS s, who, count(*) AS k FROM e GROUP BY session_window(at, '30 seconds'), who"),
     ("close", f"SELECT window, max(k) AS m FROM ({PER_MINUTE}) GROUP BY window"),
     ("close", f"SELECT x.k, y.n FROM ({PER_MINUTE}) x JOIN c y ON x.who = y.who"),
     ("update", "SELECT * FROM e TABLESAMPLE (5 ROWS)"),
@@ -160,5 +160,10 @@ UNBOUNDED = [
     ("SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= e.at", "line 1, column 19", "with no upper end"),
     ("SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at < e.at", "line 1, column 19", "with no lower end"),
     ("SELECT count(*) AS k FROM e JOIN c ON e.n = c.n GROUP BY e.who", "line 1, column 29", "no range of event time"),
+    (
+        "SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= e.n + 1 AND c.at <= e.at",
+        "line 1, column 19",
+        "not event time",
+    ),
 ]
 """SQL that Spark runs, with a state that grows for ever: its place, and what is said of it."""

@@ -52,8 +52,9 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
         return "no range of event time"
     if found.lower is None or found.upper is None:
         return f"a range of event time with no {'lower' if found.lower is None else 'upper'} end"
-    if found.reach is None and not _has_constant(found.lower.expression):
-        return f"a range of event time that begins at {to_sql(found.lower.expression)}, which is not event time"
+    lower = found.lower.expression
+    if found.reach is None and not (_has_constant(lower) and any(lag_of(each) == 0 for each in lower.walk())):
+        return f"a range of event time that begins at {to_sql(lower)}, which is not event time"
     return None
 
 
