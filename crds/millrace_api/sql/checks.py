@@ -20,7 +20,7 @@ from millrace_api.sql.name_checks import name_problems
 from millrace_api.sql.size import size_problems
 from millrace_api.sql.source_table import SourceTable
 from millrace_api.sql.stream_checks import stream_problems
-from millrace_api.sql.window_checks import window_problems
+from millrace_api.sql.window_checks import session_problems, window_problems
 
 _MOST = 20
 """Unknown names that are reported of a SELECT; each is compared with all known ones, to suggest what to write."""
@@ -69,6 +69,7 @@ def check_sql(
             problems += islice(grouping_problems(text, scope, known), _MOST)
             own = (node for node in scope.walk() if places[id(node)].select is scope.expression)
             problems += islice(kind_problems(text, own, _kinds(scope, known, tables)), _MOST)
+            problems += session_problems(text, scope, tables) if as_stream else ()
     problems += window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
     if not problems and not any(table.name.lower() in streams for table in query.find_all(exp.Table)):

@@ -10,7 +10,7 @@ from sqlglot.optimizer.scope import Scope
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import problem_at, to_sql
-from millrace_api.sql.groups import is_any_window, is_window
+from millrace_api.sql.groups import group_expressions, is_any_window, is_window, select_aliases
 from millrace_api.sql.intervals import LengthError, interval_micros, literal_text, parse_interval, window_lengths
 from millrace_api.sql.source_table import SourceTable
 
@@ -55,6 +55,25 @@ def _length_problems(text: str, call: exp.Expr) -> Iterator[Problem]:
         start = min((node.meta["start"] for length in call.expressions[1:] for node in length.walk()
                      if "start" in node.meta), default=call.meta.get("start"))  # fmt: skip
         yield problem_at(text, start, error.message, error.hint)
+
+
+def session_problems(text: str, scope: Scope, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
+    """Yield a session that is all that a SELECT over a stream groups by, which Spark refuses in the run.
+
+    The positions in its GROUP BY must be those of the SELECT list.
+    """
+    select = scope.expression
+    read = (tables.get(table.name.lower()) for table in select.find_all(exp.Table))
+    if not isinstance(select, exp.Select) or all(table is None or table.static for table in read):
+        return
+    aliases = select_aliases(
+        select, {column.name.lower() for table in tables.values() for column in table.columns or ()}
+    )
+    groups = group_expressions(select, aliases)
+    if groups and all(is_any_window(group) and not is_window(group) for group in groups):
+        hint = f"group by a column beside it, or by window({to_sql(groups[0].expressions[0])}, '10 minutes')"
+        message = "session_window is all that the query groups by, and sessions of a stream need a key"
+        yield problem_at(text, groups[0].meta.get("start"), message, hint)
 
 
 def _gaps(arguments: Sequence[exp.Expr]) -> Iterator[exp.Expr]:

@@ -50,6 +50,24 @@ def test_a_refusal_names_the_strategy_under_which_results_change():
     assert problem.message.startswith("LIMIT is not possible under emit OnWindowEnd, because results change")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) AS k FROM e GROUP BY session_window(at, '30 seconds')",
+        "SELECT session_window(at, '30 seconds') AS s, count(*) AS k FROM e GROUP BY s",
+        "SELECT session_window(at, '30 seconds').start AS s, count(*) AS k FROM e GROUP BY session_window",
+        "SELECT session_window(at, '30 seconds'), count(*) AS k FROM e GROUP BY 1",
+    ],
+)
+def test_sessions_of_a_stream_need_a_key(sql):
+    [problem] = check(sql, "close")
+    assert "session_window is all that the query groups by, and sessions of a stream need a key" in problem.message
+    assert problem.hint == "group by a column beside it, or by window(at, '10 minutes')"
+    tables = {"e": SourceTable(parse_schema(COLUMNS), "at"), "c": SourceTable(parse_schema(COLUMNS), static=True)}
+    found = check_sql(sql.replace("FROM e", "FROM c"), tables, emit=Emit.ON_WINDOW_CLOSE)
+    assert "sessions of a stream" not in str(found)
+
+
 def test_a_static_table_does_not_stream():
     columns = parse_schema(COLUMNS)
     tables = {"e": SourceTable(columns, "at"), "c": SourceTable(columns, None, ("n",), static=True)}
