@@ -45,10 +45,10 @@ def test_there_are_at_least_twenty_files_of_each_kind_and_all_programs_wrote_som
 def test_a_schema_that_changes_between_files_is_reported_of_the_file_that_differs(tmp_path):
     odd = {odd.name: odd for odd in KINDS["text and bytes"]}
     (tmp_path / "in").mkdir()
-    odd["pandas text for numbers"].write(tmp_path / "in" / "1.parquet")
-    odd["pandas numbers for text"].write(tmp_path / "in" / "2.parquet")
-    schema = declared_schema("a STRING")
+    odd["pandas numbers for text"].write(tmp_path / "in" / "1.parquet")
+    odd["pandas text for numbers"].write(tmp_path / "in" / "2.parquet")
+    schema = declared_schema("a BIGINT")
     source = FilesSource("s", str(tmp_path / "in"), "parquet", schema, str(tmp_path / "log"))
     source.check()
-    with pytest.raises(MillraceError, match=r"in/2\.parquet: column a \(STRING\): its type is BIGINT"):
+    with pytest.raises(MillraceError, match=r"in/2\.parquet: column a \(BIGINT\): its type is STRING"):
         all_rows(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry
 from millrace_jobs.sources.formats.messages import RejectAt
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
@@ -32,12 +34,15 @@ class AvroDecoder:
         self._writer = writer
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """Decode a record from every message that has a value. Raises MillraceError if the registry does not answer."""
+        """Decode a record from every message that has a value.
+
+        Raises MillraceError if the registry does not answer, or if a type of a schema does not fit a column.
+        """
         bad: dict[int, str] = {}
         parts = [
             part
-            for writer, messages in self._by_schema(values, bad)
-            for part in self._records(writer, *_decoded(writer, messages, bad), bad)
+            for name, writer, messages in self._by_schema(values, bad)
+            for part in self._records(self._columns(name, writer), *_decoded(writer, messages, bad), bad)
         ]
         for index in sorted(bad):
             reject(index, bad[index])
@@ -53,22 +58,19 @@ class AvroDecoder:
     def check(self, writer: AvroSchema) -> None:
         """Raise ValueError unless the columns can be read from records of ``writer``."""
         for field in self.schema:
-            kind = writer.types.get(field.name)
-            if kind is None:
+            if field.name not in writer.types:
                 raise ValueError(f"column {field.name} is not in the Avro schema; it has {', '.join(writer.types)}")
-            if isinstance(kind, str):
-                raise ValueError(f"column {field.name} is {kind}, which no column can hold, in the Avro schema")
-            column = TypedColumn(kind, field, self._timestamp_format)
-            if not column.fits:
-                raise ValueError(f"{column.misfit}: {column.hint}")
+            _, problem = self._column(writer, field)
+            if problem is not None:
+                raise ValueError(f"{problem.message}: {problem.hint}" if problem.hint else problem.message)
 
     def _by_schema(
         self, values: Sequence[bytes | None], bad: dict[int, str]
-    ) -> Iterator[tuple[AvroSchema, Mapping[int, bytes]]]:
-        """Yield the payloads of the messages by index, grouped by schema."""
+    ) -> Iterator[tuple[str, AvroSchema, Mapping[int, bytes]]]:
+        """Yield the payloads of the messages by index, grouped by schema, and what messages call the schema."""
         present = {index: value for index, value in enumerate(values) if value is not None}
         if isinstance(self._writer, AvroSchema):
-            yield self._writer, present
+            yield "the Avro schema", self._writer, present
             return
         framed: dict[bytes, dict[int, bytes]] = {}
         for index, value in present.items():
@@ -77,41 +79,59 @@ class AvroDecoder:
             else:
                 framed.setdefault(value[1:_FRAME], {})[index] = value[_FRAME:]
         for number, messages in framed.items():
-            writer = self._writer.schema(int.from_bytes(number, "big"))
+            schema_id = int.from_bytes(number, "big")
+            writer = self._writer.schema(schema_id)
             if isinstance(writer, str):
                 bad |= dict.fromkeys(messages, writer)
             else:
-                yield writer, messages
+                yield f"schema {schema_id} at {self._writer.url}", writer, messages
+
+    def _columns(self, name: str, writer: AvroSchema) -> list[TypedColumn | None]:
+        """Return how each column is read from records of ``writer``; None if the writer does not have it.
+
+        A type that does not fit is an error of its schema, not of each message that is written with it.
+        """
+        columns = [self._column(writer, field) for field in self.schema]
+        problems = [replace(problem, message=f"{name}: {problem.message}") for _, problem in columns if problem]
+        if problems:
+            raise MillraceError(*problems)
+        return [column for column, _ in columns]
+
+    def _column(self, writer: AvroSchema, field: pa.Field) -> tuple[TypedColumn | None, Problem | None]:
+        kind = writer.types.get(field.name)
+        if kind is None:
+            return None, None
+        if isinstance(kind, str):
+            hint = f"leave {field.name} out of the schema"
+            return None, Problem(f"column {field.name} is {kind}, which no column can hold, in the Avro schema", hint)
+        column = TypedColumn(kind, field, self._timestamp_format)
+        return column, None if column.fits else Problem(column.misfit, column.hint)
 
     def _records(
-        self, writer: AvroSchema, records: list[Any], indexes: list[int], bad: dict[int, str]
+        self, columns: list[TypedColumn | None], records: list[Any], indexes: list[int], bad: dict[int, str]
     ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """Convert decoded records to columns; bisection finds the records with a value that does not fit."""
         if not records:
             return
         try:
-            yield self._batch(writer, records), indexes
+            yield self._batch(columns, records), indexes
             return
-        except ValueError as error:
+        except (ValueError, pa.ArrowNotImplementedError) as error:
             if len(records) == 1:
                 bad[indexes[0]] = str(error)
                 return
         middle = len(records) // 2
-        yield from self._records(writer, records[:middle], indexes[:middle], bad)
-        yield from self._records(writer, records[middle:], indexes[middle:], bad)
+        yield from self._records(columns, records[:middle], indexes[:middle], bad)
+        yield from self._records(columns, records[middle:], indexes[middle:], bad)
 
-    def _batch(self, writer: AvroSchema, records: list[Any]) -> pa.RecordBatch:
-        columns = []
-        for field in self.schema:
-            kind = writer.types.get(field.name)
-            if isinstance(kind, str):
-                raise ValueError(f"column {field.name} is {kind}, which no column can hold, in the writer's schema")
-            if kind is None:
-                columns.append(pa.nulls(len(records), field.type))
+    def _batch(self, columns: list[TypedColumn | None], records: list[Any]) -> pa.RecordBatch:
+        arrays = []
+        for field, column in zip(self.schema, columns, strict=True):
+            if column is None:
+                arrays.append(pa.nulls(len(records), field.type))
             else:
-                column = pa.array([record[field.name] for record in records], kind)
-                columns.append(TypedColumn(kind, field, self._timestamp_format).convert(column))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+                arrays.append(column.convert(pa.array([record[field.name] for record in records], column.found)))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _decoded(writer: AvroSchema, messages: Mapping[int, bytes], bad: dict[int, str]) -> tuple[list[Any], list[int]]:

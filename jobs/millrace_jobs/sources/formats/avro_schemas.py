@@ -47,6 +47,7 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
+_STORED = {pa.time32("ms"): pa.int32(), pa.time64("us"): pa.int64(), pa.uuid(): pa.binary()}
 
 PATIENCE = 30.0
 """Seconds to keep trying while a registry does not answer."""
@@ -83,14 +84,17 @@ def read_avro_schema(text: str) -> AvroSchema:
 
 
 def spark_type_of(decoded: pa.DataType) -> pa.DataType:
-    """Return the column type for a type of AvroSchema, such as Spark's TIMESTAMP for timestamps of any unit."""
+    """Return the column type for a type of AvroSchema, such as Spark's TIMESTAMP for timestamps of any unit.
+
+    Times of day and UUIDs that Avro stores as numbers and bytes stay so: checkpoints and SQL know them as these.
+    """
     if pa.types.is_list(decoded):
         return pa.list_(spark_type_of(decoded.value_type))
     if pa.types.is_map(decoded):
         return pa.map_(pa.string(), spark_type_of(decoded.item_type))
     if pa.types.is_struct(decoded):
         return pa.struct([field.with_type(spark_type_of(field.type)) for field in decoded])
-    return suitable_type(decoded) or decoded
+    return _STORED.get(decoded) or suitable_type(decoded) or decoded
 
 
 def _plain(schema: Any) -> Any:
@@ -131,11 +135,11 @@ def _arrow_type(schema: Any) -> pa.DataType:
     if not isinstance(kind, str):
         return _arrow_type(kind)
     if kind in ("record", "error"):
-        return pa.struct([(field["name"], _arrow_type(field["type"])) for field in schema["fields"]])
+        return pa.struct([(field["name"], _nested_type(field["type"])) for field in schema["fields"]])
     if kind == "array":
-        return pa.list_(_arrow_type(schema["items"]))
+        return pa.list_(_nested_type(schema["items"]))
     if kind == "map":
-        return pa.map_(pa.string(), _arrow_type(schema["values"]))
+        return pa.map_(pa.string(), _nested_type(schema["values"]))
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision = schema.get("precision")
         if not precision or precision > MAX_PRECISION:
@@ -146,6 +150,12 @@ def _arrow_type(schema: Any) -> pa.DataType:
             raise ValueError("a duration")
         return pa.uuid() if logical == "uuid" and schema["size"] == 16 else pa.binary(schema["size"])
     return _LOGICAL.get((kind, logical)) or _arrow_type(kind)
+
+
+def _nested_type(schema: Any) -> pa.DataType:
+    """Return the Arrow type of a part of a field, where Arrow does not make UUIDs."""
+    found = _arrow_type(schema)
+    return pa.binary(16) if found == pa.uuid() else found
 
 
 def _name(schema: Any) -> str:

@@ -1,8 +1,8 @@
 """Columns of files and messages that have types of their own, Parquet and Avro, as columns of the declared types.
 
 A value is converted only if nothing of it is lost: whole numbers of any type to INT, 1.50 to DECIMAL(3,1), bytes that
-are UTF-8 to STRING. A value that would change is refused, and so is a type that means something else, such as BOOLEAN
-for INT. A column without any value fits every type.
+are UTF-8 to STRING, numbers and times to their text. A value that would change is refused, and so is a type that means
+something else, such as STRING for INT. A column without any value fits every type.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 from millrace_jobs.sources.formats import iso_texts
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, timestamps
 from millrace_jobs.sources.formats.value_conversions import (
+    date_text,
     dates_within_range,
     decimal_to_float,
     float_to_decimal,
@@ -28,6 +29,7 @@ from millrace_jobs.sources.formats.value_conversions import (
     timestamps_within_range,
     uuid_text,
     valid_text,
+    zeros_and_ones,
 )
 
 Conversion = Callable[[pa.Array], pa.Array]
@@ -164,11 +166,24 @@ def _cast(declared: pa.DataType, column: pa.Array) -> pa.Array:
 
 
 def _to_boolean(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
+    if pa.types.is_integer(found):
+        return zeros_and_ones
     return partial(_cast, declared) if pa.types.is_boolean(found) else None
 
 
 def _to_integer(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    return partial(_cast, declared) if _is_number(found) else None  # Arrow refuses fractions and overflows
+    if pa.types.is_time(found) or pa.types.is_timestamp(found) or pa.types.is_date32(found):
+        return _to_stored_number(found, declared)
+    is_number = _is_number(found) or pa.types.is_boolean(found)
+    return partial(_cast, declared) if is_number else None  # Arrow refuses fractions and overflows
+
+
+def _to_stored_number(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
+    """Return the conversion of days or times to the numbers that the file has, in its unit, if they have room."""
+    stored = pa.int64() if pa.types.is_timestamp(found) or pa.types.is_time64(found) else pa.int32()
+    if declared.bit_width < stored.bit_width:
+        return None
+    return lambda column: column.cast(stored).cast(declared)
 
 
 def _to_float(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
@@ -176,7 +191,8 @@ def _to_float(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
         return partial(decimal_to_float, declared)
     if pa.types.is_floating(found) and found.bit_width > declared.bit_width:
         return partial(narrowed, declared)
-    return partial(_cast, declared) if _is_number(found) else None  # Arrow refuses integers beyond the exact ones
+    is_number = _is_number(found) or pa.types.is_boolean(found)
+    return partial(_cast, declared) if is_number else None  # Arrow refuses integers beyond the exact ones
 
 
 def _to_decimal(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
@@ -193,7 +209,11 @@ def _to_text(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
         return uuid_text
     if _is_text(found) or (_is_bytes(found) and not pa.types.is_fixed_size_binary(found)):
         return valid_text
-    return time_text if pa.types.is_time(found) else None
+    if pa.types.is_time(found):
+        return time_text
+    if pa.types.is_date(found) or pa.types.is_timestamp(found):
+        return date_text
+    return partial(_cast, declared) if _is_number(found) or pa.types.is_boolean(found) else None
 
 
 def _to_bytes(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
@@ -205,7 +225,7 @@ def _to_bytes(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
 def _to_date(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
     if _is_text(found):
         return lambda column: iso_texts.dates(_as_text(column))
-    if pa.types.is_date(found):
+    if pa.types.is_date(found) or found == pa.int32():  # days since 1970
         return lambda column: dates_within_range(column.cast(declared))
     return midnights if pa.types.is_timestamp(found) else None
 

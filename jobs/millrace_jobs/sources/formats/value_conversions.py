@@ -19,12 +19,26 @@ _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UUID_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]
 
 
+def zeros_and_ones(column: pa.Array) -> pa.Array:
+    """Return integers as booleans. Raises ValueError if one is neither 0 nor 1."""
+    booleans = column.cast(pa.bool_())
+    if not pc.all(pc.equal(booleans.cast(column.type), column), min_count=0).as_py():
+        raise ValueError("is neither 0 nor 1")
+    return booleans
+
+
 def narrowed(declared: pa.DataType, column: pa.Array) -> pa.Array:
-    """Return floats in a smaller type. Raises ValueError if a value has more digits than that."""
+    """Return floats in a smaller type. Raises ValueError if a value has more digits than that.
+
+    A float stands for the shortest decimal that is written like it, so 0.1 stays 0.1.
+    """
     narrow = column.cast(declared, safe=False)
-    back = narrow.cast(column.type)
-    if not pc.all(pc.or_(pc.equal(back, column), pc.is_nan(column)), min_count=0).as_py():
-        raise ValueError("does not fit")
+    is_same = pc.or_(pc.equal(narrow.cast(column.type), column), pc.is_nan(column))
+    if not pc.all(is_same, min_count=0).as_py():
+        others = pc.invert(is_same)
+        written = _shortest(narrow.filter(others)).cast(column.type)
+        if not pc.all(pc.equal(written, column.filter(others)), min_count=0).as_py():
+            raise ValueError("does not fit")
     return narrow
 
 
@@ -88,6 +102,17 @@ def time_text(column: pa.Array) -> pa.Array:
     if pc.any(pc.starts_with(text, "<")).as_py():  # Arrow's mark of a time that there is not
         raise ValueError("is not a time of day")
     return text
+
+
+def date_text(column: pa.Array) -> pa.Array:
+    """Return dates or timestamps as text, such as ``2024-05-01 10:00:00.000Z``; one without a zone has no Z.
+
+    Raises ValueError if one is outside the years of SQL.
+    """
+    if pa.types.is_date(column.type):
+        return dates_within_range(column.cast(pa.date32())).cast(pa.string())
+    timestamps_within_range(column)
+    return column.cast(pa.string())
 
 
 def midnights(column: pa.Array) -> pa.Array:

@@ -234,6 +234,22 @@ READ_AS = [
     (logical("long", "local-timestamp-millis"), "TIMESTAMP", 1, datetime(1970, 1, 1, 0, 0, 0, 1000, tzinfo=UTC)),
     (logical("long", "timestamp-millis"), "DATE", -86_400_000, date(1969, 12, 31)),
     (logical("int", "date"), "TIMESTAMP", 1, datetime(1970, 1, 2, tzinfo=UTC)),
+    ("long", "STRING", -7, "-7"),
+    ("double", "STRING", 0.1, "0.1"),
+    ("boolean", "STRING", True, "true"),
+    ("boolean", "INT", True, 1),
+    ("int", "BOOLEAN", 0, False),
+    ("int", "DATE", -1, date(1969, 12, 31)),
+    ("double", "FLOAT", 0.1, 0.10000000149011612),
+    (logical("int", "date"), "STRING", -1, "1969-12-31"),
+    (logical("int", "date"), "INT", -1, -1),
+    (logical("bytes", "decimal", precision=9, scale=2), "STRING", Decimal("1.50"), "1.50"),
+    (logical("long", "timestamp-millis"), "STRING", 1, "1970-01-01 00:00:00.001Z"),
+    (logical("long", "local-timestamp-micros"), "STRING", 1, "1970-01-01 00:00:00.000001"),
+    (logical("long", "timestamp-millis"), "BIGINT", 1_700_000_000_000, 1_700_000_000_000),
+    (logical("int", "time-millis"), "INT", 36_000_000, 36_000_000),
+    (logical("int", "time-millis"), "BIGINT", 36_000_000, 36_000_000),
+    (logical("long", "time-micros"), "BIGINT", 36_000_000_000, 36_000_000_000),
 ]
 
 
@@ -257,6 +273,8 @@ def test_a_value_is_read_as_another_type_if_nothing_is_lost(kind, declared, valu
     ("kind", "declared", "value", "reason"),
     [
         ("double", "INT", 1.5, "column a (INT): 1.5 does not fit"),
+        ("double", "FLOAT", 1 / 3, "column a (FLOAT): 0.3333333333333333 does not fit"),
+        ("int", "BOOLEAN", 2, "column a (BOOLEAN): 2 is neither 0 nor 1"),
         ("bytes", "STRING", b"\xff", "column a (STRING): b'\\xff' is not UTF-8"),
         (logical("int", "time-millis"), "STRING", 86_400_000, "is not a time of day"),
         (logical("long", "timestamp-millis"), "TIMESTAMP", TOO_LATE * 1000, "is outside the years 1 to 9999"),
@@ -274,16 +292,49 @@ def test_a_value_that_would_change_is_rejected(kind, declared, value, reason):
 @pytest.mark.parametrize(
     ("kind", "declared", "message"),
     [
-        ("boolean", "INT", r"column a \(INT\): its type is BOOLEAN: write a BOOLEAN in the schema"),
-        ("long", "STRING", r"column a \(STRING\): its type is BIGINT: write a BIGINT in the schema"),
+        ("boolean", "DATE", r"column a \(DATE\): its type is BOOLEAN: write a BOOLEAN in the schema"),
+        ("string", "BIGINT", r"column a \(BIGINT\): its type is STRING: write a STRING in the schema"),
         ("long", "TIMESTAMP", r"column a \(TIMESTAMP\): its type is BIGINT: set timestampFormat"),
-        (logical("int", "time-millis"), "INT", r"column a \(INT\): its type is TIME: write a STRING in the schema"),
+        (logical("int", "time-millis"), "DATE", r"column a \(DATE\): its type is TIME: write a STRING in the schema"),
         (logical("fixed", "duration", name="D", size=12), "BINARY", "column a is a duration, which no column can hold"),
     ],
 )
 def test_a_type_that_means_something_else_is_refused_before_anything_is_read(kind, declared, message):
     with pytest.raises(ValueError, match=message):
         decoder_of(field(kind), [("a", declared)])
+
+
+UUID = logical("fixed", "uuid", name="U", size=16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ({"type": "array", "items": UUID}, [bytes(16), bytes(range(16))]),
+        ({"type": "map", "values": UUID}, {"x": bytes(range(16))}),
+        ({"type": "record", "name": "R", "fields": [{"name": "u", "type": ["null", UUID]}]}, {"u": bytes(range(16))}),
+    ],
+    ids=["array", "map", "record"],
+)
+def test_a_uuid_inside_a_nested_column_is_its_bytes(kind, value):
+    without = json.loads(json.dumps(kind).replace('"logicalType": "uuid", ', ""))
+    found, _, bad = decoded(decoder_of(field(kind)), [written(field(without), {"a": value})])
+    assert (found, bad) == ([{"a": list(value.items()) if "values" in kind else value}], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "inferred"),
+    [
+        (logical("int", "time-millis"), pa.int32()),
+        (logical("long", "time-micros"), pa.int64()),
+        (UUID, pa.binary()),
+    ],
+)
+def test_without_a_schema_times_of_day_and_uuids_are_what_avro_stores(kind, inferred):
+    decoder = decoder_of(field(kind))
+    assert decoder.schema.field("a").type == inferred
+    value = bytes(range(16)) if kind is UUID else 36_000_000
+    assert decoded(decoder, [stored(kind, value)])[0] == [{"a": value}]
 
 
 def test_times_inside_a_nested_column_are_times_of_spark():

@@ -35,6 +35,7 @@ PARQUET = {
     "FIXED": pa.binary(4),
     "UUID": pa.uuid(),
     "TIME": pa.time64("us"),
+    "TIME_MILLIS": pa.time32("ms"),
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us"),
 }

@@ -162,3 +162,15 @@ def test_a_malformed_url_is_refused_and_not_repeated(url):
 def test_a_url_of_another_kind_is_refused(url):
     with pytest.raises(MillraceError, match="is not the URL of a registry; write http://host:8081"):
         SchemaRegistry(url)
+
+
+def test_a_type_that_does_not_fit_is_one_error_of_its_schema():
+    text = '{"type": "record", "name": "Trip", "fields": [{"name": "id", "type": "string"}]}'
+    values = [b"\0\0\0\0\7" + written(text, {"id": str(number)}) for number in range(100)]
+    with serving({7: (200, json.dumps({"schema": text}).encode())}) as registry:
+        decoder = AvroDecoder(COLUMNS, "iso", SchemaRegistry(registry.url))
+        message = (
+            rf"^schema 7 at {registry.url}: column id \(BIGINT\): its type is STRING; write id STRING in the schema$"
+        )
+        with pytest.raises(MillraceError, match=message):
+            decoded(decoder, values)
