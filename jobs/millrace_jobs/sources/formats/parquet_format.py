@@ -143,7 +143,7 @@ def open_parquet(path: str) -> pq.ParquetFile:
 
 
 def _arrow_schema(file: pq.ParquetFile, path: str) -> pa.Schema:
-    """Return the schema of the file. Arrow converts it anew each time that it is asked."""
+    """Return the schema of the file. Arrow converts it again each time."""
     try:
         return file.schema_arrow
     except (pa.ArrowException, OSError) as error:
