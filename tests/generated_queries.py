@@ -40,6 +40,8 @@ class _Maker:
 
     def document(self) -> dict[str, Any]:
         emit = self._one_of(("OnUpdate", "OnUpdate", "OnUpdate", "OnWindowClose", "OnWindowClose", "OnWindowEnd"))
+        if emit == "OnWindowEnd" and not any("watermark" in source for source in self._sources.values()):
+            emit = "OnUpdate"
         sink: dict[str, Any] = self._one_of(
             (
                 {"console": {}},

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from generated_queries import document
@@ -20,7 +21,14 @@ from millrace_jobs.sources.source_factory import open_source
 pytestmark = pytest.mark.spark
 
 QUERIES = int(os.environ.get("MILLRACE_GENERATED_QUERIES", "60"))
-_PLAIN = ("emit On", "has no key for Spark", "would keep its records", "needs a key", "subquery outside of FROM")
+_PLAIN = (
+    "emit On",
+    "has no key for Spark",
+    "would keep its records",
+    "needs a key",
+    "subquery outside of FROM",
+    "columns with the name",
+)
 """What validate refuses although Spark would start it."""
 
 
@@ -33,7 +41,7 @@ def refused_by_run(spark: SparkSession, query: StreamQuery, folder: Path) -> str
         check_streaming(compiled, spec, spark, sources)
         for output in spec.outputs.values():
             result_keys(compiled, output)
-    except MillraceError as error:
+    except (MillraceError, PySparkException) as error:
         return str(error)
     return ""
 
