@@ -1,6 +1,9 @@
 """Generated trouble: queries over odd inputs, run by every plan, and answered by DuckDB over the whole input.
 
-``values`` draws what stands in a column, ``tables`` the records and when they arrive, ``writers`` the files that hold
-them, ``queries`` and ``joins`` a question in the SQL of both engines, and ``cases`` a whole case. ``running`` runs a case
-in this process, ``judging`` compares, ``shrinking`` makes a failing case small, and ``findings`` keeps it as a folder.
+- ``values`` has the types and their values, ``tables`` the records and the files in which they arrive, ``writers`` the files
+  themselves, as CSV, JSON or Parquet.
+- ``windows``, ``expressions``, ``queries`` and ``joins`` have questions in the SQL of both engines, ``doubts`` queries that may
+  not run. ``shapes`` draws a whole case from its name, and ``cases`` is what it draws.
+- ``running`` runs a case in this process, ``judging`` compares, ``findings`` makes a failing case small and keeps it.
+- ``reading`` tries files without Spark. ``worker`` runs a hundred cases, and ``__main__`` workers for hours.
 """

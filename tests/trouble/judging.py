@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from .cases import Case
 from .queries import Question
-from .running import Outcome, run_once, validated
+from .running import Outcome, explained, run_once, validated
 from .values import plain_values
 
 _BATCH = "_batch_id"
@@ -174,10 +174,10 @@ def _judge_plan(
         case.write_inputs(folder, run)
         checked, outcome = validated(query), run_once(query, leaves_open=run + 1 < case.runs)
         problems = list(_judge_outcome(checked, outcome))
-        if outcome.how != "finished":
+        if expected is None and (told := explained(query)).how != outcome.how and not _has_begun(folder):
+            problems.append(("explain and run disagree", f"explain {told.how} {told.message}; run {outcome.message}"))
+        if outcome.how != "finished" or expected is None:
             return outcome, problems
-    if expected is None:
-        return outcome, problems
     problems += _judge_results(case, folder / "out", case.sink, expected)
     if following and any((folder / "out").glob("batch-*")):  # else the next query has no input
         checked, outcome = validated(following[0]), run_once(following[0])
@@ -187,13 +187,18 @@ def _judge_plan(
     return outcome, problems
 
 
+def _has_begun(folder: Path) -> bool:
+    """Whether the query has begun a batch, so that what went wrong may be in its records."""
+    return (folder / "checkpoint" / "spark" / "offsets").exists()
+
+
 def _judge_doubtful(case: Case, folder: Path, outcomes: Mapping[str, Outcome]) -> Iterator[tuple[str, str]]:
     """Yield how the plans differ, and what a refused query has left behind."""
     written: dict[str, Counter[str]] = {}
     for plan, outcome in outcomes.items():
         home = folder / plan / case.place
         left = [name for name in ("out", "checkpoint") if (home / name).exists()]
-        if outcome.how == "refused" and left and not (home / "checkpoint" / "spark" / "offsets").exists():
+        if outcome.how == "refused" and left and not _has_begun(home):
             yield "a refused query leaves folders", f"{plan}: {left}: {outcome.message}"
         if outcome.how == "finished":
             files = sorted((home / "out").glob("batch-*.parquet"))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import shutil
 import tempfile
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -86,12 +84,3 @@ def validated(file: Path) -> Outcome:
     except Exception:
         return Outcome("crashed", traceback.format_exc())
     return Outcome("refused", "\n".join(map(str, problems))) if problems else Outcome("finished")
-
-
-def end_spark(spark: Any = None) -> None:
-    """Stop the shared Spark and remove its files."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()
-    while _WORKSPACE:
-        shutil.rmtree(_WORKSPACE.pop(), ignore_errors=True)
