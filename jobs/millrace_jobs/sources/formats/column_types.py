@@ -45,7 +45,9 @@ TIMESTAMP_FORMATS = ("iso", "seconds", "milliseconds", "microseconds")
 The others are numbers since 1970 in that unit.
 """
 
-_MICROSECONDS = {"seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1}
+_DIGITS = {"seconds": 6, "milliseconds": 3, "microseconds": 0}
+_EXACT = 2.0**51
+"""Microseconds from which on those of a double may be wrong by one: in the year 2041."""
 _EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 _LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
 _OUTSIDE = "outside the years 1 to 9999"
@@ -96,8 +98,8 @@ def _arrow_type(declared: str) -> pa.DataType | None:
 def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
     """Return the type that a column of a text file is read as.
 
-    Timestamps in seconds or milliseconds are read as doubles, to keep fractions. Doubles hold microseconds exactly
-    until the year 2255. Decimals are converted from their text: see ``decimal_texts``.
+    Timestamps in seconds or milliseconds are read as doubles, to keep fractions; see ``require_exact``. Decimals are
+    converted from their text: see ``decimal_texts``.
     """
     if pa.types.is_decimal(declared):
         return pa.string()
@@ -150,19 +152,47 @@ def timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
             raise ValueError(f"{column.type} is not ISO 8601 text{hint}")
         return iso_texts.timestamps(column)
     read_as = f" when read as {timestamp_format}"
-    return within_range(_micros(column, _MICROSECONDS[timestamp_format], read_as), read_as).cast(TIMESTAMP)
-
-
-def _micros(column: pa.Array, factor: int, read_as: str) -> pa.Array:
-    """Multiply numbers by ``factor`` to whole microseconds."""
-    is_whole = pa.types.is_integer(column.type)
-    numbers = column.cast(pa.int64() if is_whole else pa.float64())
     try:
-        if is_whole:
-            return pc.multiply_checked(numbers, factor)
-        return pc.round(pc.multiply(numbers, float(factor))).cast(pa.int64())
-    except pa.ArrowInvalid:  # too large for 64 bits, infinite, or not a number
+        micros = _micros(column, _DIGITS[timestamp_format])
+    except ValueError:  # too large for 64 bits, infinite, or not a number
         raise ValueError(f"{_OUTSIDE}{read_as}") from None
+    return within_range(micros, read_as).cast(TIMESTAMP)
+
+
+def _micros(column: pa.Array, digits: int) -> pa.Array:
+    """Multiply numbers by a power of ten to whole microseconds."""
+    if pa.types.is_integer(column.type):
+        return pc.multiply_checked(column.cast(pa.int64()), 10**digits)
+    exact = pa.decimal128(MAX_PRECISION, digits)
+    if pa.types.is_floating(column.type):
+        column = column.cast(pa.float64())
+        if _are_exact(column, digits):
+            return pc.round(pc.multiply(column, float(10**digits))).cast(pa.int64())
+        column = column.cast(pa.string())
+    if pa.types.is_string(column.type):
+        column = decimal_texts.decimals(column, exact)
+    elif pa.types.is_decimal256(column.type):
+        column = decimal_texts.narrowed(column, exact)
+    elif column.type.scale > digits:
+        column = pc.round(column, digits, "half_towards_infinity")
+    return decimal_texts.rescaled(column, exact).view(pa.decimal128(MAX_PRECISION, 0)).cast(pa.int64())
+
+
+def _are_exact(numbers: pa.Array, digits: int) -> bool:
+    """Return whether doubles are right to the microsecond when their products are rounded."""
+    bounds = pc.min_max(numbers)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    return low is None or bool(max(-low, high) * 10**digits < _EXACT)
+
+
+class InexactTimesError(ValueError):
+    """Times whose doubles may be other microseconds than their text."""
+
+
+def require_exact(numbers: pa.Array, timestamp_format: str) -> None:
+    """Raise InexactTimesError if doubles that were read from text may have lost microseconds."""
+    if not _are_exact(numbers, _DIGITS[timestamp_format]):
+        raise InexactTimesError
 
 
 def within_range(micros: pa.Array, read_as: str, beyond: int = 0) -> pa.Array:

@@ -75,6 +75,23 @@ def narrowed(numbers: pa.Array, declared: pa.DataType) -> pa.Array:
     return decimals(wide.cast(pa.string()), declared)
 
 
+def rescaled(numbers: pa.Array, declared: pa.DataType) -> pa.Array:
+    """Return decimals with another precision and scale.
+
+    Arrow does not notice numbers that are too large once their scale has grown.
+
+    Raises:
+        ValueError: a number has too many digits before the point, or would lose some behind it.
+    """
+    whole = declared.precision - declared.scale
+    if numbers.type.precision - numbers.type.scale > whole:
+        bounds = pc.min_max(numbers)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        if low is not None and max(-low, high) >= 10**whole:
+            raise ValueError("does not fit")
+    return numbers.cast(declared)
+
+
 def _plain(text: str, scale: int) -> str:
     """Return a number without an exponent, rounded to a scale."""
     if _NUMBER.fullmatch(text) is None:

@@ -16,6 +16,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.column_types import (
     MAX_PRECISION,
     TIMESTAMP,
+    InexactTimesError,
+    require_exact,
     spark_type,
     stored_type,
     to_declared,
@@ -181,6 +183,7 @@ class JsonParser:
         self._timestamp_format = timestamp_format
         self._options = _json_options(schema, timestamp_format, SHORT)
         self._long_decimals = _json_options(schema, timestamp_format, MAX_PRECISION)
+        self._exact_times = _json_options(schema, timestamp_format, SHORT, pa.decimal256(MAX_PRECISION, SHORT))
         self._has_decimals = any(pa.types.is_decimal(field.type) for field in schema)
         self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
 
@@ -204,7 +207,11 @@ class JsonParser:
             if literals == text and not self._has_decimals:
                 raise
             table = self._read(literals, self._long_decimals)
-        return _declared_batch(table, self._schema, self._timestamp_format)
+        try:
+            return _declared_batch(table, self._schema, self._timestamp_format)
+        except InexactTimesError:
+            exact = self._read(text, self._exact_times)
+            return _declared_batch(exact, self._schema, self._timestamp_format)
 
     def _read(self, text: bytes, parsing: pa.json.ParseOptions) -> pa.Table:
         reading = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
@@ -275,10 +282,17 @@ def _special_numbers(names: Sequence[str]) -> re.Pattern[bytes] | None:
     return re.compile(rf'(?<!\\)({keys})([ \t\r\n]*:[ \t\r\n]*)"(NaN|-?Infinity)"'.encode()) if keys else None
 
 
-def _json_options(schema: pa.Schema, timestamp_format: str, scale: int) -> pa.json.ParseOptions:
-    """Return how to parse objects, with decimals of 38 digits, of which ``scale`` may be behind the point."""
+def _json_options(
+    schema: pa.Schema, timestamp_format: str, scale: int, times: pa.DataType | None = None
+) -> pa.json.ParseOptions:
+    """Return how to parse objects, with decimals of 38 digits, of which ``scale`` may be behind the point.
+
+    Timestamps that are numbers with fractions are read as ``times``.
+    """
 
     def stored(declared: pa.DataType) -> pa.DataType:
+        if declared == TIMESTAMP and times is not None and timestamp_format in ("seconds", "milliseconds"):
+            return times
         if pa.types.is_decimal(declared):
             return pa.decimal256(MAX_PRECISION, scale)
         return pa.string() if declared in (pa.date32(), pa.binary()) else stored_type(declared, timestamp_format)
@@ -288,6 +302,10 @@ def _json_options(schema: pa.Schema, timestamp_format: str, scale: int) -> pa.js
 
 
 def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:
+    """Return the declared columns of a table. Raises InexactTimesError if times have to be read with all digits."""
+    for field in schema:
+        if field.type == TIMESTAMP and pa.types.is_floating(table.schema.field(field.name).type):
+            require_exact(_chunk(table, field.name), timestamp_format)
     columns = [to_declared(_chunk(table, field.name), field, timestamp_format) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

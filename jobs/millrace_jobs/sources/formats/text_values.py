@@ -43,6 +43,8 @@ def from_text(texts: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.
             return to_declared(column, declared, timestamp_format)
     except ValueError:
         raise ValueError(_refusal(texts, stored, declared)) from None
+    if kind == TIMESTAMP and pa.types.is_floating(stored):
+        column = texts  # which has all digits
     return to_declared(column, declared, timestamp_format)
 
 

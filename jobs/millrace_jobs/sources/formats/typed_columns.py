@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millrace_jobs.sources.formats import iso_texts
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, timestamps
+from millrace_jobs.sources.formats.decimal_texts import rescaled
 from millrace_jobs.sources.formats.value_conversions import (
     date_text,
     dates_within_range,
@@ -201,7 +202,7 @@ def _to_decimal(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
         return lambda column: column.cast(pa.decimal256(76, declared.scale)).cast(declared)
     if pa.types.is_floating(found):
         return partial(float_to_decimal, declared)
-    return partial(_cast, declared) if pa.types.is_decimal(found) else None
+    return (lambda column: rescaled(column, declared)) if pa.types.is_decimal(found) else None
 
 
 def _to_text(found: pa.DataType, declared: pa.DataType) -> Conversion | None:

@@ -13,6 +13,8 @@ from millrace_jobs.sources.formats.column_types import TIMESTAMP, within_range
 
 _EXACT_DIGITS = 15
 """Every decimal of up to so many digits is also a DOUBLE."""
+_LARGEST_EXACT_POWER = 22
+"""The largest power of ten that is a DOUBLE."""
 _EDGE = 366 * 86_400_000_000
 """How far, in microseconds, results reach beyond the years 1 to 9999: windows of times at their edges, for instance."""
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -44,12 +46,27 @@ def narrowed(declared: pa.DataType, column: pa.Array) -> pa.Array:
 
 def decimal_to_float(declared: pa.DataType, column: pa.Array) -> pa.Array:
     """Return the floats whose shortest texts are these decimals. Raises ValueError if a value has more digits."""
+    if declared == pa.float64() and (quotients := _quotients(column)) is not None:
+        return quotients
     floats = column.cast(pa.string()).cast(declared)  # Arrow's own cast is off by some units in the last place
     if declared != pa.float64() or column.type.precision > _EXACT_DIGITS:
         back = _shortest(floats).cast(column.type)
         if not pc.all(pc.equal(back, column), min_count=0).as_py():
             raise ValueError("does not fit")
     return floats
+
+
+def _quotients(column: pa.Array) -> pa.Array | None:
+    """Return decimals as floats by one division, which is right if both numbers are exact; None if one is not."""
+    if column.type.scale > _LARGEST_EXACT_POWER or column.type.bit_width > 128:
+        return None
+    wide = column.cast(pa.decimal128(38, column.type.scale))
+    words = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 2)[wide.offset : wide.offset + len(wide)]
+    low, high = words[:, 0], words[:, 1]
+    if not ((low > -(10**_EXACT_DIGITS)) & (low < 10**_EXACT_DIGITS) & (high == low >> 63)).all():
+        return None
+    missing = wide.is_null().to_numpy(zero_copy_only=False) if wide.null_count else None
+    return pa.array(low / 10.0**column.type.scale, mask=missing)
 
 
 def float_to_decimal(declared: pa.DataType, column: pa.Array) -> pa.Array:

@@ -1,7 +1,7 @@
 """JSON values as Spark 4.3.0 gives them for the same text and schema, and the records it finds malformed."""
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 import pytest
@@ -184,3 +184,25 @@ def test_decimals_are_rounded_half_up_or_refused(numbers, kind):
                     len(exact.as_tuple().digits) > 38 or abs(exact.adjusted()) > 37 or exact.as_tuple().exponent < -38
                 )
                 assert not fits or (isinstance(parser, JsonParser) and is_long) or abs(exact.adjusted()) >= 400
+
+
+@pytest.mark.parametrize(
+    ("unit", "number", "micros"),
+    [
+        ("seconds", "253402300799.999999", 253402300799_999999),
+        ("seconds", "2.53402300799E11", 253402300799_000000),
+        ("milliseconds", "-62135337578443.763", -62135337578_443763),
+        ("milliseconds", "253402041621553.656", 253402041621_553656),
+    ],
+)
+def test_a_time_far_from_1970_keeps_its_microseconds(unit, number, micros):
+    text = f'{{"t": {number}, "d": 1.5}}\n{{"t": 1.5, "d": 2}}\n{{"t": "7"}}\n{{"t": null}}'
+    rows, bad = parse(text, {"t": "TIMESTAMP", "d": "DECIMAL(5,1)"}, unit)
+    near = timedelta(**{unit: 1.5})
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert rows == [
+        (epoch + timedelta(microseconds=micros), Decimal("1.5")),
+        (epoch + near, Decimal("2.0")),
+        (None, None),
+    ]
+    assert [each.reason for each in bad] == ["field t: string where TIMESTAMP is expected: set timestampFormat: iso"]

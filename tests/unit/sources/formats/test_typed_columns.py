@@ -217,3 +217,46 @@ def test_times_of_the_old_calendar_in_utc():
     stored = pa.array([-141_428 * 86_400_000_000 + 43_200_000_000, None]).cast(TIMESTAMP)
     assert LegacyCalendar(True, True, "Etc/UTC").corrected(stored).to_pylist() == [noon, None]
     assert math.isnan(converted("DOUBLE", pa.array([float("nan")]))[0])
+
+
+DECIMALS = st.decimals(-(10**19), 10**19, allow_nan=False, places=3) | st.integers(-(10**37), 10**37).map(Decimal)
+
+
+@given(st.lists(DECIMALS | st.none(), max_size=4), st.integers(0, 38), st.sampled_from([pa.decimal128, pa.decimal256]))
+@example([Decimal(10**30)], 18, pa.decimal128)
+@example([Decimal(123456)], 34, pa.decimal256)
+def test_a_decimal_of_another_scale_is_the_same_number_or_refused(numbers, scale, kind):
+    found, typed = kind(38 if kind is pa.decimal128 else 76, 0), declared_schema(f"a DECIMAL(38,{scale})").field("a")
+    whole = [None if number is None else number.to_integral_value() for number in numbers]
+    values, column = pa.array(whole, found), TypedColumn(found, typed, "iso")
+    if all(number is None or abs(number) < 10 ** (38 - scale) for number in whole):
+        assert column.convert(values).to_pylist() == whole
+    else:
+        with pytest.raises(ValueError, match="does not fit"):
+            column.convert(values)
+
+
+TIMES = {
+    "seconds": [("253402300799.999999", 253402300799999999), ("-62135337578.443766", -62135337578443766)],
+    "milliseconds": [("253402041621553.656", 253402041621553656), ("-62135337578443.766", -62135337578443766)],
+    "microseconds": [("253402041621553656.000", 253402041621553656)],
+}
+
+
+@pytest.mark.parametrize(("unit", "text", "micros"), [(unit, *time) for unit, times in TIMES.items() for time in times])
+def test_a_decimal_is_a_time_to_the_microsecond(unit, text, micros):
+    found = column("TIMESTAMP", pa.decimal128(30, 6), unit).convert(
+        pa.array([Decimal(text), None], pa.decimal128(30, 6))
+    )
+    assert found.cast(pa.int64()).to_pylist() == [micros, None]
+
+
+def test_a_double_is_the_time_that_is_written_alike():
+    found = column("TIMESTAMP", pa.float64(), "seconds").convert(pa.array([253402300799.999, 0.000001]))
+    assert found.cast(pa.int64()).to_pylist() == [253402300799999000, 1]
+
+
+@given(st.lists(st.decimals(-(10**13), 10**13, places=2) | st.none(), max_size=4), st.integers(0, 3))
+def test_a_part_of_a_column_of_decimals_is_read_as_doubles(numbers, begin):
+    values = pa.array(numbers, pa.decimal128(18, 2)).slice(begin)
+    assert converted("DOUBLE", values) == [None if number is None else float(str(number)) for number in numbers[begin:]]
