@@ -329,12 +329,16 @@ def _reason(conversion: Conversion, column: pa.Array, begin: int, end: int) -> s
         conversion(column.take(pa.array(range(begin, end), pa.int64())))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return "does not fit"
+    except UnicodeDecodeError:
+        return "is not UTF-8"
     except ValueError as error:
         return str(error).replace("outside", "is outside", 1) if str(error).startswith("outside") else str(error)
     return ""
 
 
 def _shown(value: pa.Scalar) -> str:
+    if pa.types.is_timestamp(value.type) and value.type.tz is not None:
+        value = value.cast(pa.timestamp(value.type.unit, "UTC"))  # in which it is read
     try:
         found = value.as_py()
     except UnicodeDecodeError:

@@ -106,8 +106,10 @@ def _is_ascii(column: pa.Array) -> bool:
 def uuid_text(column: pa.Array) -> pa.Array:
     """Return UUIDs as text, such as ``6ba7b810-9dad-11d1-80b4-00c04fd430c8``."""
     missing = column.storage.is_null()
-    stored = column.storage.fill_null(bytes(16)).cast(pa.binary())
-    octets = np.frombuffer(b"".join(stored.to_pylist()), np.uint8).reshape(-1, 16)
+    if not len(column):
+        return pa.array([], pa.string())
+    stored = column.storage.fill_null(bytes(16))
+    octets = np.frombuffer(stored.buffers()[1], np.uint8).reshape(-1, 16)[stored.offset : stored.offset + len(stored)]
     texts = np.full((len(octets), 36), ord("-"), np.uint8)
     texts[:, _UUID_DIGITS] = _HEX[np.stack([octets >> 4, octets & 15], axis=2)].reshape(-1, 32)
     return pc.if_else(missing, None, pa.array(texts.view("S36").ravel(), pa.binary()).cast(pa.string()))

@@ -1,6 +1,7 @@
 """Columns of files with types of their own, in every layout of Arrow, and the calendar of old files."""
 
 import math
+import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -260,3 +261,24 @@ def test_a_double_is_the_time_that_is_written_alike():
 def test_a_part_of_a_column_of_decimals_is_read_as_doubles(numbers, begin):
     values = pa.array(numbers, pa.decimal128(18, 2)).slice(begin)
     assert converted("DOUBLE", values) == [None if number is None else float(str(number)) for number in numbers[begin:]]
+
+
+@pytest.mark.parametrize("begin", [0, 1, 3])
+def test_a_part_of_a_column_of_uuids(begin):
+    ids = [uuid.UUID(int=1), None, uuid.UUID(int=2**127)]
+    values = pa.array([each and each.bytes for each in ids], pa.uuid()).slice(begin)
+    assert converted("STRING", values) == [each and str(each) for each in ids[begin:]]
+
+
+def test_bytes_that_are_no_text_are_told_where_a_time_is_expected():
+    values = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")]
+    )
+    with pytest.raises(ValueError, match=r"^column a \(TIMESTAMP\): row 1: b'\\xff' is not UTF-8$"):
+        column("TIMESTAMP", values.type).convert(values, 1)
+
+
+def test_a_time_with_a_zone_is_told_in_utc():
+    values = pa.array([datetime(2024, 1, 1, 23, tzinfo=UTC)], pa.timestamp("us", "Europe/Oslo"))
+    with pytest.raises(ValueError, match=r"2024-01-01 23:00:00\+00:00 has a time of day"):
+        column("DATE", values.type).convert(values)
