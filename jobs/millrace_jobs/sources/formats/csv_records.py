@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,21 @@ _NOT_CLOSED = "a quote is not closed: close it, or double it if it belongs to th
 _AFTER_QUOTE = "text after a closing quote: double the quotes inside a quoted field"
 _BLANK_QUOTE = "a blank before an opening quote: remove the blank, or quote the whole field"
 _LONE_RETURN = "a carriage return inside the line: end each line with LF or CRLF, or quote the field"
+
+_MATCHED = 128
+"""The least number of quotes that are matched from an irregular one on."""
+
+
+@dataclass
+class _Quotes:
+    """The quotes that open and close fields in turns, doubled ones among them or not, and what is wrong around them.
+
+    ``faults`` are (place, reason), and ``blanks`` (begin, end) of blanks after closing quotes.
+    """
+
+    quotes: NDArray[np.int64]
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    blanks: list[tuple[int, int]] = field(default_factory=list)
 
 
 class CsvQuotes:
@@ -42,14 +58,8 @@ class CsvQuotes:
     def layout(self, block: bytes) -> Layout:
         """Return where the records of ``block`` end; it begins with a record."""
         newlines = line_breaks(block)
-        faults: list[tuple[int, str]] = []
-        quotes = np.empty(0, np.int64)
-        if b'"' in block:
-            quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == _QUOTE)
-            if not self._are_regular(block, quotes):
-                quotes, faults, tidied = self._examined(block)
-                if tidied is not None:
-                    return self.layout(tidied)
+        found = self._found(block)
+        quotes, faults = found.quotes, found.faults
         ends = newlines if not len(quotes) else newlines[np.searchsorted(quotes, newlines) % 2 == 0]
         if b"\r" in block:
             faults += ((int(place), _LONE_RETURN) for place in _lone_returns(block, quotes))
@@ -59,7 +69,7 @@ class CsvQuotes:
         if block and (is_open or not block.endswith(b"\n")):
             ends = np.append(ends, len(block))
         reasons = {int(np.searchsorted(ends, place)): reason for place, reason in sorted(faults, reverse=True)}
-        return Layout(block, ends, newlines, reasons, is_open, self._delimiter)
+        return Layout(block, ends, newlines, reasons, is_open, self._delimiter, found.blanks)
 
     def is_open_after(self, lines: bytes, is_open: bool) -> bool:
         """Return whether a quote is open after whole lines, given whether it was before them."""
@@ -67,10 +77,13 @@ class CsvQuotes:
             return is_open
         begin = b'"' if is_open else b""
         text = begin + lines
-        quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == _QUOTE)
-        if not self._are_regular(text, quotes):
-            quotes, _, _ = self._examined(text)
-        return len(quotes) % 2 == 1
+        return len(self._found(text).quotes) % 2 == 1
+
+    def _found(self, block: bytes) -> _Quotes:
+        if b'"' not in block:
+            return _Quotes(np.empty(0, np.int64))
+        quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == _QUOTE)
+        return _Quotes(quotes) if self._are_regular(block, quotes) else self._examined(block, quotes)
 
     def _are_regular(self, block: bytes, quotes: NDArray[np.int64]) -> bool:
         """Return whether quotes open and close fields in turns, apart from doubled ones, and there are no others."""
@@ -80,35 +93,61 @@ class CsvQuotes:
         after = self._regular[data[np.minimum(closes + 1, len(data) - 1)]]
         return bool((before | (opens == 0)).all() and after.all())
 
-    def _examined(self, block: bytes) -> tuple[NDArray[np.int64], list[tuple[int, str]], bytes | None]:
-        """Return the quotes that open and close fields, the faults, and the text without blanks after closing quotes.
+    def _examined(self, block: bytes, quotes: NDArray[np.int64]) -> _Quotes:
+        """Return which of all ``quotes`` open and close fields, if not all of them do so in turns.
 
-        The text is None if it has no such blanks. One field after the other is looked at, which is slow.
+        Fields are matched one by one from an irregular quote on. As this is slow, the quotes are taken in turns again
+        after some fields, up to the next irregular one.
         """
-        quotes: list[int] = []
+        data = np.frombuffer(block, np.uint8)
+        may_open = self._regular[data[quotes - 1]] | (quotes == 0)
+        may_close = self._regular[data[np.minimum(quotes + 1, len(data) - 1)]]
+        is_odd = np.arange(len(quotes)) % 2 == 1
+        irregular = [np.flatnonzero(~np.where(is_odd == odd, may_open, may_close)) for odd in (False, True)]
+        parts: list[NDArray[np.int64]] = []
         faults: list[tuple[int, str]] = []
         blanks: list[tuple[int, int]] = []
-        for field in self._field.finditer(block):
-            if block[field.start()] != _QUOTE:
-                faults.append((field.start(), _BLANK_QUOTE))
+        begin = 0
+        while len(rest := irregular[begin % 2]) > (place := int(np.searchsorted(rest, begin))):
+            end = int(rest[place])
+            if (end - begin) % 2:  # the quote that should close a field: go back to the one that opens the field
+                end -= 1
+                while end > begin and quotes[end - 1] == quotes[end] - 1:
+                    end -= 2
+            fields = self._field.finditer(block, int(quotes[end - 1]) + 1 if end else 0)
+            matched, following = self._matched(block, fields, faults, blanks)
+            parts += quotes[begin:end], np.array(matched, np.int64)
+            if following is None:
+                begin = len(quotes)
+                break
+            begin = int(np.searchsorted(quotes, following))
+        return _Quotes(np.concatenate([*parts, quotes[begin:]]), faults, blanks)
+
+    def _matched(
+        self,
+        block: bytes,
+        fields: Iterator[re.Match[bytes]],
+        faults: list[tuple[int, str]],
+        blanks: list[tuple[int, int]],
+    ) -> tuple[list[int], int | None]:
+        """Return the quotes around the next fields, and where the field after them begins, if there is one."""
+        quotes: list[int] = []
+        for match in fields:
+            start, end = match.span()
+            if block[start] != _QUOTE:
+                faults.append((start, _BLANK_QUOTE))
                 continue
-            quotes.append(field.start())
-            if field[1] is None:
+            if len(quotes) >= _MATCHED:
+                return quotes, start
+            quotes.append(start)
+            if match[1] is None:
                 break  # the text ends within the field
-            quotes.append(field.start(1))
-            if field.end() < len(block) and block[field.end()] not in self._ends:
-                faults.append((field.start(), _AFTER_QUOTE))
-            elif field[2]:
-                blanks.append(field.span(2))
-        return np.array(quotes, np.int64), faults, b"".join(_without(block, blanks)) if blanks else None
-
-
-def _without(block: bytes, spans: list[tuple[int, int]]) -> Iterator[bytes]:
-    begin = 0
-    for start, end in spans:
-        yield block[begin:start]
-        begin = end
-    yield block[begin:]
+            quotes.append(match.start(1))
+            if end < len(block) and block[end] not in self._ends:
+                faults.append((start, _AFTER_QUOTE))
+            elif match[2]:
+                blanks.append(match.span(2))
+        return quotes, None
 
 
 def _lone_returns(block: bytes, quotes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,8 @@ not depend on how the text was cut.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,7 +41,8 @@ class Layout:
     ``ends`` are the offsets of the line breaks, or of the end of the text, that end a record; ``newlines`` those of all
     line breaks. Shapes ``(records,)`` and ``(lines,)``. ``faults`` are reasons why the records at these indexes are
     bad, whatever their values. ``is_open`` says that the last record goes on behind the text. ``delimiter`` makes a
-    record of a line that has nothing else, even if it is white space.
+    record of a line that has nothing else, even if it is white space. ``blanks`` are (begin, end) of text that is
+    not parsed, in order.
     """
 
     text: bytes
@@ -49,6 +51,15 @@ class Layout:
     faults: Mapping[int, str]
     is_open: bool = False
     delimiter: bytes = b""
+    blanks: Sequence[tuple[int, int]] = ()
+
+    def parsed(self, begin: int, end: int) -> bytes:
+        """Return what is parsed of a part of the text, which cuts no blanks."""
+        parts = []
+        for first, last in self.blanks[bisect_left(self.blanks, (begin,)) : bisect_left(self.blanks, (end,))]:
+            parts.append(self.text[begin:first])
+            begin = last
+        return b"".join([*parts, self.text[begin:end]]) if parts else self.text[begin:end]
 
     def is_blank(self, line: bytes) -> bool:
         """Whether a line is no record: it has only white space that is not the delimiter."""
@@ -97,10 +108,10 @@ def decode(parser: Parser, schema: pa.Schema, layout: Layout, reject: Reject) ->
         place = int(np.searchsorted(records.ends, layout.ends[index]))
         if place == len(records) or records.ends[place] != layout.ends[index]:
             continue  # a blank line
-        batches += _good_records(parser, layout.text, records[begin:place], reject)
+        batches += _good_records(parser, layout, records[begin:place], reject)
         _reject_lines(layout, records[place : place + 1], layout.faults[index], reject)
         begin = place + 1
-    batches += _good_records(parser, layout.text, records[begin:], reject)
+    batches += _good_records(parser, layout, records[begin:], reject)
     if len(batches) == 1:
         return batches[0]
     return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
@@ -142,10 +153,11 @@ class _RecordPlaces:
         return _RecordPlaces(self.begins[part], self.ends[part], self.numbers[part])
 
 
-def _good_records(parser: Parser, block: bytes, records: _RecordPlaces, reject: Reject) -> Iterator[pa.RecordBatch]:
+def _good_records(parser: Parser, layout: Layout, records: _RecordPlaces, reject: Reject) -> Iterator[pa.RecordBatch]:
     if not len(records):
         return
-    text = block[records.begins[0] : records.ends[-1] + 1]
+    begin, end = int(records.begins[0]), int(records.ends[-1]) + 1
+    text = layout.parsed(begin, end)
     if not text.endswith(b"\n"):
         text += b"\n"  # without it, Arrow takes an empty field at the end for one in quotes if one before it was
     try:
@@ -158,11 +170,11 @@ def _good_records(parser: Parser, block: bytes, records: _RecordPlaces, reject: 
     except ValueError as error:
         reason = parser.explain(error, text) if len(records) == 1 else ""
     if len(records) == 1:
-        reject(BadRecord(_shown(text), reason, int(records.numbers[0])))
+        reject(BadRecord(_shown(layout.text[begin:end]), reason, int(records.numbers[0])))
         return
     middle = len(records) // 2
-    yield from _good_records(parser, block, records[:middle], reject)
-    yield from _good_records(parser, block, records[middle:], reject)
+    yield from _good_records(parser, layout, records[:middle], reject)
+    yield from _good_records(parser, layout, records[middle:], reject)
 
 
 def _reject_lines(layout: Layout, record: _RecordPlaces, reason: str, reject: Reject) -> None:

@@ -1,5 +1,6 @@
 """CSV values as Spark 4.3.0 gives them for the same text and schema with ``escape`` set to a quote, if it gives any."""
 
+import sys
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.csv_records import CsvQuotes
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
 
@@ -310,3 +312,33 @@ def test_a_line_of_delimiters_alone_is_a_record_of_nulls(delimiter):
 
 def test_a_line_of_blanks_is_no_record():
     assert parse(" \t\n1,2\n  \n", ["INT", "INT"]) == ([(1, 2)], [])
+
+
+def test_irregular_quotes_far_apart_leave_the_records_between_them_as_they_are():
+    lines = [f'{i},"t ""{i}"", u\nv"' for i in range(1000)]
+    irregular = ['5" pipe,x', '"q" ,"r"\t', '"a"b,c', ' "a",b', '"x" "y",z', 'a",b"', '"","5"""', 'a"b"c,"d"']
+    for place, line in zip(range(0, 1000, 120), irregular, strict=False):
+        lines[place] = line
+    alone = [parse(f"{line}\n", ["STRING", "STRING"]) for line in lines]
+    rows, bad = parse("\n".join(lines) + "\n", ["STRING", "STRING"])
+    assert rows == [row for found, _ in alone for row in found]
+    assert [(record.text, record.reason) for record in bad] == [(b.text, b.reason) for _, found in alone for b in found]
+    assert len(bad) == 3
+
+
+def test_one_irregular_quote_does_not_slow_down_its_block():
+    text = "".join(f'{i},"t{i}"\n' for i in range(5000)).encode() + b'5" pipe,x\n'
+    calls = []
+    sys.setprofile(lambda _, event, function: calls.append(function) if event == "c_call" else None)
+    try:
+        CsvQuotes(",").layout(text)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) < 1000
+
+
+@pytest.mark.parametrize("line", ['2,"q" ,', '"a" ,"open', '"q"\t,"r" ,s', '"q" ,x\ry'])
+def test_a_bad_record_has_its_own_text(line):
+    rows, (bad,) = parse(f'"a" ,"b"\n{line}', ["STRING", "STRING"])
+    assert rows == [("a", "b")]
+    assert (bad.text, bad.line) == (line, 2)
