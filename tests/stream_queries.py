@@ -161,7 +161,7 @@ UNBOUNDED = [
     ("SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at < e.at", "line 1, column 19", "with no lower end"),
     ("SELECT count(*) AS k FROM e JOIN c ON e.n = c.n GROUP BY e.who", "line 1, column 29", "no range of event time"),
     (
-        "SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= e.n + 1 AND c.at <= e.at",
+        "SELECT e.n FROM e JOIN c ON e.n = c.n AND c.at >= timestamp_seconds(e.n) + make_dt_interval(0, 1) AND c.at <= e.at",
         "line 1, column 19",
         "not event time",
     ),
