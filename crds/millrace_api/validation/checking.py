@@ -72,7 +72,8 @@ class _Check:
         except MillraceError as error:
             self._add_within((*at, "schema"), error.problems)
             return None
-        unreadable = [found for found in map(type_problem, columns) if found is not None]
+        declared = parse_schema(source.ddl) if source.ddl is not None else ()  # metadata of Kafka has types of its own
+        unreadable = [found for found in map(type_problem, declared) if found is not None]
         for problem in unreadable:
             self._add((*at, "schema"), *problem)
         if unreadable:

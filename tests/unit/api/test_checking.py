@@ -369,3 +369,11 @@ def test_a_query_without_a_file_has_problems_without_lines():
     [problem] = check_query(StreamQuery.model_validate(document, by_name=False))
     assert (problem.file, problem.line, problem.field) == ("", 1, "spec.query.sql")
     assert problem.message == 'there is no column "kee" (line 1, column 8 of the SQL)'
+
+
+def test_the_metadata_of_kafka_may_have_types_that_a_schema_may_not(tmp_path):
+    kafka = "      kafka: {bootstrapServers: 'kafka:9092', topic: trips, includeMetadata: true}"
+    text = changed(MINIMAL, 7, kafka).replace("SELECT cell,", "SELECT cell, max(_offset) AS last,")
+    assert problems(tmp_path, text.replace("FROM trips", "FROM trips WHERE size(_headers) = 0")) == []
+    declared = changed(text, 8, "      schema: cell STRING, tags ARRAY<STRING>")
+    assert any("column tags has the type ARRAY<STRING>" in problem for problem in problems(tmp_path, declared))
