@@ -137,6 +137,8 @@ REFUSED = [
             "line 1, column 19", "a JOIN with an aggregate", "examples/17-nexmark-q8-new-sellers.yaml"),
     Refused(f"SELECT max(k) AS m FROM ({PER_MINUTE})", "line 1, column 1", "no window of its own", "GROUP BY window",
             "close"),
+    Refused("SELECT DISTINCT who FROM e WHERE at IS NOT NULL", "line 1, column 1", "DISTINCT has no event time", "add at",
+            "close"),
     Refused("SELECT n FROM e TABLESAMPLE (50 PERCENT)", "line 1, column 17", "no TABLESAMPLE", "rand()"),
     Refused("SELECT monotonically_increasing_id() AS i FROM e", "line 1, column 8", "monotonically", "uuid()"),
     Refused("SELECT who,\n  frobnicate(n) AS f FROM e", "line 2, column 3", 'no function "frobnicate"', "Spark's functions"),

@@ -13,9 +13,9 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
-from millrace_api.sql.grouping_checks import Columns, grouping_problems
+from millrace_api.sql.grouping_checks import grouping_problems
 from millrace_api.sql.groups import is_any_window
-from millrace_api.sql.kind_checks import Kind, KindOf, kind_of_type, kind_problems
+from millrace_api.sql.kind_checks import Kind, KindOf, kind_of, kind_of_type, kind_problems
 from millrace_api.sql.name_checks import name_problems
 from millrace_api.sql.size import size_problems
 from millrace_api.sql.source_table import SourceTable
@@ -68,7 +68,7 @@ def check_sql(
             problems += islice(name_problems(text, scope, known), _MOST)
             problems += islice(grouping_problems(text, scope, known), _MOST)
             own = (node for node in scope.walk() if places[id(node)].select is scope.expression)
-            problems += islice(kind_problems(text, own, _kinds(scope, known, tables)), _MOST)
+            problems += islice(kind_problems(text, own, _kinds(scope, columns, tables)), _MOST)
             problems += session_problems(text, scope, tables) if as_stream else ()
     problems += window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
@@ -117,20 +117,26 @@ def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
                 yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
 
 
-def _kinds(scope: Scope, columns: Columns, tables: Mapping[str, SourceTable]) -> KindOf:
-    """Return the function that gives the kind of a column that comes from a source directly."""
+def _kinds(scope: Scope, columns: _ColumnLists, tables: Mapping[str, SourceTable]) -> KindOf:
+    """Return the function that gives the kind of a column of this SELECT, also through SELECTs that it reads."""
+    sources = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
 
     def kind(column: exp.Column) -> Kind | None:
         parts = [part.name.lower() for part in column.parts]
-        holders = (
-            [parts[0]] if len(parts) > 1 else [name for name, known in columns.items() if parts[0] in (known or ())]
-        )
-        if len(holders) != 1 or len(parts) > 2 or holders[0] not in columns or None in columns.values():
+        known = {name: columns.of(source) for name, source in sources.items()}
+        holders = [parts[0]] if len(parts) > 1 else [name for name in known if parts[0] in (known[name] or ())]
+        if len(holders) != 1 or len(parts) > 2 or holders[0] not in sources or None in known.values():
             return None
-        source = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}[holders[0]]
-        table = tables.get(source.name.lower()) if isinstance(source, exp.Table) else None
-        found = table.column(parts[-1]) if table is not None else None
-        return None if found is None else kind_of_type(found.type)
+        source = sources[holders[0]]
+        if isinstance(source, exp.Table):
+            found = tables[source.name.lower()].column(parts[-1]) if source.name.lower() in tables else None
+            return None if found is None else kind_of_type(found.type)
+        items = source.expression.selects if isinstance(source.expression, exp.Select) else []
+        inner = _kinds(source, columns, tables)
+        if len(items) == 1 and items[0].is_star and len(source.selected_sources) == 1:
+            return inner(exp.column(parts[-1]))
+        named = [item for item in items if item.alias_or_name.lower() == parts[-1]]
+        return kind_of(named[0].unalias(), inner) if len(named) == 1 and not source.outer_columns else None
 
     return kind
 

@@ -56,6 +56,11 @@ def kind_problems(text: str, nodes: Iterable[exp.Expr], kind_of_column: KindOf) 
             yield problem_at(text, at.meta.get("start", start_of(at)), message, hint)
 
 
+def kind_of(node: exp.Expr, kind_of_column: KindOf) -> Kind | None:
+    """Return the kind of an expression; None if it is unknown."""
+    return _KindCheck(kind_of_column)._kind(node)
+
+
 class _KindCheck:
     def __init__(self, kind_of_column: KindOf) -> None:
         self._of_column = kind_of_column
@@ -110,7 +115,8 @@ class _KindCheck:
             return None
         node = node.unnest()
         if isinstance(node, exp.Column):
-            return self._of_column(node)
+            is_bound = node.table.lower() in ("window", "session_window") and node.name.lower() in ("start", "end")
+            return "time" if is_bound else self._of_column(node)
         if isinstance(node, exp.Literal):
             return "text" if node.is_string else "number"
         for kind_of_node, kind in _FIXED:
@@ -120,7 +126,7 @@ class _KindCheck:
             return "boolean"
         if isinstance(node, exp.Cast):
             return kind_of_type(node.to.sql(dialect="spark"))
-        if isinstance(node, exp.Max | exp.Min):
+        if isinstance(node, exp.Max | exp.Min | exp.AnyValue | exp.First):
             return self._kind(node.this)
         if isinstance(node, exp.Upper | exp.Lower | exp.DPipe):
             return "text"

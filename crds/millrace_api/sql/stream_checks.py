@@ -15,13 +15,15 @@ from sqlglot.tokenizer_core import TokenType
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import Keywords, problem_at, start_of
-from millrace_api.sql.groups import aggregates, is_aggregate
+from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded
 
 _TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
 _ON = f"ON a.key = b.key {_RANGE}"
 _ANTI = f"write LEFT JOIN b {_ON} WHERE b.key IS NULL, with watermarks on both sources"
+
+_WINDOW_NAMES = ("window", "session_window")
 
 _SORTS = {
     "order": ("ORDER BY", TokenType.ORDER_BY),
@@ -188,6 +190,8 @@ class _StreamCheck:
         grouped, distinct = _aggregations(scope)
         if grouped or distinct or over_aggregate:
             self._aggregated.add(id(node))
+        if distinct and isinstance(node, exp.Select) and self._emit is Emit.ON_WINDOW_CLOSE:
+            yield from self._check_distinct(scope, node)
         changes = self._updates if distinct else self._only_adds
         if changes and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
             message = f"an aggregate of an aggregate is not possible under emit {self._emit}: the inner one changes"
@@ -199,6 +203,23 @@ class _StreamCheck:
         elif not self._updates and grouped and over_aggregate and node.args.get("group") is None:
             message = "an aggregate over all windows has no window of its own that closes"
             yield self._at(self._first_keyword(node), message, "add GROUP BY window to it")
+
+    def _check_distinct(self, scope: Scope, select: exp.Select) -> Iterator[Problem]:
+        """Check that rows without duplicates have an event time, without which they are never final."""
+        times = {column.lower() for column in self._watermarks.values() if column}
+        read_directly = all(isinstance(source, exp.Table) for _, source in scope.selected_sources.values())
+
+        def can_be_time(item: exp.Expr) -> bool:
+            if is_any_window(item) or not isinstance(item, exp.Column):
+                return is_any_window(item)
+            if item.table.lower() in _WINDOW_NAMES:
+                return False  # window.start is no event time, the window is
+            return not read_directly or item.name.lower() in times or item.name.lower() in _WINDOW_NAMES
+
+        if not select.is_star and not any(can_be_time(item.unalias()) for item in select.expressions):
+            message = f"DISTINCT has no event time, so its rows are never final under emit {self._emit}"
+            hint = f"add {' or '.join(sorted(times))} or a window to the SELECT list, or write emit: OnUpdate"
+            yield self._at(self._first_keyword(select), message, hint)
 
     def _first_keyword(self, node: exp.Expr) -> int | None:
         """Return the start of a SELECT, or of the keyword between the two sides of a set operation."""
