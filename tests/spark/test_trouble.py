@@ -22,7 +22,7 @@ SEED = os.environ.get("MILLRACE_TROUBLE_SEED") or str(turn() or 0)
 REPEAT = f"repeat with MILLRACE_TROUBLE_SEED={SEED}"
 CASES = 8
 WITHOUT = frozenset({"before_1970", "around_1970", "julian", "first_day"})
-"""Axes that are left out for a time: a watermark begins at 1970."""
+"""Eras whose records are late: Spark's watermark begins at 1970 (tests/spark/test_end_of_input.py)."""
 FILES = 300
 
 
@@ -38,8 +38,6 @@ def test_every_plan_gives_the_right_rows(spark, number):
 def test_files_are_read_as_they_were_written():
     for number in range(FILES):
         files = draw_files(f"{SEED}/{number}")
-        if files.spelling.timestamps in ("seconds", "milliseconds"):
-            continue  # for a time: fractions of such times are rounded before 1715 and after 2255
         with scratch() as folder:
             found = difference(files, folder)
         assert found is None, f"files {files.name}, {REPEAT}: {files.spelling}: {found}"

@@ -170,6 +170,10 @@ def _header_hint(text: str, schema: pa.Schema, names: list[str], delimiter: str)
     return "correct the schema or the delimiter, or set header: false"
 
 
+_EXACT_TIMES = pa.decimal256(MAX_PRECISION, SHORT)
+"""The type by which numbers with fractions that are times keep all their digits."""
+
+
 class JsonParser:
     """Parser of lines that are one JSON object each.
 
@@ -181,9 +185,11 @@ class JsonParser:
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self._schema = schema
         self._timestamp_format = timestamp_format
-        self._options = _json_options(schema, timestamp_format, SHORT)
-        self._long_decimals = _json_options(schema, timestamp_format, MAX_PRECISION)
-        self._exact_times = _json_options(schema, timestamp_format, SHORT, pa.decimal256(MAX_PRECISION, SHORT))
+        self._options = {
+            (scale, times): _json_options(schema, timestamp_format, scale, times)
+            for scale in (SHORT, MAX_PRECISION)
+            for times in (None, _EXACT_TIMES)
+        }
         self._has_decimals = any(pa.types.is_decimal(field.type) for field in schema)
         self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
 
@@ -198,19 +204,21 @@ class JsonParser:
             # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409). Several lines always
             # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
             _require_one_object(text)
+        scale = SHORT
         try:
-            table = self._read(text, self._options)
+            table = self._read(text, self._options[scale, None])
         except ValueError:
             literals = text
             if self._special is not None and (b'"NaN"' in text or b'Infinity"' in text):
                 literals = self._special.sub(rb"\1\2\3", text)
             if literals == text and not self._has_decimals:
                 raise
-            table = self._read(literals, self._long_decimals)
+            text, scale = literals, MAX_PRECISION
+            table = self._read(text, self._options[scale, None])
         try:
             return _declared_batch(table, self._schema, self._timestamp_format)
         except InexactTimesError:
-            exact = self._read(text, self._exact_times)
+            exact = self._read(text, self._options[scale, _EXACT_TIMES])
             return _declared_batch(exact, self._schema, self._timestamp_format)
 
     def _read(self, text: bytes, parsing: pa.json.ParseOptions) -> pa.Table:

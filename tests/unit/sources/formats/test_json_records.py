@@ -206,3 +206,10 @@ def test_a_time_far_from_1970_keeps_its_microseconds(unit, number, micros):
         (None, None),
     ]
     assert [each.reason for each in bad] == ["field t: string where TIMESTAMP is expected: set timestampFormat: iso"]
+
+
+def test_an_infinity_as_text_beside_a_time_that_needs_all_its_digits():
+    text = '{"t": 253402300799.999999, "x": "-Infinity", "d": 0.12345678901234567890123456789012345678}\n'
+    rows, bad = parse(text, {"t": "TIMESTAMP", "x": "FLOAT", "d": "DECIMAL(38,38)"}, "seconds")
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=253402300799_999999)
+    assert (rows, bad) == ([(time, float("-inf"), Decimal("0.12345678901234567890123456789012345678"))], [])
