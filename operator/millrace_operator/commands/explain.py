@@ -25,7 +25,7 @@ def extend_explain(app: typer.Typer) -> None:
 
 def is_file(target: str) -> bool:
     """Return whether ``target`` is a file rather than the name of a query."""
-    return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).exists()
+    return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).is_file()
 
 
 def _either(of_file: Callable[..., None]) -> Callable[..., None]:
@@ -63,14 +63,15 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def mentioning_file(target: str, on_cluster: Mapping[str, object]) -> Iterator[None]:
-    """Add to the error that there is no cluster, where none was asked for, that there is no file either."""
+    """Add to the error that there is no cluster, where none was asked for, that the target is no file either."""
     try:
         yield
     except MillraceError as error:
         if any(value is not None for value in on_cluster.values()):
             raise
         first, *more = error.problems
-        message = f"there is no file {target}, and no cluster to ask for a query of this name: {first.message}"
+        what = f"{target} is a folder" if Path(target).is_dir() else f"there is no file {target}"
+        message = f"{what}, and no cluster to ask for a query of this name: {first.message}"
         hint = f"write the path of a YAML file, or for a query on a cluster {first.hint.removeprefix('write ')}"
         raise MillraceError(replace(first, message=message, hint=hint), *more) from None
 

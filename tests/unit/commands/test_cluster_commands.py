@@ -61,7 +61,7 @@ def kubeconfig(server: str, **changes: object) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_without_a_kubeconfig(millrace, command):
-    millrace(*command).assert_failed("there is no kubeconfig kubeconfig", "write --kubeconfig FILE, or set KUBECONFIG")
+    millrace(*command).assert_failed("there is no kubeconfig kubeconfig", "--kubeconfig FILE, or set KUBECONFIG")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -150,6 +150,12 @@ def test_a_file_and_a_name_are_told_apart(tmp_path, monkeypatch, target, expecte
     Path("here").touch()
     Path("trips").mkdir()
     assert is_file(target) is expected
+
+
+@pytest.mark.parametrize(("target", "what"), [("trips", "trips is a folder"), ("tripz", "there is no file tripz")])
+def test_without_a_cluster_a_name_may_be_meant_for_a_file(millrace, target, what):
+    Path("trips").mkdir()
+    millrace("explain", target).assert_failed(what, "write the path of a YAML file")
 
 
 def test_explain_still_takes_files(millrace):
