@@ -95,8 +95,8 @@ def comparable(key: Sequence[Any]) -> Row:
 
 
 def micros(moment: datetime) -> int:
-    """Return the microseconds since 1970 of a time in UTC without a zone."""
-    return round((moment - datetime(1970, 1, 1)).total_seconds() * 1_000_000)
+    """Return the microseconds since 1970 of a time in UTC, with or without that zone."""
+    return round((moment.replace(tzinfo=None) - datetime(1970, 1, 1)).total_seconds() * 1_000_000)
 
 
 def _with_times(table: pa.Table, kind: pa.DataType) -> pa.Table:

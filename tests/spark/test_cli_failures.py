@@ -50,7 +50,9 @@ def test_a_query_that_spark_refused_can_be_corrected_in_any_way(project: Project
 
 def test_a_value_that_the_sql_cannot_take_fails_the_batch_and_nothing_is_written(project: Project) -> None:
     result = project.millrace("run", project.query("SELECT CAST(who AS INT) AS number FROM events"), "--once")
-    result.assert_failed('of the type "STRING" cannot be cast to "INT"', "run with --debug")
+    result.assert_failed(
+        'of the type "STRING" cannot be cast to "INT"', "CAST(who AS INT) (line 1, column 8 of the SQL)"
+    )
     assert result.summary["failed"] == "query"
     assert not project.results()
 

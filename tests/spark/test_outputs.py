@@ -95,7 +95,7 @@ def test_a_process_that_dies_between_the_sinks_writes_nothing_twice(tmp_path, al
     project, file = joining(tmp_path, in_spark(GROUPS), additionalOutputs=FINAL, partitioner={"algorithm": "pkg"})
     die_between_sinks(tmp_path, file, 2)
     assert ("2" in {row[-1] for row in project.results()}, list(tmp_path.glob(FINAL_ROWS_OF_BATCH_2))) == (True, [])
-    joining(tmp_path, in_spark(GROUPS), additionalOutputs=FINAL, partitioner={"algorithm": algorithm})
+    joining(tmp_path, in_spark(GROUPS), (), additionalOutputs=FINAL, partitioner={"algorithm": algorithm})
     run(project, file)
     assert list(tmp_path.glob(FINAL_ROWS_OF_BATCH_2))
     assert_both(project, GROUPS)
