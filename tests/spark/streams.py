@@ -172,11 +172,15 @@ class Stream:
 
 
 def results_in(folder: Path) -> pa.Table:
-    """Return all rows in the sink of the query in this folder."""
+    """Return all rows in the sink of the query in this folder; times are in UTC, without that zone."""
     files = sorted((folder / "results").glob("batch-*.parquet"))
     if not files:
         return pa.table({BATCH_ID: pa.array([], pa.int64())})
-    return pa.concat_tables(pq.read_table(file, coerce_int96_timestamp_unit="us") for file in files)
+    rows = pa.concat_tables(pq.read_table(file) for file in files)
+    plain = [
+        field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field for field in rows.schema
+    ]
+    return rows.cast(pa.schema(plain))
 
 
 def assert_placed(reports: Sequence[BatchReport], placings: Sequence[Placing]) -> None:

@@ -130,7 +130,8 @@ def _micros(table: pa.Table, name: str, file: Path) -> NDArray[np.int64]:
     if not (pa.types.is_timestamp(column.type) or pa.types.is_string(column.type) or _is_number(column.type)):
         raise _problem(file, f"has {column.type} in the time column {name}", kinds)
     try:
-        times = to_declared(column, pa.field(name, TIMESTAMP), "seconds" if _is_number(column.type) else "iso")
+        unit = "seconds" if _is_number(column.type) else "iso"
+        times = to_declared(column.combine_chunks(), pa.field(name, TIMESTAMP), unit)
     except ValueError as error:
         raise _problem(file, str(error), kinds) from None
     micros: NDArray[np.int64] = times.cast(pa.int64()).fill_null(int(NO_TIME)).to_numpy()

@@ -39,5 +39,5 @@ def test_other_keys_of_maps_are_refused(kind):
 
 
 def test_two_columns_of_one_name_are_refused():
-    with pytest.raises(MillraceError, match="the result has 2 columns with the name 'n'"):
+    with pytest.raises(MillraceError, match='the result has 2 columns with the name "n"'):
         require_json(StructType().add("n", INT).add("n", TEXT), "spec.sink.kafka")
