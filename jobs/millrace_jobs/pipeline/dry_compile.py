@@ -21,15 +21,14 @@ from millrace_jobs.pipeline.execution import choose_execution
 from millrace_jobs.pipeline.expression_types import UNKNOWN, DeclaredTypes
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import internals_in
-from millrace_jobs.sources.formats.column_types import declared_schema
+from millrace_jobs.sources.source_factory import schema_of
 
 
 def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     """Return why nothing can run the SQL of a query; it has no problems that checks without a plan find."""
-    texts = {name: source.schema_text for name, source in spec.sources.items()}
-    schemas = {name: declared_schema(text) for name, text in texts.items() if text is not None}
-    if len(schemas) < len(texts):
+    if any(source.schema_text is None for source in spec.sources.values()):
         return []  # only a run reads the columns of an Avro schema
+    schemas = {name: schema_of(source) for name, source in spec.sources.items()}
     try:
         chosen = choose_execution(spec, sql, schemas, DeclaredTypes(schemas), partitions=1)
         names = _result_names(chosen, sql)

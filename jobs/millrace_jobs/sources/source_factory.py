@@ -21,6 +21,7 @@ from millrace_api.model.sources import (
     SourceSpec,
 )
 from millrace_api.model.status import FailureClass
+from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
@@ -28,7 +29,7 @@ from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry, read_avro_schema, spark_type_of
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schema
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
 from millrace_jobs.sources.generated import RateSource
@@ -106,13 +107,18 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
 
 
 def schema_of(spec: SourceSpec) -> pa.Schema:
-    """Return the Arrow schema of a source's records.
+    """Return the Arrow schema of a source's records, with the metadata of Kafka where it has that.
 
     Raises:
         MillraceError: the schema does not parse, or a type in it cannot be read from records.
     """
     assert spec.schema_text is not None
-    return declared_schema(spec.schema_text)
+    if spec.kafka is None or not spec.kafka.include_metadata:
+        return declared_schema(spec.schema_text)
+    from millrace_jobs.sources.kafka.metadata import METADATA  # the client library takes time to load
+
+    columns = [(column.name, column.type) for column in parse_schema(spec.schema_text)]
+    return pa.schema([*arrow_schema([each for each in columns if each[0] not in METADATA.names]), *METADATA])
 
 
 def _nexmark(name: str, spec: SourceSpec, nexmark: NexmarkSourceSpec) -> Source:

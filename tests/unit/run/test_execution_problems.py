@@ -81,3 +81,12 @@ def test_rows_without_a_key_are_no_table():
 def test_what_runs_has_no_problem(sql):
     sink = {"kafka": {**KAFKA, "topic": "out"}} if "s JOIN p" in sql else TABLE_SINK
     assert problems(sql, sink) == []
+
+
+def test_the_metadata_of_kafka_is_known_to_the_planner():
+    sources = {
+        "s": source("s", kafka={**KAFKA, "topic": "s", "includeMetadata": True}),
+        "p": source("p", table={"keys": ["k"]}),
+    }
+    sink = {"files": {"path": "out"}}
+    assert problems("SELECT s.k, p.n, s._offset FROM s JOIN p ON s.k = p.k", sink, sources=sources) == []
