@@ -6,6 +6,7 @@ import logging
 import os
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -161,7 +162,7 @@ class FilesSource(Source):
         present, new = self._listed(self._log)
         if self._log.count:
             files = (file for file in self._log.remembered() if file.path in present)
-            touched = _require_same_size(files)
+            touched = [file for file, _ in _touched(files)]
             if touched:
                 log.warning(
                     "source %s: %d of the files seen have the same size and another modification time, such as %s; "
@@ -192,7 +193,7 @@ class FilesSource(Source):
             present, new = self._listed(log)
             consumed = int(start["files"])
             in_turn = [each for each in log.next_remembered(CHECKED_PER_TRIGGER) if each[1].path in present]
-            _require_same_size(file for number, file in in_turn if number < consumed)
+            deque(_touched(file for number, file in in_turn if number < consumed), maxlen=0)  # only sizes matter
             _require_unchanged(file for number, file in in_turn if number >= consumed)
             log.record(new, present, consumed, self._clock(), complete=everything)
         self._complete = everything
@@ -293,6 +294,17 @@ def _require_unchanged(files: Iterable[SeenFile], *, present: bool = True) -> No
         files: the files, as they were first seen.
         present: whether a listing has just shown them, so that one which is gone by now was removed after it was read.
     """
+    for file, written in _touched(files, present=present):
+        before, after = (_time(each) for each in (file.mtime_ns, written))
+        message = f"had been written at {before} when it was seen, and was written again at {after}"
+        raise MillraceError(Problem(message, _UNREAD_HINT, file.path))
+
+
+def _touched(files: Iterable[SeenFile], *, present: bool = True) -> Iterator[tuple[SeenFile, int]]:
+    """Yield the files that have another time than when they were seen, with that time in nanoseconds.
+
+    Raises MillraceError if one has another size.
+    """
     for file in files:
         now = _status(file, present=present)
         if now is None:
@@ -300,23 +312,7 @@ def _require_unchanged(files: Iterable[SeenFile], *, present: bool = True) -> No
         if now.st_size != file.size:
             raise _resized(file, now)
         if now.st_mtime_ns != file.mtime_ns:
-            before, after = (_time(each) for each in (file.mtime_ns, now.st_mtime_ns))
-            message = f"had been written at {before} when it was seen, and was written again at {after}"
-            raise MillraceError(Problem(message, _UNREAD_HINT, file.path))
-
-
-def _require_same_size(files: Iterable[SeenFile]) -> list[SeenFile]:
-    """Return the files that have another time than when they were seen; raise MillraceError if one has another size."""
-    touched = []
-    for file in files:
-        now = _status(file, present=True)
-        if now is None:
-            continue
-        if now.st_size != file.size:
-            raise _resized(file, now)
-        if now.st_mtime_ns != file.mtime_ns:
-            touched.append(file)
-    return touched
+            yield file, now.st_mtime_ns
 
 
 def _status(file: SeenFile, *, present: bool) -> os.stat_result | None:

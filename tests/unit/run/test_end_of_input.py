@@ -4,30 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import a_query
 from millrace_api.errors import MillraceError
-from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.run import end_of_input
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.held_results import ExecutedPlan, HeldResults
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 MINUTE = 60_000_000
-DOCUMENT = {
-    "apiVersion": "millrace.io/v1alpha1",
-    "kind": "StreamQuery",
-    "metadata": {"name": "fares"},
-    "spec": {
-        "sources": {
-            "trips": {
-                "files": {"path": "data/*.csv", "format": "csv"},
-                "schema": "at TIMESTAMP, fare DOUBLE",
-                "watermark": {"column": "at", "delay": "10 minutes"},
-            }
-        },
-        "query": {"sql": "SELECT count(*) FROM trips GROUP BY window(at, '1 minute')"},
-        "sink": {"files": {"path": "out", "format": "csv"}},
-    },
-}
 GROUPS = HeldResults("StateStoreSave 0", rows=2, until=9_000)
 
 
@@ -62,8 +46,7 @@ def closing_time(tmp_path, monkeypatch):
         plan = None if held is None else ExecutedPlan(None, 0)
         monkeypatch.setattr(end_of_input, "executed_plan", lambda _: plan)
         monkeypatch.setattr(end_of_input, "held_results", lambda *_, timers: list(held) if timers else [])
-        document = DOCUMENT | {"spec": DOCUMENT["spec"] | {"emit": emit}}
-        spec = StreamQuery.model_validate(document).spec
+        spec = a_query("spec", "emit", value=emit).spec
         query = SimpleNamespace(execution=None, waits=False, aggregates=aggregates)
         ask.checkpoint = Checkpoint(tmp_path, **checkpoint)
         return EndOfInput(None, spec, query, ask.checkpoint).closing_time(None, 0)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from millrace_api.model.streamquery import StreamQuery
+from builders import a_query
 from millrace_jobs.run.late_records import closed_until, why_late
 
 CLOSED = {"closed": 1}
@@ -27,15 +27,7 @@ def test_windows_count_as_closed_where_the_input_of_all_sources_has_ended(offset
 
 
 def test_the_reason_names_what_to_change():
-    source = {"files": {"path": "in", "format": "csv"}, "schema": "at TIMESTAMP", "watermark": {"column": "at"}}
-    source["watermark"]["delay"] = "10 minutes"
-    document = {
-        "apiVersion": "millrace.io/v1alpha1",
-        "kind": "StreamQuery",
-        "metadata": {"name": "fares"},
-        "spec": {"sources": {"trips": source}, "query": {"sql": "SELECT * FROM trips"}, "sink": {"console": {}}},
-    }
-    spec = StreamQuery.model_validate(document).spec
+    spec = a_query().spec
     follows = (
         "the watermark follows the latest event time, and a longer spec.sources.trips.watermark.delay: 10 minutes "
         "keeps windows open longer"
