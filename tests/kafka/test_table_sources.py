@@ -45,13 +45,14 @@ def test_records_and_deletes_have_their_places(broker, topic, tmp_path):
     assert rejected == 0
     at = [BEGIN.replace(second=second) for second in range(3)]
     assert [row for row in found if not row[3]] == [
-        ("a", 1, at[0], False, 0),
-        ("b", 2, at[1], False, 1),
-        ("c", 3, at[2], False, 4),
+        ("a", 1, at[0], False, False, 0),
+        ("b", 2, at[1], False, False, 1),
+        ("c", 3, at[2], False, False, 4),
     ]
     deletes = [row for row in found if row[3]]
-    assert [(who, n, position) for who, n, _, _, position in deletes] == [("a", None, 2), ("b", None, 3)]
-    assert all(at.year > 2024 for _, _, at, _, _ in deletes)
+    assert [(who, n, position) for who, n, *_, position in deletes] == [("a", None, 2), ("b", None, 3)]
+    assert all(at.year > 2024 for _, _, at, *_ in deletes)
+    assert not any(estimated for *_, estimated, _ in deletes)
 
 
 def test_deletes_without_a_key_of_the_table_are_corrupt(broker, make_topic, tmp_path):
@@ -73,7 +74,7 @@ def test_the_value_need_not_be_text(broker, topic, tmp_path):
     kafka = {"topic": topic, "includeMetadata": True}
     table = {"watermark": {"column": "_timestamp", "delay": "0s"}, "table": {"keys": ["_key"]}}
     found, _ = read(opened(broker, tmp_path, kafka, **table))
-    assert [(value, key, deleted) for value, key, *_, deleted, _ in found] == [
+    assert [(value, key, deleted) for value, key, *_, deleted, _, _ in found] == [
         (b"\xff", b"\xfe", False),
         (None, b"\xfe", True),
     ]

@@ -37,7 +37,7 @@ def as_csv(head: str, records: list[tuple[datetime, str, int]]) -> str:
 
 
 def give(folder: Path, numbers: Iterable[int], *, late: bool = False) -> None:
-    """Put these files of all inputs into their folders; ``late`` as for ``joining``."""
+    """Put these files of all inputs into their folders, where they are not yet; ``late`` as for ``joining``."""
     for name, records in _INPUTS.items():
         (folder / name).mkdir(parents=True, exist_ok=True)
         each = -(-len(records) // FILES)
@@ -45,7 +45,9 @@ def give(folder: Path, numbers: Iterable[int], *, late: bool = False) -> None:
         for number in numbers:
             part = order[number]
             text = as_csv("at,who,n", records[part * each : (part + 1) * each])
-            (folder / name / f"{number}.csv").write_text(text, encoding="utf-8")
+            file = folder / name / f"{number}.csv"
+            if not file.exists():
+                file.write_text(text, encoding="utf-8")
 
 
 def joining(
