@@ -209,6 +209,23 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
 
 
 @pytest.mark.parametrize(
+    ("aggregator", "said"),
+    [
+        ("nowhere.sums:Sums", "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; install the package"),
+        ("sums:Mean", "module 'sums' has no class 'Mean'; write one of its classes: Sums"),
+    ],
+)
+def test_validate_imports_the_aggregator(project: Project, millrace: Millrace, aggregator: str, said: str) -> None:
+    project.give("1.csv", RECORDS)
+    project.write("sums.py", "class Sums: ...\n")
+    file = project.query(query={"python": {"aggregator": aggregator, "groupBy": ["who"]}}, batchInterval="1s")
+    result = millrace("validate", file)
+    assert result.status == 1, result
+    assert re.match(rf"{file}:\d+: spec\.query\.python\.aggregator: {re.escape(said)}", result.out), result
+    assert millrace("validate", file, "--no-inputs").status == 0
+
+
+@pytest.mark.parametrize(
     ("spec", "said"),
     [
         ({"source": {"schema": "at TIMESTAMP, who STRIN"}}, ['"STRIN" is not a type', "did you mean STRING?"]),

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from millrace_api.model.streamquery import Emit, StreamQuery
@@ -353,6 +355,30 @@ def test_a_query_has_no_time_zone_of_its_own(tmp_path):
         "in UTC; leave it out, and write from_utc_timestamp(column, 'Asia/Tokyo') where the SQL needs local time"
     ]
     assert problems(tmp_path, changed(MINIMAL, 12, zone.format("UTC"))) == []
+
+
+def test_a_query_has_no_cluster_manager(tmp_path):
+    master = "  sparkConf: {{spark.master: {}}}"
+    for refused in ("yarn", "spark://host:7077", "k8s://https://host", "local[0x2]", "localhost"):
+        assert problems(tmp_path, changed(MINIMAL, 12, master.format(f"'{refused}'"))) == [
+            f'12: spec.sparkConf.spark.master: is "{refused}", but a query runs in local Spark, or in the pods that the '
+            "operator creates; leave it out, or write local[N] with a number of threads"
+        ]
+    for accepted in ("local", "local[4]", "local[*]", "local[2, 1]", "local-cluster[2, 1, 1024]"):
+        assert problems(tmp_path, changed(MINIMAL, 12, master.format(f"'{accepted}'"))) == []
+
+
+@pytest.mark.parametrize(
+    "columns", ["cell, fare AS cell", "cell, fare AS CELL", "count(*) AS n, max(fare) AS n", "cell, at, trips.cell"]
+)
+def test_the_columns_of_a_result_have_names_of_their_own(tmp_path, columns):
+    group = " GROUP BY cell" if "count" in columns else ""
+    (found,) = problems(tmp_path, changed(MINIMAL, 10, f"    sql: SELECT {columns} FROM trips{group}"))
+    assert re.fullmatch(
+        r'10: spec\.query\.sql: the result has 2 columns with the name "(cell|n)"; '
+        r"give each a name of its own: SELECT \.\.\. AS name",
+        found,
+    ), found
 
 
 def test_a_query_without_a_file_has_problems_without_lines():

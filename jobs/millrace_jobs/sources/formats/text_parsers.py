@@ -39,6 +39,10 @@ _STARTS_WITH_NULL = re.compile(rb"\s*n")
 _JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)", re.DOTALL)
 _JSON_TWICE = re.compile(r"JSON parse error: Column\(/?(.*?)\) was specified twice", re.DOTALL)
 _JSON_VALUE = re.compile(r"Failed to convert JSON to .*?(?:, couldn't parse:|: )(.*)", re.DOTALL)
+_JSON_DECIMAL = re.compile(
+    r"The string '(.*)' (?:is not a valid|cannot be represented as) decimal|Empty string cannot", re.DOTALL
+)
+_JSON_SPECIAL = re.compile("NaN|-?Infinity")
 _JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
 
 
@@ -240,24 +244,32 @@ class JsonParser:
             return f"field {match[1]} is there twice: write it once"
         if match := _JSON_VALUE.match(message):
             return self._misfit(match[1].partition(" requires ")[0], text)
+        if match := _JSON_DECIMAL.match(message):
+            return self._misfit(match[1] or "", text)
         if match := _JSON_SYNTAX.match(message):
             stripped = text.strip()
             is_part = stripped in (b"{", b"}", b"[", b"]") or stripped[:1] == b"[" or stripped[-1:] == b","
             return f"invalid JSON: {match[1]}{_ONE_OBJECT if is_part else ''}"
         return message
 
-    def _misfit(self, number: str, text: bytes) -> str:
-        """Return which field has a number that Arrow names without its field."""
+    def _misfit(self, written: str, text: bytes) -> str:
+        """Return which field has a value that Arrow names without its field."""
         try:
             found = json.loads(text, parse_float=_NumberText, parse_int=_NumberText, parse_constant=_NumberText)
         except (ValueError, RecursionError):
             found = {}
-        shown = number if len(number) <= _SHOWN else number[:_SHOWN] + "..."
+        shown = written if len(written) <= _SHOWN else written[:_SHOWN] + "..."
         for field in self._schema:
             value = found.get(field.name)
-            if isinstance(value, _NumberText) and value == number:
-                hint = "declare the column DOUBLE or DECIMAL, or BIGINT for larger whole numbers"
-                return f"field {field.name}: {shown} does not fit {spark_type(field.type)}: {hint}"
+            is_number = isinstance(value, _NumberText)
+            if value == written and (is_number or pa.types.is_decimal(field.type)):
+                hint = "write a number, or declare the column STRING"
+                if _JSON_SPECIAL.fullmatch(written):
+                    hint = "declare the column DOUBLE or FLOAT"
+                elif is_number:
+                    hint = "declare the column DOUBLE or DECIMAL, or BIGINT for larger whole numbers"
+                said = shown if is_number else json.dumps(shown)
+                return f"field {field.name}: {said} does not fit {spark_type(field.type)}: {hint}"
         return f"{shown} does not fit its column"
 
 
