@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -12,7 +11,6 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
-from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry
 from millrace_jobs.sources.formats.messages import RejectAt
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
@@ -36,14 +34,18 @@ class AvroDecoder:
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Decode a record from every message that has a value.
 
-        Raises MillraceError if the registry does not answer, or if a type of a schema does not fit a column.
+        Messages with a schema of which a type does not fit a column are bad: who may write to the topic may not end
+        the query, unless its policy says so. Raises MillraceError if the registry does not answer.
         """
         bad: dict[int, str] = {}
-        parts = [
-            part
-            for name, writer, messages in self._by_schema(values, bad)
-            for part in self._records(self._columns(name, writer), *_decoded(writer, messages, bad), bad)
-        ]
+        parts: list[tuple[pa.RecordBatch, list[int]]] = []
+        for name, writer, messages in self._by_schema(values, bad):
+            try:
+                columns = self._columns(writer)
+            except ValueError as error:
+                bad |= dict.fromkeys(messages, f"{name}: {error}")
+            else:
+                parts += self._records(columns, *_decoded(writer, messages, bad), bad)
         for index in sorted(bad):
             reject(index, bad[index])
         if not parts:
@@ -60,9 +62,7 @@ class AvroDecoder:
         for field in self.schema:
             if field.name not in writer.types:
                 raise ValueError(f"column {field.name} is not in the Avro schema; it has {', '.join(writer.types)}")
-            _, problem = self._column(writer, field)
-            if problem is not None:
-                raise ValueError(f"{problem.message}: {problem.hint}" if problem.hint else problem.message)
+        self._columns(writer)
 
     def _by_schema(
         self, values: Sequence[bytes | None], bad: dict[int, str]
@@ -84,28 +84,27 @@ class AvroDecoder:
             if isinstance(writer, str):
                 bad |= dict.fromkeys(messages, writer)
             else:
-                yield f"schema {schema_id} at {self._writer.url}", writer, messages
+                yield f"schema {schema_id} of the registry", writer, messages
 
-    def _columns(self, name: str, writer: AvroSchema) -> list[TypedColumn | None]:
+    def _columns(self, writer: AvroSchema) -> list[TypedColumn | None]:
         """Return how each column is read from records of ``writer``; None if the writer does not have it.
 
-        A type that does not fit is an error of its schema, not of each message that is written with it.
+        Raises:
+            ValueError: a type does not fit its column.
         """
-        columns = [self._column(writer, field) for field in self.schema]
-        problems = [replace(problem, message=f"{name}: {problem.message}") for _, problem in columns if problem]
-        if problems:
-            raise MillraceError(*problems)
-        return [column for column, _ in columns]
+        return [self._column(writer, field) for field in self.schema]
 
-    def _column(self, writer: AvroSchema, field: pa.Field) -> tuple[TypedColumn | None, Problem | None]:
+    def _column(self, writer: AvroSchema, field: pa.Field) -> TypedColumn | None:
         kind = writer.types.get(field.name)
         if kind is None:
-            return None, None
+            return None
         if isinstance(kind, str):
-            hint = f"leave {field.name} out of the schema"
-            return None, Problem(f"column {field.name} is {kind}, which no column can hold, in the Avro schema", hint)
+            message = f"column {field.name} is {kind}, which no column can hold, in the Avro schema"
+            raise ValueError(f"{message}: leave {field.name} out of the schema")
         column = TypedColumn(kind, field, self._timestamp_format)
-        return column, None if column.fits else Problem(column.misfit, column.hint)
+        if not column.fits:
+            raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
+        return column
 
     def _records(
         self, columns: list[TypedColumn | None], records: list[Any], indexes: list[int], bad: dict[int, str]

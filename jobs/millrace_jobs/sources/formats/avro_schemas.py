@@ -183,10 +183,10 @@ class SchemaRegistry:
             raise MillraceError(Problem(f"{self.url!r} is not the URL of a registry", _URL_HINT))
 
     def schema(self, number: int) -> AvroSchema | str:
-        """Return the schema with this id, or the reason why there is no Avro schema with this id.
+        """Return the schema with this id, or the reason why no record can be read from messages with this id.
 
         Raises:
-            MillraceError: the registry refuses the request, or its answer cannot be used.
+            MillraceError: the registry refuses the request, or its answer is not that of a registry.
             TransientError: the registry does not answer for ``PATIENCE`` seconds.
         """
         return _schema(self.url.rstrip("/"), number)
@@ -219,7 +219,7 @@ def _schema(url: str, number: int) -> AvroSchema | str:
         return f"schema {number} of the registry is {kind}, not Avro"
     if document.get("references"):
         hint = "register a schema in which the ones that it refers to are inlined"
-        raise MillraceError(Problem(f"schema {number} at {url} refers to other subjects, which is not supported", hint))
+        return f"schema {number} of the registry refers to other subjects, which is not supported: {hint}"
     text = document.get("schema")
     if not isinstance(text, str):
         raise _refused(url, f"its answer for schema {number} has no schema")
@@ -227,7 +227,7 @@ def _schema(url: str, number: int) -> AvroSchema | str:
         return read_avro_schema(text)
     except ValueError as error:
         hint = "write the messages with the schema of a record"
-        raise MillraceError(Problem(f"schema {number} at {url} cannot be used: {error}", hint)) from error
+        return f"schema {number} of the registry cannot be used: {error}: {hint}"
 
 
 def _get(url: str) -> dict[str, Any] | None:
