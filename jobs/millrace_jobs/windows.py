@@ -59,13 +59,18 @@ def pane_starts(at: pa.Array | pa.ChunkedArray, window: Window) -> NDArray[np.in
 
 @dataclass
 class TimeSpan:
-    """The earliest and the latest event time so far, in microseconds since 1970; None before the first."""
+    """The earliest and the latest event time so far, in microseconds since 1970; None before the first.
+
+    ``missing`` is the number of records without an event time.
+    """
 
     earliest: int | None = None
     latest: int | None = None
+    missing: int = 0
 
     def add(self, at: pa.Array | pa.ChunkedArray) -> None:
         """Extend the span to these event times."""
+        self.missing += at.null_count
         bounds = pc.min_max(at.cast(pa.int64()))
         earliest, latest = bounds["min"].as_py(), bounds["max"].as_py()
         if latest is not None:

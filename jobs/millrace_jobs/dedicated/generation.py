@@ -318,6 +318,7 @@ class GenerationRun:
             rejected=rejected,
             routed=counts.routed,
             size=counts.size,
+            incomplete=counts.times.missing,
             latest=counts.times.latest,
             heartbeat=interval.heartbeat,
             seconds=round(time.monotonic() - began, 6),

@@ -34,6 +34,7 @@ class Manifest:
         rejected: records that do not decode and were left out.
         routed: records that passed the filter, all of them in packs.
         size: bytes of the decoded records in memory.
+        incomplete: raw records without the event time of their window.
         latest: the latest event time, in microseconds; None without records or event time. Records that the filter
             drops count.
         heartbeat: number of the last interval that the replica is done with, counted as above.
@@ -52,6 +53,7 @@ class Manifest:
     rejected: int = 0
     routed: int = 0
     size: int = 0
+    incomplete: int = 0
     latest: int | None = None
     heartbeat: int = 0
     seconds: float = 0.0

@@ -266,6 +266,7 @@ def _note(manifest: Manifest) -> dict[str, Any]:
         "bytes": manifest.size,
         "routed": manifest.routed,
         "rejected": manifest.rejected,
+        "incomplete": manifest.incomplete,
         "epoch": manifest.pin.epoch,
         **manifest.arrivals,
     }

@@ -51,13 +51,15 @@ class Summary:
 class RunTally:
     """Running totals over the batches of a run, in memory that does not grow with their number.
 
-    ``before_1970`` is whether there was a record with an event time before 1970.
+    ``incomplete`` records are in no result, because their key or event time is NULL. ``before_1970`` is whether
+    there was a record with an event time before 1970.
     """
 
     batches: int = 0
     rows: int = 0
     rejected: int = 0
     late: int = 0
+    incomplete: int = 0
     before_1970: bool = False
     _utilization: float = 0.0
     _percents: Counter[int] = field(default_factory=Counter)
@@ -68,6 +70,7 @@ class RunTally:
         self.rows += report.rows
         self.rejected += report.rejected
         self.late += report.late
+        self.incomplete += report.incomplete
         self.before_1970 = self.before_1970 or report.earliest_event is not None
         self._utilization += report.utilization
         # whole percents, as shown; above W = 100 the exact value no longer matters

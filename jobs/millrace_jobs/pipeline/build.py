@@ -32,6 +32,7 @@ from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.combine import REPORT, Combiner
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, sql_problem
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
+from millrace_jobs.pipeline.incomplete import required_columns
 from millrace_jobs.pipeline.merge import (
     finish,
     merge_changes,
@@ -177,7 +178,7 @@ def _rows(
 ) -> DataFrame:
     watermark = spec.sources[name].watermark
     time_column = watermark.column if watermark else None
-    task = SourceTask("rows", time_column, own_watermark=own_watermark, since_epoch=since_epoch)
+    task = SourceTask("rows", time_column, None, None, own_watermark, since_epoch, required_columns(spec, name))
     schema = context.sources[name].schema.append(pa.field(CONTROL, pa.string()))
     return _read(name, task, schema, context)
 

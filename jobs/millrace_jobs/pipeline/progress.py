@@ -46,6 +46,7 @@ class BatchReport:
     blocks of ``routed_bytes``; workers sent ``partial_bytes`` of partial results to the merge.
     ``latencies`` are the times from the records' arrival to the commit, as far as their arrival is known, and
     ``checkpoint_seconds`` the time of the writes to Spark's logs and of the commit of a state partition, on average.
+    ``incomplete`` records are in no result, because their key or event time is NULL: see ``pipeline.incomplete``.
     ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970; ``earliest_event`` the
     earliest one, if it is before 1970.
     ``joins`` are the loads of the buckets of joins that had something to match.
@@ -89,6 +90,7 @@ class BatchReport:
     joins: tuple[JoinLoad, ...] = ()
     latencies: RecordLatencies = NO_LATENCIES
     checkpoint_seconds: float = 0.0
+    incomplete: int = 0
 
     @property
     def work(self) -> float:
@@ -179,6 +181,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         joins=tuple(_join_loads(progress)),
         latencies=RecordLatencies.of(replicas, began.timestamp() + seconds),
         checkpoint_seconds=_checkpoint_seconds(durations, state),
+        incomplete=sum(note.get("incomplete", 0) for note in replicas),
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
 

@@ -22,6 +22,7 @@ from millrace_jobs.partitioners.shuffle import Shuffle
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.arrivals import Arrivals
 from millrace_jobs.pipeline.combine import Combiner
+from millrace_jobs.pipeline.incomplete import incomplete
 from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
@@ -37,7 +38,7 @@ class SourceTask:
 
     ``own_watermark``: records are late by the watermark of their own batch, as in the operators on tables, instead of
     by that of the batch before, as in Spark's own. ``since_epoch``: records until the beginning of 1970 are
-    late.
+    late. ``required``: columns in which a record without a value is in no result; see ``incomplete``.
     """
 
     role: Role
@@ -46,6 +47,7 @@ class SourceTask:
     combiner: Combiner | None = None
     own_watermark: bool = False
     since_epoch: bool = False
+    required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -237,12 +239,15 @@ def _rows(records: _Records, schema: pa.Schema, task: SourceTask) -> Iterator[pa
     pin = records.replica.pin
     state = {} if records.replica.state is None else {"begins": records.replica.state}
     yield _control_row(schema, {"pin": pin.to_json()} | state | records.note())
-    counts = {"read": 0, "bytes": 0, "epoch": pin.epoch}
+    counts = {"read": 0, "bytes": 0, "epoch": pin.epoch, "incomplete": 0}
+    known = {name.lower(): place for place, name in enumerate(schema.names)}  # as in Spark, the case does not count
+    required = [known[column.lower()] for column in task.required if column.lower() in known]
     times = TimeSpan()
-    time = _place(schema, task.time_column)
+    time = None if task.time_column is None else known[task.time_column.lower()]
     for batch in records:
         counts["read"] += batch.num_rows
         counts["bytes"] += batch.nbytes
+        counts["incomplete"] += incomplete(batch, required)
         if time is not None:
             times.add(batch.column(time))
             if task.since_epoch and times.earliest is not None and times.earliest <= 0:
@@ -253,11 +258,6 @@ def _rows(records: _Records, schema: pa.Schema, task: SourceTask) -> Iterator[pa
         yield pa.RecordBatch.from_arrays([*batch.columns, no_control], names=[*schema.names, CONTROL])
     closing = {task.time_column: records.replica.closing_time} if task.time_column else {}
     yield _control_row(schema, counts | times.note() | records.note(), closing)
-
-
-def _place(schema: pa.Schema, column: str | None) -> int | None:
-    """Return the index of a column, whose name is compared as Spark does; None without one."""
-    return None if column is None else [name.lower() for name in schema.names].index(column.lower())
 
 
 def _since_epoch(batch: pa.RecordBatch, time: int) -> pa.RecordBatch:

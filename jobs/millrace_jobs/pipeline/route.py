@@ -89,7 +89,7 @@ class Router:
             "epoch": pin.epoch,
             "state": final_state,
         }
-        return note | times.note()
+        return note | times.note() | ({"incomplete": times.missing} if times.missing else {})
 
     def late(self, batch: pa.RecordBatch, watermark: int) -> int:
         """Return how many projected records are late: all their windows have ended by the watermark."""

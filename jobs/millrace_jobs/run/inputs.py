@@ -1,16 +1,64 @@
-"""The input of a run: a check that it does not read what it writes, and notes on what it waits for or did not find."""
+"""The input of a run: its sources and static tables, and notes on what it waits for or did not find."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.disk import absolute_path
-from millrace_jobs.sources.base import Source
+from millrace_jobs.disk import absolute_path, cache_folder
+from millrace_jobs.run.failures import attributed_to
+from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.source_factory import open_source, schema_of
+from millrace_jobs.sources.static_tables import read_static_table
+
+
+def open_sources(spec: Spec, state: Path, workspace: Path) -> dict[str, Source]:
+    """Open the sources that stream; ``state`` is the folder of what they remember in the checkpoint."""
+    cache = (cache_folder() or workspace) / "recordings"
+    with attributed_to(FailureClass.SOURCE):
+        return {
+            name: open_source(name, source, state / name, cache)
+            for name, source in spec.sources.items()
+            if not source.is_static
+        }
+
+
+def read_static_tables(spec: Spec, workspace: Path, say: Callable[[str], None]) -> dict[str, pa.Table]:
+    """Read the static tables, and say how many of their records were left out.
+
+    A checkpoint has nothing of them: the next start reads all of them again.
+    """
+    tables = {}
+    for name, source in spec.sources.items():
+        if source.table is None or not source.is_static:
+            continue
+        with attributed_to(FailureClass.SOURCE):
+            opened = open_source(name, source, workspace / "static" / name, workspace)
+            table = read_static_table(opened, source.table.keys)
+        if table.rejected:
+            say(f"source {name}: {table.rejected} records of the static table do not decode")
+        if table.incomplete:
+            keys = " or ".join(source.table.keys)
+            say(f"source {name}: {table.incomplete} records of the static table are no rows: they have no {keys}")
+        tables[name] = table.rows
+    return tables
+
+
+def user_schemas(spec: Spec, sources: Mapping[str, Source]) -> dict[str, pa.Schema]:
+    """Return the user's columns of all sources, static tables included."""
+    static = {name: schema_of(source) for name, source in spec.sources.items() if source.is_static}
+    user = {
+        name: pa.schema([field for field in source.schema if field.name not in CHANGED.names])
+        for name, source in sources.items()
+    }
+    return user | static
 
 
 def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:

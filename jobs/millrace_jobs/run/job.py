@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -26,18 +25,26 @@ from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.dedicated.coordinator import dedicated_problem
 from millrace_jobs.dedicated.processes import ReplicaProcesses
-from millrace_jobs.disk import cache_folder
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming, lookup_columns, result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.pipeline.explain import explain
+from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
 from millrace_jobs.run.failures import attributed_to
-from millrace_jobs.run.inputs import no_record_note, nothing_new_note, require_other_places, waiting_note
+from millrace_jobs.run.inputs import (
+    no_record_note,
+    nothing_new_note,
+    open_sources,
+    read_static_tables,
+    require_other_places,
+    user_schemas,
+    waiting_note,
+)
 from millrace_jobs.run.late_records import closed_until, why_late
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
@@ -51,9 +58,6 @@ from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sinks.sink_factory import check_sinks, open_sinks
-from millrace_jobs.sources.base import CHANGED, Source
-from millrace_jobs.sources.source_factory import open_source, schema_of
-from millrace_jobs.sources.static_tables import read_static_table
 from millrace_support.http_server import HttpServer
 
 AUTO_IS_INLINE = (
@@ -123,9 +127,9 @@ class Job:
     def explain(self) -> str:
         """Describe how the query would run."""
         given = self._given_plans()
-        sources = self._open_sources(self._workspace / "sources")
+        sources = open_sources(self.query.spec, self._workspace / "sources", self._workspace)
         spark = self._session(self.platform.state_partitions(self.query.spec))
-        compiled = compile_query(spark, self.query.spec, self._schemas(sources))
+        compiled = compile_query(spark, self.query.spec, user_schemas(self.query.spec, sources))
         check_streaming(compiled, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or self._first_plan(compiled))
@@ -160,8 +164,8 @@ class Job:
 
     def _start_spark(self) -> None:
         """Start Spark, for sources and a sink that can be used."""
-        self._sources = self._open_sources(self._checkpoint.root / "sources")
-        self._static_tables = self._read_static_tables()
+        self._sources = open_sources(self.query.spec, self._checkpoint.root / "sources", self._workspace)
+        self._static_tables = read_static_tables(self.query.spec, self._workspace, self._display.message)
         require_other_places(self.query.spec, self._sources)
         check_sinks(self.query.spec)
         self._processes = self._replica_processes()
@@ -172,7 +176,7 @@ class Job:
         """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""
         self._display.starting("compiling the query")
         spec = spec_to_continue(self.query.spec, self._checkpoint.layout)
-        compiled = compile_query(self._spark, spec, self._schemas(self._sources))
+        compiled = compile_query(self._spark, spec, user_schemas(self.query.spec, self._sources))
         for name, rows in self._static_tables.items():
             self._spark.createDataFrame(rows).persist().createOrReplaceTempView(name)
         self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
@@ -245,6 +249,8 @@ class Job:
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
                 observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
+            if observer.tally.incomplete:
+                observer.message(why_incomplete(observer.tally.incomplete, self.query.spec))
         except BaseException as error:
             observer.health.failed(str(error))
             raise
@@ -291,36 +297,6 @@ class Job:
                 opened.close()
 
         self._stack.push(end)
-
-    def _open_sources(self, state: Path) -> dict[str, Source]:
-        """Open the sources that stream."""
-        cache = (cache_folder() or self._workspace) / "recordings"
-        with attributed_to(FailureClass.SOURCE):
-            return {
-                name: open_source(name, source, state / name, cache)
-                for name, source in self.query.spec.sources.items()
-                if not source.is_static
-            }
-
-    def _read_static_tables(self) -> dict[str, pa.Table]:
-        tables = {}
-        for name, source in self.query.spec.sources.items():
-            if source.table is not None and source.is_static:
-                with attributed_to(FailureClass.SOURCE):
-                    # a checkpoint has nothing of it: the next start reads all of it again
-                    opened = open_source(name, source, self._workspace / "static" / name, self._workspace)
-                    table = read_static_table(opened, source.table.keys)
-                if table.rejected:
-                    self._display.message(f"source {name}: {table.rejected} records of the static table do not decode")
-                tables[name] = table.rows
-        return tables
-
-    def _schemas(self, sources: Mapping[str, Source]) -> dict[str, pa.Schema]:
-        """Return the user's columns of all sources, static tables included."""
-        static = {name: schema_of(source) for name, source in self.query.spec.sources.items() if source.is_static}
-        user = {name: [field for field in source.schema if field.name not in CHANGED.names]
-                for name, source in sources.items()}  # fmt: skip
-        return {name: pa.schema(fields) for name, fields in user.items()} | static
 
     def _session(self, partitions: int) -> SparkSession:
         spark = self.platform.session(self.query, partitions, self._workspace, quiet=not self.debug)

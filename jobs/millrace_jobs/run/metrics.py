@@ -124,6 +124,7 @@ class JobMetrics(Collector):
         self._add("millrace_stage_output_bytes_total", report.partial_bytes, "combine")
         self._add("millrace_rejected_rows_total", report.rejected)
         self._add("millrace_late_rows_total", report.late)
+        self._add("millrace_incomplete_rows_total", report.incomplete)
         self._add("millrace_merge_task_seconds_total", report.merge_seconds)
         self._add("millrace_partial_results_total", sum(task.groups for task in report.combined))
         self._add("millrace_state_updates_total", report.state_updates)

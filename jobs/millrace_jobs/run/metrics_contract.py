@@ -80,6 +80,12 @@ CONTRACT = (
     ),
     _metric("millrace_late_rows_total", "counter", "rows", "Records behind the watermark, which no result counts."),
     _metric(
+        "millrace_incomplete_rows_total",
+        "counter",
+        "rows",
+        "Records that no result counts because the key of their table, or the event time of their window, is NULL.",
+    ),
+    _metric(
         "millrace_source_lag_rows", "gauge", "rows", "Records the sources had left when the last batch was planned."
     ),
     _metric(

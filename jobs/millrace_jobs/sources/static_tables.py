@@ -17,10 +17,11 @@ from millrace_jobs.tables.merging import normalized
 
 @dataclass(frozen=True)
 class StaticTable:
-    """The rows of a static table, and the number of records that were left out because they do not decode."""
+    """The rows of a static table, and the numbers of records that do not decode, and that have NULL in their key."""
 
     rows: pa.Table
     rejected: int
+    incomplete: int
 
 
 def read_static_table(source: Source, keys: Sequence[str]) -> StaticTable:
@@ -35,11 +36,12 @@ def read_static_table(source: Source, keys: Sequence[str]) -> StaticTable:
     pieces = source.slices(start, source.latest(start, everything=True), 1)
     read = [item for piece in pieces for item in source.read(piece, "table")]
     batches = [item for item in read if isinstance(item, pa.RecordBatch)]
-    rows = pa.Table.from_batches(batches, source.schema)
+    records = rows = pa.Table.from_batches(batches, source.schema)
     for key in keys:
         rows = rows.filter(rows.column(key).is_valid())
     _require_one_row_per_key(source.name, rows, keys)
-    return StaticTable(rows, sum(item.records for item in read if isinstance(item, Rejected)))
+    rejected = sum(item.records for item in read if isinstance(item, Rejected))
+    return StaticTable(rows, rejected, records.num_rows - rows.num_rows)
 
 
 def _require_one_row_per_key(name: str, rows: pa.Table, keys: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.pipeline.build import _watermark
-from millrace_jobs.run.job import Job
+from millrace_jobs.run.inputs import open_sources, read_static_tables
 from millrace_jobs.sources.base import Position, Rejected, Source
 from millrace_jobs.sources.generated import GeneratedSource
 from millrace_jobs.sources.replay import ReplaySource
@@ -64,9 +64,10 @@ def generated(asked: StreamQuery) -> object:
 
 def static_rows(asked: StreamQuery) -> object:
     """Return the rows of the static tables, and the names of the sources that stream."""
-    with Job(asked) as job, TemporaryDirectory() as folder:
-        tables = job._read_static_tables()
-        return {name: rows.to_pylist() for name, rows in tables.items()}, sorted(job._open_sources(Path(folder)))
+    with TemporaryDirectory() as folder:
+        tables = read_static_tables(asked.spec, Path(folder), print)
+        streams = open_sources(asked.spec, Path(folder, "state"), Path(folder))
+        return {name: rows.to_pylist() for name, rows in tables.items()}, sorted(streams)
 
 
 def watermark(asked: StreamQuery) -> object:

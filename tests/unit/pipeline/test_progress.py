@@ -17,7 +17,16 @@ def profile_text(*hashes):
 
 
 def replica(number, **more):
-    note = {"replica": number, "read": 10, "routed": 9, "late": 1, "seconds": 0.25, "epoch": 3, "rejected": 2}
+    note = {
+        "replica": number,
+        "read": 10,
+        "routed": 9,
+        "late": 1,
+        "seconds": 0.25,
+        "epoch": 3,
+        "rejected": 2,
+        "incomplete": 3,
+    }
     return note | {"watermark": 0, "sent": 90} | more
 
 
@@ -68,7 +77,7 @@ def test_a_routed_batch():
     ]
     report = batch_report(progress(*tasks), 2.0)
     assert (report.batch, report.seconds, report.interval, report.utilization) == (12, 0.84, 2.0, 0.42)
-    assert (report.rows, report.rejected, report.late, report.waiting) == (20, 4, 2, 77)
+    assert (report.rows, report.rejected, report.late, report.incomplete, report.waiting) == (20, 4, 2, 6, 77)
     assert report.rows_per_second == pytest.approx(20 / 0.84)
     assert (report.began, report.steps, report.work) == (
         datetime(2013, 1, 1, 12, 0, 1, tzinfo=UTC),

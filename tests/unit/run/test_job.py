@@ -18,8 +18,8 @@ from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.pipeline.table_relations import Scan, TableQuery
+from millrace_jobs.run import inputs, platform
 from millrace_jobs.run import job as module
-from millrace_jobs.run import platform
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
 from millrace_jobs.tables.join_side import Contents
@@ -39,7 +39,6 @@ class Start:
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
         acted = {
             "checkpoint_root": lambda _: root,
-            "open_source": self._step("sources", SimpleNamespace(schema=pa.schema([]))),
             "check_sinks": lambda _: None,
             "stop": self._step("spark stopped"),
             "compile_query": self._step("planned", SimpleNamespace(execution=None, result=[])),
@@ -50,6 +49,7 @@ class Start:
         }
         for name, act in acted.items():
             monkeypatch.setattr(module, name, act)
+        monkeypatch.setattr(inputs, "open_source", self._step("sources", SimpleNamespace(schema=pa.schema([]))))
         monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
         monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
 

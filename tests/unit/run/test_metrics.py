@@ -101,7 +101,9 @@ def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
 
 def test_a_batch():
     combined = tuple(CombineTask(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28), (1240, 31), (1240, 27)))
-    batch = a_batch(seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2, combined=combined, state_updates=60)
+    batch = a_batch(
+        seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2, incomplete=4, combined=combined, state_updates=60
+    )
     metrics = recorded(batch)
     expected = {
         "millrace_batches_total": 1,
@@ -113,6 +115,7 @@ def test_a_batch():
         "millrace_routed_rows_total": 4900,
         "millrace_state_partitions": 4,
         "millrace_rejected_rows_total": 3,
+        "millrace_incomplete_rows_total": 4,
         "millrace_late_rows_total": 2,
         "millrace_source_lag_rows": 70,
         "millrace_distinct_keys": 60,

@@ -3,6 +3,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.static_tables import read_static_table
@@ -12,12 +13,10 @@ from millrace_jobs.sources.static_tables import read_static_table
 def read(tmp_path):
     """Reads the lines of a CSV file as a static table with the key ``k``."""
 
-    def read(kind, *lines):
+    def read(kind, *lines, **options):
         (tmp_path / "rows.csv").write_text("\n".join(["k,n", *lines, ""]))
-        schema = declared_schema(f"k {kind}, n INT")
-        return read_static_table(
-            FilesSource("rows", str(tmp_path / "rows.csv"), "csv", schema, str(tmp_path / "log")), ["k"]
-        )
+        places = (str(tmp_path / "rows.csv"), "csv", declared_schema(f"k {kind}, n INT"), str(tmp_path / "log"))
+        return read_static_table(FilesSource("rows", *places, **options), ["k"])
 
     return read
 
@@ -27,6 +26,11 @@ def read(tmp_path):
 def test_floats_that_are_equal_are_one_key(read, kind, one, other):
     with pytest.raises(MillraceError, match="source rows: the static table has 2 rows with the key k = "):
         read(kind, f"{one},1", f"{other},2")
+
+
+def test_records_without_a_key_are_counted(read):
+    table = read("DOUBLE", "1.0,1", ",2", ",3", "x,4", corrupt=CorruptRecords("drop"))
+    assert (table.rows.num_rows, table.incomplete, table.rejected) == (1, 2, 1)
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])

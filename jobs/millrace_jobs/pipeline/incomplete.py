@@ -1,0 +1,49 @@
+"""Incomplete records: those that are in no result because their key or their event time is NULL.
+
+SQL has no row of a table without its primary key, and no window without a time. Such records are counted, so that what
+a producer forgot to write is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace_api.model.streamquery import Spec
+from millrace_api.sql.window_columns import window_columns
+
+
+def required_columns(spec: Spec, name: str) -> tuple[str, ...]:
+    """Return the columns in which a record of a source without a value is in no result.
+
+    They are the key and the event time of a table, and for other sources the times that windows are over.
+    """
+    source, python, sql = spec.sources[name], spec.query.python, spec.query.sql
+    if source.table is not None:
+        times = [source.watermark.column] if source.watermark is not None and not source.is_static else []
+        return (*source.table.keys, *times)
+    if python is not None:
+        return (python.window.column,) if python.window is not None else ()
+    return tuple(sorted(column for table, column in window_columns(sql or "") if table == name.lower()))
+
+
+def incomplete(batch: pa.RecordBatch, required: Sequence[int]) -> int:
+    """Return the number of records that have no value in at least one of the columns at these indexes."""
+    columns = [batch.column(place) for place in required if batch.column(place).null_count]
+    if len(columns) < 2:
+        return sum(column.null_count for column in columns)
+    return int(pc.sum(reduce(pc.or_, [column.is_null() for column in columns])).as_py())
+
+
+def why_incomplete(records: int, spec: Spec) -> str:
+    """Return one sentence on the incomplete records of a run."""
+    reasons = []
+    for name, source in spec.sources.items():
+        columns = required_columns(spec, name)
+        if columns and not source.is_static:
+            place = "are no rows of its table" if source.table is not None else "are in no window"
+            reasons.append(f"those of source {name} without a value in {' or '.join(columns)} {place}")
+    return f"incomplete={records}: these records are in no result: {'; '.join(reasons)}"
