@@ -2,7 +2,7 @@
 
 The file is first converted to a recording, in which any row can be read without reading the rows before it. A recording
 is a folder in the cache with ``records.arrow`` (Arrow IPC, uncompressed, memory-mapped), ``clock.i64`` (running maximum
-of the event time in µs, one per row) and ``recording.json`` (counts).
+of the event time in µs, one per row) and ``recording.json`` (counts, and a hash of the file).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +84,7 @@ class ReplaySource(Source):
     The slice that begins at row 0 reports the number of bad records.
 
     ``state_directory`` remembers the file that the rows were taken from; another one under the same path is refused.
+    The same content with another modification time, as in a copy or a restored backup, is the same file.
 
     Raises MillraceError if the file cannot be read, or ``time_column`` is not a TIMESTAMP of ``schema``.
     """
@@ -124,7 +126,7 @@ class ReplaySource(Source):
         )
         self._max_rows = max_rows_per_batch
         self._path = path
-        self._file = _identity(path)
+        self._file = [*_identity(path), self._recording.content]
         self._state = Path(state_directory, "replayed.json") if state_directory else None
         self._due = 0
         self._speed = speed
@@ -170,9 +172,9 @@ class ReplaySource(Source):
         except OSError as error:
             message = f"source {self.name}: cannot remember the file that is replayed: {error}"
             raise MillraceError(Problem(message, "let this user write there", str(self._state))) from None
-        if before not in (None, self._file):
+        if before is not None and not _is_same(before, self._file):
             message = f"source {self.name}: the file has changed since its first {row} rows were replayed"
-            hint = "restore the file with its size and modification time, or start with a new checkpoint"
+            hint = "restore the file as it was, or start with a new checkpoint"
             raise MillraceError(Problem(message, hint, self._path))
         self._state = None  # once in a process is enough
 
@@ -206,11 +208,15 @@ class ReplaySource(Source):
 
 @dataclass(frozen=True)
 class _Recording:
-    """A converted file of ``rows`` records in a folder; ``rejected`` more did not decode and were left out."""
+    """A converted file of ``rows`` records in a folder; ``rejected`` more did not decode and were left out.
+
+    ``content`` is a hash of the file; empty if an older version converted it.
+    """
 
     directory: str
     rows: int
     rejected: int
+    content: str
 
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows ``[begin, end)`` without copying. Raises MillraceError if the recording cannot be read."""
@@ -256,11 +262,13 @@ def _recording(
             with rejects:
                 batches = file_format.read(path, 0, sys.maxsize, rejects.reject)
                 rows = _write(unfinished, batches, schema, time_column)
+            with Path(path).open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
             if _fingerprint(path, schema, time_column, settings) != target.name:
                 hint = "leave the file as it is, and run the query again"
                 raise MillraceError(Problem("has changed while it was read", hint, path))
-            counts = {"rows": rows, "rejected": rejects.records}
-            (unfinished / "recording.json").write_text(json.dumps(counts))
+            found = {"rows": rows, "rejected": rejects.records, "content": content}
+            (unfinished / "recording.json").write_text(json.dumps(found))
             try:
                 unfinished.rename(target)
             except OSError:
@@ -272,7 +280,7 @@ def _recording(
         message = f"cannot store the converted recording of {path}: {error.strerror or error}"
         hint = "free some space there and let this user write to it, or set XDG_CACHE_HOME to another folder"
         raise MillraceError(Problem(message, hint, cache_directory)) from error
-    return _Recording(str(target), rows, rejects.records)
+    return _Recording(str(target), rows, rejects.records, content)
 
 
 def _write(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema, time_column: str) -> int:
@@ -318,8 +326,13 @@ def _identity(path: str) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _remembered(state: Path) -> list[int] | None:
-    """Return the identity in a file; None if there is none, or an older version was killed while it wrote it."""
+def _is_same(before: list[Any], now: list[Any]) -> bool:
+    """Whether two files are the same one: by size and modification time or, if both are known, by their content."""
+    return before[:2] == now[:2] or (len(before) > 2 and before[2] == now[2] != "")
+
+
+def _remembered(state: Path) -> list[Any] | None:
+    """Return what a file says of the one replayed; None without one, or if a kill of an older version left a part."""
     try:
         found = json.loads(state.read_bytes())
     except (FileNotFoundError, ValueError):
@@ -327,7 +340,7 @@ def _remembered(state: Path) -> list[int] | None:
     return found if isinstance(found, list) else None
 
 
-def _remember(identity: list[int], state: Path) -> None:
+def _remember(identity: list[Any], state: Path) -> None:
     """Replace the file durably; other readers of the same run do so, too."""
     state.parent.mkdir(parents=True, exist_ok=True)
     partial = state.with_suffix(f".{os.getpid()}.new")
@@ -348,7 +361,7 @@ def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Seque
 
 def _find(directory: Path) -> _Recording | None:
     try:
-        counts = json.loads((directory / "recording.json").read_bytes())
+        found = json.loads((directory / "recording.json").read_bytes())
     except FileNotFoundError:
         return None
-    return _Recording(str(directory), counts["rows"], counts["rejected"])
+    return _Recording(str(directory), found["rows"], found["rejected"], found.get("content", ""))

@@ -54,6 +54,13 @@ def test_a_name_with_brackets_that_exists_is_this_name(tmp_path):
 def test_a_file_with_the_name_of_a_pattern_does_not_hide_the_others(tmp_path):
     files(tmp_path, "*.csv", "a.csv", "b.csv")
     assert found(str(tmp_path / "*.csv")) == [str(tmp_path / name) for name in ("*.csv", "a.csv", "b.csv")]
+    assert found(str(tmp_path / "[*].csv")) == [str(tmp_path / "*.csv")]
+
+
+def test_question_marks_in_absolute_paths_are_patterns(tmp_path):
+    files(tmp_path, "what?/a.csv", "whats/b.csv")
+    assert found(str(tmp_path / "what?/*.csv")) == [str(tmp_path / name) for name in ("what?/a.csv", "whats/b.csv")]
+    assert found(str(tmp_path / "what[?]/*.csv")) == [str(tmp_path / "what?/a.csv")]
 
 
 def test_names_that_are_not_utf_8_and_slashes_at_the_beginning(tmp_path):

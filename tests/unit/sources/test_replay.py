@@ -1,5 +1,6 @@
 """Replay with a clock that the test turns."""
 
+import hashlib
 import itertools
 import json
 import os
@@ -311,6 +312,19 @@ def test_another_file_under_the_same_path_is_refused_once_rows_were_replayed(tmp
     assert again.latest({"row": 0}, everything=True) == {"row": 3}  # nothing of the other one was taken
 
 
+def test_the_same_content_with_another_time_is_the_same_file(tmp_path):
+    path = Path(record(tmp_path, [0, 10, 20]))
+    places = {"state_directory": f"{tmp_path}/state"}
+    replay(tmp_path, str(path), **places).latest({"row": 0}, everything=True)
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
+    assert replay(tmp_path, str(path), **places).latest({"row": 2}, everything=True) == {"row": 3}
+
+    state = tmp_path / "state/replayed.json"  # as an older version wrote it, without the content
+    state.write_text(json.dumps(json.loads(state.read_text())[:2]))
+    with pytest.raises(MillraceError, match="the file has changed since its first 2 rows were replayed"):
+        replay(tmp_path, str(path), **places).latest({"row": 2}, everything=True)
+
+
 @pytest.mark.parametrize("content", ["", "[12", "null", "\0\0"])
 def test_a_memory_of_the_replayed_file_that_cannot_be_read_is_made_again(tmp_path, content):
     path = Path(record(tmp_path, [0, 10, 20]))
@@ -319,7 +333,8 @@ def test_a_memory_of_the_replayed_file_that_cannot_be_read_is_made_again(tmp_pat
     state.write_text(content)
     source = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
     assert source.latest({"row": 2}, everything=True) == {"row": 3}
-    assert json.loads(state.read_text()) == [path.stat().st_size, path.stat().st_mtime_ns]
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert json.loads(state.read_text()) == [path.stat().st_size, path.stat().st_mtime_ns, content]
     assert list(state.parent.iterdir()) == [state]
 
 
