@@ -141,6 +141,8 @@ def _micros(table: pa.Table, name: str, file: Path) -> NDArray[np.int64]:
 def _normalized_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Convert dates to timestamps, numeric text to numbers, and NaN and infinities to null."""
     types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     if types.is_date(column.type):
         return column.cast(pa.timestamp("us"))
     if types.is_large_string(column.type) or types.is_string_view(column.type):

@@ -83,6 +83,7 @@ def test_parquet_with_a_composite_key_and_keys_that_are_null_or_nan(write):
         (pa.array([Decimal("1704103200.25"), None]), [MICROS + 250_000, NO_TIME]),
         (pa.array(["1704103200", None]), [MICROS, NO_TIME]),
         (pa.array(["2024-01-01 10:00:00", None], pa.large_string()), [MICROS, NO_TIME]),
+        (pa.array(["2024-01-01 10:00:00", None]).dictionary_encode(), [MICROS, NO_TIME]),
         (pa.array([-1, 0]), [-1_000_000, 0]),
     ],
 )

@@ -114,7 +114,6 @@ def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
 def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
     """Cast ``column`` to the declared type. Raises ValueError with the column's name if a value does not fit."""
     try:
-        column = _plain(column)
         if declared.type == TIMESTAMP:
             return timestamps(column, timestamp_format)
         if column.type == declared.type:
@@ -130,15 +129,6 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
         return column.cast(declared.type)
     except (ValueError, pa.ArrowNotImplementedError) as error:
         raise ValueError(f"column {declared.name} ({spark_type(declared.type)}): {error}") from None
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return a column without a dictionary, and text as Arrow's ``string``: writers of Parquet choose other layouts."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
-        return column.cast(pa.string())
-    return column
 
 
 def timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:

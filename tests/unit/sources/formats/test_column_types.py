@@ -1,5 +1,3 @@
-from datetime import UTC, datetime
-
 import pyarrow as pa
 import pytest
 
@@ -48,21 +46,6 @@ def test_every_column_that_cannot_be_is_named_at_once():
     assert [message.split()[1] for message in messages] == ["a", "b", "c", "d"]
     assert "ARRAY<INT>" in messages[0]
     assert "twice" in messages[1]
-
-
-LAYOUTS = {
-    "large": lambda text: pa.array([text], pa.large_string()),
-    "view": lambda text: pa.array([text], pa.string_view()),
-    "dictionary": lambda text: pa.array([text]).dictionary_encode(),
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_text_in_any_layout_of_arrow_is_converted_alike(layout):
-    column = LAYOUTS[layout]
-    assert to_declared(column("QUJD"), pa.field("a", pa.binary()), "iso").to_pylist() == [b"ABC"]
-    times = to_declared(column("2024-01-02"), pa.field("a", TIMESTAMP), "iso")
-    assert times.to_pylist() == [datetime(2024, 1, 2, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize(("kind", "hint"), [(pa.int64(), "int64.*set timestampFormat"), (pa.date32(), "8601 text$")])
