@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from millrace_api.model.plan import Plan
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.pipeline.build import result_keys
 from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink

@@ -13,8 +13,9 @@ from generated_queries import document
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
-from millrace_jobs.pipeline.build import check_streaming, result_keys
+from millrace_jobs.pipeline.build import check_streaming
 from millrace_jobs.pipeline.compile import compile_query
+from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.run.query_file import execution_problems
 from millrace_jobs.sources.source_factory import open_source
 

@@ -15,10 +15,10 @@ from millrace_api.model.streamquery import Spec
 from millrace_api.sql.checks import output_names
 from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
-from millrace_jobs.pipeline.build import result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery
 from millrace_jobs.pipeline.execution import choose_execution
 from millrace_jobs.pipeline.expression_types import UNKNOWN, DeclaredTypes
+from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import internals_in
 from millrace_jobs.sources.source_factory import schema_of

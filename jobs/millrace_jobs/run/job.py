@@ -27,10 +27,11 @@ from millrace_jobs.dedicated.coordinator import dedicated_problem
 from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.build import check_streaming, lookup_columns, result_keys
+from millrace_jobs.pipeline.build import check_streaming
 from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.incomplete import why_incomplete
+from millrace_jobs.pipeline.result_keys import lookup_columns, result_keys
 from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of

@@ -11,8 +11,9 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.history import NO_TIMES
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
-from millrace_jobs.pipeline.build import output_mode, result_keys
+from millrace_jobs.pipeline.build import output_mode
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_compile import times_ahead
 from millrace_jobs.pipeline.table_needs import holds_back
 from millrace_jobs.sinks.base import Sink

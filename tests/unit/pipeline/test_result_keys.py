@@ -6,8 +6,8 @@ from millrace_api.model.streamquery import OutputSpec, Spec
 from millrace_api.sql.checks import output_names
 from millrace_api.sql.dialect import parse_query
 from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.build import result_keys
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_relations import Scan, TableQuery
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.tables.join_side import Contents
