@@ -40,6 +40,9 @@ _DRIVER_HEAP = "spec.driver.memory (for millrace run, spark.driver.memory in spe
 
 _NO_SPACE = "No space left on device"
 
+_SUM_OVERFLOW = "overflow. Use 'try_add'"
+"""How Spark's message of an overflow begins; only that of a sum has no expression."""
+
 _KNOWN = (
     (
         _NO_SPACE,
@@ -148,6 +151,9 @@ def _last_resort(text: str) -> Problem:
 def _expression_problem(message: str, text: str) -> Problem:
     """Return what Spark says of an expression that failed, with its text and place as far as Spark has them."""
     context = _CONTEXT.search(text)
+    if context is None and message.startswith(_SUM_OVERFLOW):
+        hint = "cast the summed column to DECIMAL(38, 0)"  # as workers say
+        return Problem("the query failed: a sum is too large for BIGINT", hint, field="spec.query.sql")
     if context is None:
         return Problem(f"the query failed: {message}", _DEBUG)
     reason = message.rstrip(".")

@@ -159,6 +159,22 @@ def test_an_expression_that_fails_is_quoted_with_its_place(line: int, sql: str, 
     assert str(error).startswith("spec.query.sql: the query failed: Division by zero. Use `try_divide`")
 
 
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        ("", "a sum is too large for BIGINT; cast the summed column to DECIMAL(38, 0)"),
+        ("== SQL (line 1, position 8) ==\nSELECT n + 1L FROM e\n       ^^^^^^\n", "overflow. Use 'try_add'"),
+    ],
+)
+def test_an_overflow_without_an_expression_is_that_of_a_sum(context: str, said: str) -> None:
+    text = (
+        "org.apache.spark.SparkArithmeticException: [ARITHMETIC_OVERFLOW] overflow. Use 'try_add' to tolerate overflow "
+        'and return NULL instead. If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. '
+        f"SQLSTATE: 22003\n{context}\tat org.apache.spark.sql.errors\n"
+    )
+    assert str(explain_failure(text)).startswith(f"spec.query.sql: the query failed: {said}")
+
+
 @pytest.mark.parametrize("file", ["pyarrow/error.pxi", "pandas/_libs/lib.pyx", "<string>", "src/lib.rs"])
 def test_compiled_code_of_a_library_is_not_the_user_s(file: str) -> None:
     text = (
