@@ -17,7 +17,7 @@ import yaml
 
 from trouble.running import Outcome, run_once
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 PLANS = ["hash", "native"]
 Rows = list[tuple[str, ...]]

@@ -10,7 +10,7 @@ import pytest
 
 from .cli import Project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 RECORDS = [
     (f"2024-01-01 00:0{minute}:{second}", who, minute) for minute in range(4) for second in ("00", "30") for who in "ab"

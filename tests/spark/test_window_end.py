@@ -23,7 +23,7 @@ from .questions import Hop, Question
 from .streams import Stream
 from .tables import parquet
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 MIXED = [("native", 2, 1), ("pkg", 7, 3), ("shuffle", 1, 1), ("native", 2, 2), ("hash", 16, 3), ("pkg", 2, 1)]
 """Plans that change in mid-stream, between routed batches and others."""
