@@ -308,5 +308,5 @@ def _narrowed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         kind, wider = "BIGINT", "DECIMAL(38, 0)"
         if pa.types.is_decimal(field.type):
             kind, wider = f"DECIMAL({field.type.precision}, {field.type.scale})", "DOUBLE"
-        problem = Problem(f"a sum is too large for {kind} ({error})", f"cast the summed column to {wider}")
-        raise MillraceError(problem) from None
+        message, hint = f"a sum is too large for {kind} ({error})", f"cast the summed column to {wider}"
+        raise MillraceError(Problem(message, hint, field="spec.query.sql")) from None

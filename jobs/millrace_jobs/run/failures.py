@@ -22,7 +22,23 @@ from millrace_support.backoff import Backoff
 
 _OURS = re.compile(r"millrace_api\.errors\.(\w+): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL)
 _WORKER = re.compile(r"thrown from the Python worker:\n(.+?)(?=\n\s*\tat |\Z)", re.DOTALL)
-_SPARK = re.compile(r"^[\w.$]+: \[[A-Z][A-Z_.0-9]+\] (.+?)(?: SQLSTATE: \w+|\n|$)", re.MULTILINE)
+_SPARK = re.compile(
+    r"^[\w.$]+: \[([A-Z][A-Z_.0-9]+)\] (?:((?:(?!\n\s*at |\n== ).)+?) SQLSTATE: (\w+)|(.+?)$)", re.MULTILINE | re.DOTALL
+)
+"""An error of Spark: its condition, and its message with the SQL standard's code, or the message's first line."""
+_OF_VALUES = re.compile(r"22|23505|54000|P0001|42601|42K0B")
+"""Codes of errors that an expression has with some values: a batch runs only what Spark has accepted."""
+_JVM_FRAME = re.compile(r"\n\s*at (?:[\w.]+/)?([\w.$]+)\(")
+_EXCEPTION = re.compile(r"[\w.$]*\b(?!NullPointer)\w+Exception: (.+)", re.DOTALL)
+_EVALUATION = tuple(
+    f"org.apache.spark.{package}."
+    for package in (*(f"sql.catalyst.{each}" for each in ("expressions", "util", "json", "csv", "xml")), "unsafe.types",
+                    "types.variant")
+)  # fmt: skip
+"""Packages of Spark in which expressions are evaluated."""
+_REPORTING = "org.apache.spark.sql.errors."
+_SWITCH = re.compile(r' (?:If necessary|You can|If you want to [^.]*, you can) set \S+ to "?\w+"? .*$')
+"""Spark's advice to change the meaning of the SQL by a setting."""
 _CONTEXT = re.compile(r"^== SQL \(line (\d+), position (\d+)\) ==\n((?:.*\n)*?) *(\^[ ^]*)$", re.MULTILINE)
 """Where in the SQL an expression failed: line and position, the lines up to its first one, and carets below it."""
 _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
@@ -30,6 +46,19 @@ _CALLED = re.compile(r"An error occurred while calling \S+\.\n: (?:[\w.$]+: )?(.
 _PYTHON = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt): .+)$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 """A frame of a Python traceback; its groups are the file and the line number."""
+
+_PLACED = re.compile(r"(spec(?:\.\w+)+): (.+)", re.DOTALL)
+"""A problem of ours with the field that it is about."""
+
+_REMEDY = "exclude such records with WHERE"
+_REMEDIES = {
+    "NULL_MAP_KEY": "write coalesce(key, '') for the key, or exclude records without one by WHERE key IS NOT NULL",
+    "DUPLICATED_MAP_KEY": (
+        f'write spec.sparkConf: {{spark.sql.mapKeyDedupPolicy: "LAST_WIN"}} to keep the last value, or {_REMEDY}'
+    ),
+    "USER_RAISED_EXCEPTION": f"leave raise_error or assert_true out, or {_REMEDY}",
+}
+"""What to write instead, by Spark's condition, where its message does not say so."""
 
 _HERE = str(Path(__file__).parents[1])
 _INSTALLED = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -99,7 +128,7 @@ def explain_failure(text: str) -> MillraceError:
     if ours:
         message = re.sub(r"\s*SQLSTATE:.*$", "", ours.group(2).strip(), flags=re.DOTALL)
         kind = TransientError if ours.group(1) == TransientError.__name__ else MillraceError
-        return kind(*message.split("\n"))
+        return kind(*map(_placed, message.split("\n")))
     known = known_cause(text)
     if known is not None:
         return known
@@ -110,6 +139,12 @@ def explain_failure(text: str) -> MillraceError:
         message = f"a child process of Hadoop, such as chmod of a new file, ended with status {child.group(1)}"
         return TransientError(Problem(message, "check that the file systems of the sink and the checkpoint work"))
     return MillraceError(_last_resort(text))
+
+
+def _placed(text: str) -> Problem:
+    """Return a problem of ours from its text, with the field that it begins with, if any."""
+    placed = _PLACED.fullmatch(text)
+    return Problem(text) if placed is None else Problem(placed[2], field=placed[1])
 
 
 def known_cause(text: str) -> MillraceError | None:
@@ -139,8 +174,11 @@ def _last_resort(text: str) -> Problem:
     tracebacks = _WORKER.findall(text)
     if tracebacks:
         return _python_problem(tracebacks[-1])
-    if found := _SPARK.findall(text):
-        return _expression_problem(found[0].strip(), text)
+    if found := _SPARK.search(text):
+        condition, whole, state, first = found.groups()
+        return _expression_problem(" ".join((whole or first).split()), text, condition, state or "")
+    if reason := _raised_in_expression(text):
+        return _expression_problem(reason, text, "", "22000")
     for pattern, which in ((_CAUSE, -1), (_CALLED, 0), (_PYTHON, -1)):
         if found := pattern.findall(text):
             return Problem(f"the query failed: {found[which].strip()}", _DEBUG)
@@ -148,22 +186,33 @@ def _last_resort(text: str) -> Problem:
     return Problem(f"the query failed: {first}", _DEBUG)
 
 
-def _expression_problem(message: str, text: str) -> Problem:
+def _raised_in_expression(text: str) -> str:
+    """Return the message of an exception that an expression of Spark has raised without a code; empty for others."""
+    cause = text.rpartition("Caused by: ")[2]
+    frames = [frame for frame in _JVM_FRAME.findall(cause) if frame.startswith("org.apache.spark.")]
+    place = next((frame for frame in frames if not frame.startswith(_REPORTING)), "")
+    said = _EXCEPTION.search(_JVM_FRAME.split(cause)[0])
+    return " ".join(said[1].split()) if said is not None and place.startswith(_EVALUATION) else ""
+
+
+def _expression_problem(message: str, text: str, condition: str, state: str) -> Problem:
     """Return what Spark says of an expression that failed, with its text and place as far as Spark has them."""
     context = _CONTEXT.search(text)
     if context is None and message.startswith(_SUM_OVERFLOW):
         hint = "cast the summed column to DECIMAL(38, 0)"  # as workers say
         return Problem("the query failed: a sum is too large for BIGINT", hint, field="spec.query.sql")
-    if context is None:
+    if context is None and not _OF_VALUES.match(state):
         return Problem(f"the query failed: {message}", _DEBUG)
-    reason = message.rstrip(".")
+    reason = _SWITCH.sub("", message).rstrip(".:")
+    hint = _REMEDIES.get(condition, f"correct the expression, or {_REMEDY}")
+    if context is None:
+        return Problem(f"the query failed: {reason}", hint, field="spec.query.sql")
     line, position, shown, carets = context.groups()
     first = context[0].splitlines()[-1].index("^")
     last_line = shown.splitlines()[-1] if shown else ""
     expression = last_line[first : first + len(carets.rstrip())].partition(" AS `")[0]
     is_part = len(shown.splitlines()) > 1 or expression != last_line.partition(" AS `")[0]
     place = f" (line {line}, column {position} of the SQL)" if is_part else ""
-    hint = "correct the expression, or exclude such records with WHERE"
     return Problem(f"the query failed: {reason}: {expression}{place}", hint, field="spec.query.sql")
 
 

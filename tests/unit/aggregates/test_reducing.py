@@ -209,7 +209,7 @@ def test_a_sum_just_within_64_bits_is_exact_and_one_more_is_an_error(pending):
     assert total([-(2**62), -(2**62)], pa.int64(), pa.int64(), pending) == -(2**63)
     with pytest.raises(MillraceError) as raised:
         total([2**62, 2**62], pa.int64(), pa.int64(), pending)
-    assert str(raised.value).startswith("a sum is too large for BIGINT (")
+    assert str(raised.value).startswith("spec.query.sql: a sum is too large for BIGINT (")
     assert str(raised.value).endswith("cast the summed column to DECIMAL(38, 0)")
 
 

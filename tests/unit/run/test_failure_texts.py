@@ -175,6 +175,59 @@ def test_an_overflow_without_an_expression_is_that_of_a_sum(context: str, said: 
     assert str(explain_failure(text)).startswith(f"spec.query.sql: the query failed: {said}")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "org.apache.spark.SparkRuntimeException: [NULL_MAP_KEY] Cannot use null as map key. SQLSTATE: 2200E",
+            "Cannot use null as map key; write coalesce(key, '') for the key, or exclude records without one by WHERE "
+            "key IS NOT NULL",
+        ),
+        (
+            "org.apache.spark.SparkRuntimeException: [DUPLICATED_MAP_KEY] Duplicate map key a was found, please check "
+            'the input data.\nIf you want to remove the duplicated keys, you can set "spark.sql.mapKeyDedupPolicy" to '
+            '"LAST_WIN" so that the key inserted at last takes precedence. SQLSTATE: 23505',
+            "Duplicate map key a was found, please check the input data; write spec.sparkConf: "
+            '{spark.sql.mapKeyDedupPolicy: "LAST_WIN"} to keep the last value, or exclude such records with WHERE',
+        ),
+        (
+            "org.apache.spark.SparkDateTimeException: [DATETIME_FIELD_OUT_OF_BOUNDS.WITHOUT_SUGGESTION] Invalid value "
+            'for MonthOfYear (valid values 1 - 12): 0. If necessary set "spark.sql.ansi.enabled" to "false" to bypass '
+            "this error. SQLSTATE: 22023",
+            "Invalid value for MonthOfYear (valid values 1 - 12): 0; correct the expression, or exclude such records "
+            "with WHERE",
+        ),
+        (
+            "Caused by: java.util.regex.PatternSyntaxException: Unclosed group near index 2\n(a\n"
+            "\tat java.base/java.util.regex.Pattern.error(Pattern.java:2028)\n"
+            "\tat org.apache.spark.sql.catalyst.expressions.GeneratedClass$GeneratedIterator.project_doConsume(Unknown)",
+            "Unclosed group near index 2 (a; correct the expression, or exclude such records with WHERE",
+        ),
+        (
+            "millrace_api.errors.MillraceError: spec.query.sql: the query failed: overflow in a record: n + 1; correct "
+            "it",
+            "overflow in a record: n + 1; correct it",
+        ),
+    ],
+)
+def test_what_no_expression_can_do_with_a_value_is_the_sqls_with_a_remedy(text: str, said: str) -> None:
+    [problem] = explain_failure(f"{text}{JVM}").problems
+    assert (str(problem), problem.field) == (f"spec.query.sql: the query failed: {said}", "spec.query.sql")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "org.apache.spark.sql.execution.streaming.state.RocksDB.load(RocksDB.scala:1)\n"
+        "\tat org.apache.spark.sql.catalyst.expressions.GeneratedClass$GeneratedIterator.processNext(Unknown Source)",
+        "org.apache.spark.sql.SparkSession.withActive(SparkSession.scala:810)",
+    ],
+)
+def test_an_error_of_java_outside_an_expression_is_not_the_sqls(frame: str) -> None:
+    text = f"java.lang.ArithmeticException: long overflow\n\tat java.base/java.lang.Math.addExact(Math.java:1)\n\tat {frame}\n"
+    assert str(explain_failure(text)).endswith("long overflow; run with --debug to see where")
+
+
 @pytest.mark.parametrize("file", ["pyarrow/error.pxi", "pandas/_libs/lib.pyx", "<string>", "src/lib.rs"])
 def test_compiled_code_of_a_library_is_not_the_user_s(file: str) -> None:
     text = (

@@ -53,9 +53,9 @@ def test_our_own_sentence_is_handed_on() -> None:
 
 
 def test_spark_speaks_without_its_error_class_and_state() -> None:
-    said = "pyspark.errors.exceptions.captured.ArithmeticException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
+    said = "pyspark.errors.exceptions.captured.SparkException: [STREAM_STOPPED] It has stopped. SQLSTATE: XXKST"
     error = explain_failure(PROXY + said + JVM)
-    assert str(error) == "the query failed: Division by zero.; run with --debug to see where"
+    assert str(error) == "the query failed: It has stopped.; run with --debug to see where"
 
 
 @pytest.mark.parametrize(

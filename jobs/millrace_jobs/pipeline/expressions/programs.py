@@ -66,7 +66,8 @@ def _checked(program: Program, sql: str, hint: str, batch: pa.RecordBatch) -> pa
         return evaluate(program, batch)
     except pa.ArrowInvalid as error:
         problem = f"the query failed: {error} in a record: {sql}"
-        raise MillraceError(Problem(problem, f"{hint}, or exclude such records with WHERE")) from None
+        remedy = f"{hint}, or exclude such records with WHERE"
+        raise MillraceError(Problem(problem, remedy, field="spec.query.sql")) from None
 
 
 def _guarded(condition: Program, program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
