@@ -13,6 +13,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
+from millrace_api.sql.event_times import unclosed_groups
 from millrace_api.sql.grouping_checks import grouping_problems
 from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.kind_checks import Kind, KindOf, kind_of, kind_of_type, kind_problems
@@ -79,6 +80,9 @@ def check_sql(
         watermarks = {name: table.watermark for name, table in streams.items()}
         keyed = [name for name, table in streams.items() if table.keys]
         problems += stream_problems(text, query, scopes, watermarks, tables=keyed, emit=emit, takes_back=takes_back)
+        # what has joins or tables is left to the planner, as other operators than Spark's can know more event times
+        if not problems and emit is Emit.ON_WINDOW_CLOSE and not keyed and query.find(exp.Join) is None:
+            problems += unclosed_groups(text, scopes, tables)
     return list(dict.fromkeys(problems))
 
 

@@ -5,6 +5,7 @@ This is the only module that knows the dialect. A parsed query keeps the positio
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -17,6 +18,8 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.errors import MillraceError, Problem
+
+logging.getLogger("sqlglot").disabled = True  # it reports what it does not know beside our own errors
 
 BUILTIN = frozenset(
     """

@@ -6,10 +6,17 @@ A run asks Spark for types. ``millrace validate`` goes by the declared ones, so 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
+from sqlglot.optimizer.scope import traverse_scope
 
-from millrace_api.model.streamquery import Spec
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.dialect import parse_query
+from millrace_api.sql.event_times import unclosed_groups
+from millrace_api.sql.schema_ddl import Column
+from millrace_api.sql.source_table import SourceTable
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql
 from millrace_jobs.pipeline.expression_types import ExpressionTypes
 from millrace_jobs.pipeline.table_compile import compile_tables, not_held_back, times_ahead
@@ -35,12 +42,32 @@ def choose_execution(
         MillraceError: nothing can run it.
     """
     if needs_tables(spec, sql):
-        return compile_tables(spec, sql, schemas, types.of, partitions)
+        chosen = compile_tables(spec, sql, schemas, types.of, partitions)
+        if isinstance(chosen, Native):
+            _require_closing(spec, sql, schemas)
+        return chosen
     compiled = compile_sql(sql, schemas, lambda expression: types.in_source(next(iter(schemas)), expression))
     if isinstance(compiled, Native):
         return compile_tables(spec, sql, schemas, types.of, partitions) if holds_back(spec) else compiled
     ahead_of(compiled, spec)
     return compiled
+
+
+def _require_closing(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
+    """Raise MillraceError for groups that Spark's own plan would never close."""
+    if spec.emit is not Emit.ON_WINDOW_CLOSE:
+        return
+    tables = {
+        name.lower(): SourceTable(
+            tuple(Column(column, "") for column in schema.names),
+            source.watermark.column if (source := spec.sources[name]).watermark else None,
+            static=source.is_static,
+        )
+        for name, schema in schemas.items()
+    }
+    problems = list(unclosed_groups(sql, traverse_scope(parse_query(sql)), tables))
+    if problems:
+        raise MillraceError(*(replace(problem, line=None, field="spec.query.sql") for problem in problems))
 
 
 def ahead_of(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:

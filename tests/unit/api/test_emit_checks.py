@@ -34,6 +34,40 @@ def test_the_window_is_over_the_column_of_the_watermark(tmp_path, emit):
     ]
 
 
+@pytest.mark.parametrize("over", ["at + INTERVAL 1 HOUR", "CAST(at AS DATE)", "date_trunc('hour', at)", "now()"])
+def test_windows_over_what_is_no_column_of_a_watermark_never_close(tmp_path, over):
+    [problem] = problems(tmp_path, changed(grouped_by(over, TIMED), 13, "  emit: OnWindowClose"))
+    assert problem.startswith("11: spec.query.sql: the windows are over ")
+    assert "which is not the column of a watermark, so they are never final under emit OnWindowClose" in problem
+    assert problems(tmp_path, grouped_by(over, TIMED)) == []
+
+
+@pytest.mark.parametrize(
+    ("inner", "window", "closes"),
+    [
+        ("SELECT at AS t, cell FROM trips", "window(t, '1 hour')", True),
+        ("SELECT * FROM (SELECT at AS t, cell FROM trips) y", "window(t, '1 hour')", True),
+        ("SELECT at AS t, cell FROM trips UNION ALL SELECT late, cell FROM trips", "window(t, '1 hour')", True),
+        ("SELECT window AS t, cell FROM trips GROUP BY window(at, '1 minute'), cell", "window(t, '1 hour')", True),
+        ("SELECT window_time(window) AS t, cell FROM trips GROUP BY window(at, '1 minute'), cell",
+         "window(t, '1 hour')", True),
+        ("SELECT at + INTERVAL 1 HOUR AS t, cell FROM trips", "window(t, '1 hour')", False),
+        ("SELECT late AS t, cell FROM trips", "window(t, '1 hour')", False),
+        ("SELECT late AS t, cell FROM trips UNION ALL SELECT at, cell FROM trips", "window(t, '1 hour')", False),
+        ("SELECT window.end AS t, cell FROM trips GROUP BY window(at, '1 minute'), cell", "window(t, '1 hour')", False),
+        ("SELECT late AS t, cell FROM trips", "session_window(t, '1 hour')", False),
+    ],
+)  # fmt: skip
+def test_event_time_is_followed_through_subqueries(tmp_path, inner, window, closes):
+    name = window.partition("(")[0]
+    sql = f"SELECT cell, {name}.start AS since, count(*) AS trips FROM ({inner}) x GROUP BY {window}, cell"
+    sql_line = next(number for number, line in enumerate(TIMED.splitlines(), 1) if "GROUP BY cell" in line)
+    text = changed(TIMED, sql_line, f'    sql: "{sql}"')
+    found = problems(tmp_path, changed(text, 13, "  emit: OnWindowClose"))
+    assert len(found) == (0 if closes else 1), found
+    assert closes or "the windows are over t, which is not the column of a watermark" in found[0]
+
+
 GROUPS = grouped_by("at", TIMED)
 TO_TABLE = "table: {bootstrapServers: k, topic: t}"
 

@@ -62,6 +62,16 @@ def test_a_table_is_never_final():
     assert problem == "spec.emit: the result is a table of the latest rows, which is never final; write emit: OnUpdate"
 
 
+def test_windows_over_no_event_time_of_a_join_never_close():
+    near = "b.at BETWEEN a.at AND a.at + INTERVAL 5 SECONDS"
+    joined = f"SELECT {{}} AS t FROM s a FULL JOIN r b ON a.k = b.k AND {near}"
+    sql = f"SELECT window.start AS since, count(*) AS c FROM ({joined}) x GROUP BY window(t, '1 minute')"
+    more = {"emit": "OnWindowClose", "sources": {"s": source("s"), "r": source("r")}, "sink": {"console": {}}}
+    assert problems(sql.format("a.at"), **more) == []
+    [problem] = problems(sql.format("a.at + INTERVAL 1 HOUR"), **more)
+    assert "the windows are over t, which is not the column of a watermark" in problem
+
+
 def test_rows_without_a_key_are_no_table():
     [problem] = problems("SELECT n FROM p")
     assert "the query does not say which columns identify a row of the table" in problem

@@ -1,0 +1,108 @@
+"""The event times of a query's groups and joins, as Spark follows them from the sources.
+
+Spark knows event time by column. It stays event time under another name, in a subquery, and in a window over it; the
+result of any other expression is none, whatever its value. A group without one would never be final. Of each side of a
+join, one column is event time: where a side is itself a join, the one that the condition compares with the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope
+
+from millrace_api.errors import Problem
+from millrace_api.model.streamquery import Emit
+from millrace_api.sql.dialect import problem_at, start_of, to_sql
+from millrace_api.sql.groups import group_expressions, is_any_window, select_aliases
+from millrace_api.sql.source_table import SourceTable
+
+
+def unclosed_groups(text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
+    """Yield the GROUP BYs over streams whose groups never close; their ordinals must be those of the SELECT list.
+
+    Args:
+        text: the SQL.
+        scopes: the scopes of all SELECTs.
+        tables: sources by name, in lower case.
+    """
+    times = _EventTimes(tables)
+    for scope in scopes:
+        select = scope.expression
+        if not isinstance(select, exp.Select) or select.args.get("group") is None or not times.reads_stream(select):
+            continue
+        columns = {column.name.lower() for table in tables.values() for column in table.columns or ()}
+        groups = group_expressions(select, select_aliases(select, columns))
+        if groups is None or any(times.has(group, scope) is not False for group in groups):
+            continue
+        yield _problem(text, groups)
+
+
+def _problem(text: str, groups: Sequence[exp.Expr]) -> Problem:
+    close = f"so they are never final under emit {Emit.ON_WINDOW_CLOSE}"
+    window = next((group for group in groups if is_any_window(group) and group.expressions), None)
+    if window is None:
+        at = next((start for start in map(start_of, groups) if start is not None), None)
+        message = f"its groups by {', '.join(map(to_sql, groups))} have no event time, {close}"
+        return problem_at(text, at, message, "add a window over the column of the watermark, or write emit: OnUpdate")
+    over = window.expressions[0]
+    message = f"the windows are over {to_sql(over)}, which is not the column of a watermark, {close}"
+    hint = "write the window over that column itself, and calculate with window.start, or write emit: OnUpdate"
+    return problem_at(text, window.meta.get("start", start_of(window)), message, hint)
+
+
+class _EventTimes:
+    """Which expressions are event time; None where that is unknown."""
+
+    def __init__(self, tables: Mapping[str, SourceTable]) -> None:
+        self._tables = tables
+
+    def reads_stream(self, select: exp.Expr) -> bool:
+        read = (self._tables.get(table.name.lower()) for table in select.find_all(exp.Table))
+        return any(table is not None and not table.static for table in read)
+
+    def has(self, node: exp.Expr, scope: Scope) -> bool | None:
+        """Return whether an expression in a SELECT is event time."""
+        node = node.unalias().unnest()
+        if is_any_window(node) or (isinstance(node, exp.Anonymous) and node.name.lower() == "window_time"):
+            return self.has(node.expressions[0], scope) if node.expressions else False
+        if isinstance(node, exp.Column):
+            return self._has_column(node, scope)
+        return False
+
+    def _has_column(self, column: exp.Column, scope: Scope) -> bool | None:
+        parts = [part.name.lower() for part in column.parts]
+        sources = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
+        qualified = len(parts) > 1 and parts[0] in sources
+        if len(parts) > (2 if qualified else 1):
+            return False  # a field of a struct, such as window.start
+        found = [
+            time
+            for each, source in sources.items()
+            if not qualified or each == parts[0]
+            for time in self._of_source(source, parts[-1])
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _of_source(self, source: exp.Expr | Scope, name: str) -> list[bool | None]:
+        """Return whether a column of a source is event time, or nothing if it has no such column."""
+        if isinstance(source, exp.Table):
+            table = self._tables.get(source.name.lower())
+            if table is None or table.columns is None:
+                return [None]
+            is_watermark = not table.static and (table.watermark or "").lower() == name
+            return [] if table.column(name) is None else [is_watermark]
+        if not isinstance(source, Scope) or source.outer_columns:
+            return [None]
+        while source.set_operation_scopes:
+            source = source.set_operation_scopes[0]  # Spark takes the columns of the first side
+        select = source.expression
+        if not isinstance(select, exp.Select) or select.args.get("laterals"):
+            return [None]
+        named = [item for item in select.expressions if not item.is_star and item.alias_or_name.lower() == name]
+        if named:
+            return [self.has(named[0], source) if len(named) == 1 else None]
+        if not select.is_star:
+            return []
+        return [self._has_column(exp.column(name), source) if len(select.expressions) == 1 else None]
