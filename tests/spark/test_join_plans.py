@@ -117,3 +117,27 @@ def test_a_join_that_nothing_runs_rightly_is_refused(tmp_path):
     _, explained, ended = run(tmp_path, sql, "hash")
     for result in (explained, ended):
         result.assert_failed("LeftSemi join", "an appropriate range condition")
+
+
+CHAIN = f"l FULL JOIN r ON l.id = r.id AND {NEAR}"
+THEN = "LEFT JOIN x ON l.id = x.id AND x.rt BETWEEN l.lt AND l.lt + INTERVAL 1 MINUTE"
+
+
+@pytest.mark.parametrize(
+    ("sql", "algorithm"),
+    [
+        (f"SELECT {ITEMS}, second(l.lt) AS a, second(r.rt) AS b, x.w AS z FROM {CHAIN} {THEN}", "native"),
+        (
+            "SELECT second(y.rt) AS b, y.w, x.w AS z, count(*) AS n FROM "
+            f"(SELECT l.lt, r.id, r.rt, r.w FROM {CHAIN}) y RIGHT JOIN x ON y.id = x.id AND y.rt BETWEEN x.rt - "
+            "INTERVAL 1 SECOND AND x.rt WHERE x.rt IS NOT NULL AND (y.lt IS NULL OR y.lt < y.rt) "
+            "GROUP BY x.rt, y.rt, y.w, x.w",
+            "hash",
+        ),
+    ],
+)
+def test_the_rows_of_a_full_join_are_joined_and_grouped_by_one_of_their_event_times(tmp_path, sql, algorithm):
+    project, explained, ended = run(tmp_path, sql, algorithm)
+    assert "runs natively, by Spark's own plan" in explained.out
+    assert (ended.status, ended.err) == (0, ""), ended
+    assert project.results() == expected(project, sql)

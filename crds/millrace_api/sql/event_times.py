@@ -39,6 +39,26 @@ def unclosed_groups(text: str, scopes: Sequence[Scope], tables: Mapping[str, Sou
         yield _problem(text, groups)
 
 
+def mixed_semi_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
+    """Yield the LEFT SEMI JOINs of streams whose left side has two event times that the SELECT reads.
+
+    Spark moves such a join to where both of them are event time still, and fails in its first batch.
+    """
+    times = _EventTimes(tables)
+    for scope in scopes:
+        for join in scope.expression.args.get("joins") or ():
+            if join.kind != "SEMI" or not times.reads_stream(join.this):
+                continue
+            own = join.this.alias_or_name.lower()
+            read = {(column.table.lower(), column.name.lower()): column for column in scope.columns
+                    if column.table and column.table.lower() != own and times.has(column, scope)}  # fmt: skip
+            if len(read) > 1:
+                names = " and ".join(map(to_sql, read.values()))
+                message = f"a LEFT SEMI JOIN of streams takes one event time of its left side, which has {names}"
+                hint = "read only the one that it compares, or write JOIN if each row has at most one partner"
+                yield problem_at(text, start_of(join.this), message, hint)
+
+
 def _problem(text: str, groups: Sequence[exp.Expr]) -> Problem:
     close = f"so they are never final under emit {Emit.ON_WINDOW_CLOSE}"
     window = next((group for group in groups if is_any_window(group) and group.expressions), None)

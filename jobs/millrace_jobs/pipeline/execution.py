@@ -14,7 +14,7 @@ from sqlglot.optimizer.scope import traverse_scope
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
-from millrace_api.sql.event_times import unclosed_groups
+from millrace_api.sql.event_times import mixed_semi_joins, unclosed_groups
 from millrace_api.sql.schema_ddl import Column
 from millrace_api.sql.source_table import SourceTable
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, compile_sql
@@ -44,7 +44,7 @@ def choose_execution(
     if needs_tables(spec, sql):
         chosen = compile_tables(spec, sql, schemas, types.of, partitions)
         if isinstance(chosen, Native):
-            _require_closing(spec, sql, schemas)
+            _require_event_times(spec, sql, schemas)
         return chosen
     compiled = compile_sql(sql, schemas, lambda expression: types.in_source(next(iter(schemas)), expression))
     if isinstance(compiled, Native):
@@ -53,10 +53,8 @@ def choose_execution(
     return compiled
 
 
-def _require_closing(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
-    """Raise MillraceError for groups that Spark's own plan would never close."""
-    if spec.emit is not Emit.ON_WINDOW_CLOSE:
-        return
+def _require_event_times(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> None:
+    """Raise MillraceError for groups that Spark's own plan would never close, and for joins by two event times."""
     tables = {
         name.lower(): SourceTable(
             tuple(Column(column, "") for column in schema.names),
@@ -65,7 +63,10 @@ def _require_closing(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> 
         )
         for name, schema in schemas.items()
     }
-    problems = list(unclosed_groups(sql, traverse_scope(parse_query(sql)), tables))
+    scopes = traverse_scope(parse_query(sql))
+    problems = list(mixed_semi_joins(sql, scopes, tables))
+    if spec.emit is Emit.ON_WINDOW_CLOSE:
+        problems += unclosed_groups(sql, scopes, tables)
     if problems:
         raise MillraceError(*(replace(problem, line=None, field="spec.query.sql") for problem in problems))
 

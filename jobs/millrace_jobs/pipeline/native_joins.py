@@ -17,24 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-JavaObject = Any
-"""An object of Spark's JVM."""
+from millrace_jobs.pipeline.native_event_times import EVENT_TIME, EventTimes, JavaObject, items_of, scala_object
 
 _SOLVED = {"LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"}
 """Comparisons that Spark solves for the time until when rows are kept."""
-
-_EVENT_TIME = "spark.watermarkDelayMs"
-"""Entry in the metadata of the columns that have a watermark."""
 
 
 def with_joins_of_sql(results: DataFrame) -> DataFrame:
     """Return the same query with joins of streams as SQL defines them."""
     correction = _Correction(results.sparkSession)
-    corrected = correction.of_plan(results._jdf.queryExecution().analyzed())
+    analyzed = results._jdf.queryExecution().analyzed()
+    chosen = EventTimes(results.sparkSession).of_plan(analyzed)
+    corrected = correction.of_plan(analyzed if chosen is None else chosen) or chosen
     return results if corrected is None else correction.as_rows(corrected)
 
 
@@ -47,20 +44,20 @@ class _Correction:
         self._jvm, catalyst = jvm, jvm.org.apache.spark.sql.catalyst
         self._plans, self._expressions = catalyst.plans.logical, catalyst.expressions
         rules = ("ReplaceExpressions", "RewriteWithExpression")  # by which the optimizer replaces BETWEEN and others
-        self._rules = [_scala_object(catalyst.optimizer, name) for name in rules]
-        self._constraints = _scala_object(catalyst.optimizer, "InferFiltersFromConstraints")
-        self._sets = _scala_object(catalyst.expressions, "ExpressionSet")
+        self._rules = [scala_object(catalyst.optimizer, name) for name in rules]
+        self._constraints = scala_object(catalyst.optimizer, "InferFiltersFromConstraints")
+        self._sets = scala_object(catalyst.expressions, "ExpressionSet")
 
     def as_rows(self, plan: JavaObject) -> DataFrame:
         """Return the DataFrame of a plan."""
         from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame  # the only one with a JVM behind it
 
-        datasets = _scala_object(self._jvm.org.apache.spark.sql.classic, "Dataset")
+        datasets = scala_object(self._jvm.org.apache.spark.sql.classic, "Dataset")
         return ClassicDataFrame(datasets.ofRows(self._spark._jsparkSession, plan), self._spark)
 
     def of_plan(self, plan: JavaObject) -> JavaObject | None:
         """Return the corrected plan, or None if no streams are joined in it."""
-        children = list(_each(plan.children()))
+        children = list(items_of(plan.children()))
         corrected = [self.of_plan(child) for child in children]
         if any(child is not None for child in corrected):
             children = [old if new is None else new for old, new in zip(children, corrected, strict=True)]
@@ -88,12 +85,12 @@ class _Correction:
             simple = rule.apply(simple)
         if simple.nodeName() == plan.nodeName():  # otherwise below a projection, which computes what is compared
             condition = simple.condition().get() if plan.nodeName() == "Join" else simple.condition()
-        return list(_each(self._constraints.splitConjunctivePredicates(condition)))
+        return list(items_of(self._constraints.splitConjunctivePredicates(condition)))
 
     def _never_null(self, parts: list[JavaObject], plan: JavaObject) -> Iterator[JavaObject]:
         """Yield what is not NULL where all parts of a condition hold: columns, and keys made of them."""
         conditions = self._sets.apply(self._jvm.PythonUtils.toSeq(parts))
-        for check in _each(self._constraints.constructIsNotNullConstraints(conditions, plan.output())):
+        for check in items_of(self._constraints.constructIsNotNullConstraints(conditions, plan.output())):
             yield check.child()
         for part in parts:
             if part.nodeName() == "EqualTo":
@@ -110,19 +107,9 @@ class _Correction:
 def _is_misread(part: JavaObject, plan: JavaObject) -> bool:
     """Whether Spark would take a part of a condition for a limit on event time that it is not."""
     columns = part.references()
-    is_timed = [column.metadata().contains(_EVENT_TIME) for column in _each(columns)]
+    is_timed = [column.metadata().contains(EVENT_TIME) for column in items_of(columns)]
     if part.nodeName() in _SOLVED and any(is_timed) and not all(is_timed):
         return True
     if plan.nodeName() != "Join" or plan.joinType().sql() not in ("LEFT OUTER", "RIGHT OUTER", "FULL OUTER"):
         return False  # elsewhere, the optimizer evaluates a part that is about one side before the join
     return bool(is_timed) and any(columns.subsetOf(side.outputSet()) for side in (plan.left(), plan.right()))
-
-
-def _each(scala_items: JavaObject) -> Iterator[JavaObject]:
-    items = scala_items.iterator()
-    while items.hasNext():
-        yield items.next()
-
-
-def _scala_object(package: JavaObject, name: str) -> JavaObject:
-    return getattr(getattr(package, f"{name}$"), "MODULE$")

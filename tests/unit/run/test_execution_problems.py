@@ -72,6 +72,18 @@ def test_windows_over_no_event_time_of_a_join_never_close():
     assert "the windows are over t, which is not the column of a watermark" in problem
 
 
+def test_a_semi_join_by_two_event_times_is_refused():
+    near = "b.at BETWEEN a.at AND a.at + INTERVAL 5 SECONDS"
+    joined = f"SELECT a.at AS t, b.at AS u, a.k FROM s a FULL JOIN r b ON a.k = b.k AND {near}"
+    sql = (
+        f"SELECT {{}} FROM ({joined}) x LEFT SEMI JOIN s c ON x.k = c.k AND c.at BETWEEN x.t AND x.t + INTERVAL 1 HOUR"
+    )
+    more = {"sources": {"s": source("s"), "r": source("r")}, "sink": {"console": {}}}
+    assert problems(sql.format("x.k, x.t"), **more) == []
+    [problem] = problems(sql.format("x.k, x.t, x.u"), **more)
+    assert "a LEFT SEMI JOIN of streams takes one event time of its left side, which has x.t and x.u" in problem
+
+
 def test_rows_without_a_key_are_no_table():
     [problem] = problems("SELECT n FROM p")
     assert "the query does not say which columns identify a row of the table" in problem
