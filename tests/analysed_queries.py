@@ -24,6 +24,7 @@ SOUND = [
 ]  # fmt: skip
 
 REFUSED = {
+    "SELECT k, n FROM e UNION ALL SELECT k FROM f": "the sides of UNION have 2 and 1 columns (line 1, column 37 of the SQL)",
     "SELECT n, count(*) AS c FROM e GROUP BY k": "n is not in GROUP BY (line 1, column 8 of the SQL)",
     "SELECT k,\n  n + v AS m, count(*) AS c FROM e GROUP BY k, n": "v is not in GROUP BY (line 2, column 7",
     "SELECT k, count(*) AS c FROM e GROUP BY upper(k)": "k is not in GROUP BY (line 1, column 8",

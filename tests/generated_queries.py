@@ -53,6 +53,8 @@ class _Maker:
         )
         if "table" in sink and self._rarely(0.3):
             sink["table"] = {**sink["table"], "key": self._one_of((["k"], ["k", "n"], ["since"]))}
+        if "kafka" in sink and self._rarely(0.2):
+            sink["kafka"] = {**sink["kafka"], "key": self._one_of((["k"], ["c0"], ["since"]))}
         sql = self._query()
         return {
             "apiVersion": "millrace.io/v1alpha1",
@@ -127,7 +129,8 @@ class _Maker:
         on = self._one_of((f" ON {equal}", f" ON {equal} AND {time}", f" ON {equal} AND {time}", " USING (k)",
                            f" ON {equal} AND {alias}.at >= {left}.at", f" ON {equal} AND {left}.v > {alias}.v",
                            f" ON {equal} AND {left}.n > 1 AND {time}", f" ON {left}.at = {alias}.at",
-                           f" ON {equal} AND {alias}.b"))  # fmt: skip
+                           f" ON {equal} AND {alias}.b", f" ON {equal} AND {time.replace('10 SECONDS', '1 MINUTE -5 SECONDS')}",
+                              f" ON {equal} AND {time.replace('SECONDS', 'S')}" if self._rarely(0.2) else f" ON {equal} AND {time}"))  # fmt: skip
         if kind == "CROSS JOIN":
             on = ""
         if self._rarely(0.03):
@@ -185,6 +188,10 @@ class _Maker:
         groups = []
         if self._rarely(0.55):
             at = self._column(tables, ["at"])
+            if self._rarely(0.05):
+                at = self._one_of(
+                    (f"{at} + INTERVAL 1 HOUR", f"CAST({at} AS DATE)", f"date_trunc('hour', {at})", "now()")
+                )
             length = self._one_of(
                 ("'1 minute'", "'1 minute'", "'1 hour 30 minutes'", "'1 hour', '10 minutes'", "'1 WEEK'")
             )

@@ -74,6 +74,11 @@ INTERVALS = {
     "INTERVAL '- 5 seconds'": -5 * SECOND,
     "INTERVAL 1 HOUR 30 MINUTES": 90 * MINUTE,
     "INTERVAL '1' DAY '2' HOUR": 26 * HOUR,
+    "INTERVAL 1 DAY -30 MINUTES": DAY - 30 * MINUTE,
+    "INTERVAL 1 DAY - 30 MINUTES": DAY - 30 * MINUTE,
+    "INTERVAL 1 DAY + 30 MINUTES": DAY + 30 * MINUTE,
+    "INTERVAL -1 DAY 2 HOURS - 3 SECONDS 4 SECONDS": 2 * HOUR - DAY + SECOND,
+    "INTERVAL 1 DAY '-30' MINUTES": DAY - 30 * MINUTE,
     "INTERVAL 1 WEEK": 7 * DAY,
     "INTERVAL 1.5 SECONDS": 3 * SECOND // 2,
     "INTERVAL 100 MICROSECONDS": 100,
@@ -94,6 +99,12 @@ INTERVALS = {
     "CAST('1 hour 1 second' AS INTERVAL)": HOUR + SECOND,
 }
 """Constant intervals, with their length in microseconds."""
+
+REFUSED_INTERVALS = (
+    "INTERVAL 1 H", "INTERVAL '1' d", "INTERVAL '1 h'", "INTERVAL '1' DAYZ", "INTERVAL 1 DAY 2 MINS", "INTERVAL 1 QUARTER",
+    "INTERVAL 1 MS",
+)  # fmt: skip
+"""Intervals with a unit that Spark does not know, and sqlglot does."""
 
 _UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "year")
 _ODD_UNITS = ("nanosecond", "quarter", "min", "sec", "h", "s", "dya", "day_", "minutess", "mönth", "")

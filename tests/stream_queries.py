@@ -112,6 +112,12 @@ REFUSED = [
             "INTERVAL 1 MINUTE"),
     Refused("SELECT e.n FROM e LEFT SEMI JOIN c ON e.n = c.n", "line 1, column 29", "needs a range of event time",
             "INTERVAL 1 MINUTE"),
+    Refused("SELECT e.n FROM e LEFT JOIN c ON e.n = c.n AND e.n < c.n + 1", "line 1, column 24",
+            "needs a range of event time", "INTERVAL 1 MINUTE"),
+    Refused(f"SELECT who, max(k) AS m FROM ({PER_MINUTE}) GROUP BY who", f"line 1, column {42 + len(PER_MINUTE)}",
+            "groups by who have no event time", "add a window", "close"),
+    Refused("SELECT count(*) AS k FROM e GROUP BY window(at + INTERVAL 1 HOUR, '1 minute')", "line 1, column 38",
+            "which is not the column of a watermark", "calculate with window.start", "close"),
     Refused(f"SELECT e.n FROM e LEFT ANTI JOIN c ON e.n = c.n AND {NEAR}", "line 1, column 29", "LEFT ANTI JOIN",
             "IS NULL"),
     Refused("SELECT e.n FROM e RIGHT JOIN range(5) t ON e.n = t.id", "line 1, column 25", "a RIGHT JOIN needs all", "write JOIN"),
@@ -149,7 +155,6 @@ REFUSED = [
 
 ONLY_SPARK = [
     Refused("SELECT e.n FROM e LEFT JOIN c ON e.n = c.n AND c.at > e.at", "", "watermark on the nullable side", ""),
-    Refused(f"SELECT who, max(k) AS m FROM ({PER_MINUTE}) GROUP BY who", "", "without watermark", "", "close"),
     Refused("SELECT * FROM (SELECT who, n FROM e) PIVOT (sum(n) FOR who IN ('a', 'b'))", "", "global watermark", ""),
 ]
 """Queries that only Spark's own check of its plan refuses."""

@@ -10,7 +10,7 @@ from py4j.java_gateway import get_field
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from interval_texts import INTERVALS, REFUSED_WINDOWS, WINDOWS, random_text
+from interval_texts import INTERVALS, REFUSED_INTERVALS, REFUSED_WINDOWS, WINDOWS, random_text
 from millrace_api.sql.intervals import Interval, LengthError, parse_interval
 
 pytestmark = pytest.mark.spark
@@ -38,6 +38,12 @@ def test_refused_window_lengths(spark: SparkSession, lengths: str) -> None:
 def test_constant_intervals(spark: SparkSession, literal: str, micros: int) -> None:
     [row] = spark.sql(f"SELECT at + {literal} - at AS length FROM (SELECT {AT})").collect()
     assert row.length == timedelta(microseconds=micros)
+
+
+@pytest.mark.parametrize("literal", REFUSED_INTERVALS)
+def test_refused_intervals(spark: SparkSession, literal: str) -> None:
+    with pytest.raises(PySparkException):
+        spark.sql(f"SELECT at + {literal} AS t FROM (SELECT {AT})")
 
 
 def test_generated_texts(spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
-from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at
+from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at, start_of
 from millrace_api.sql.event_times import unclosed_groups
 from millrace_api.sql.grouping_checks import grouping_problems
 from millrace_api.sql.groups import is_any_window
@@ -63,6 +63,7 @@ def check_sql(
     if not more_functions:
         problems += islice(_unknown_functions(text, query), _MOST)
     problems += _unknown_ordinals(query)
+    problems += _uneven_sides(text, query)
     if not problems:
         for scope in scopes:
             known = {name.lower(): columns.of(source) for name, (_, source) in scope.selected_sources.items()}
@@ -119,6 +120,18 @@ def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
             if isinstance(node, exp.Literal) and node.is_int and not 1 <= int(node.name) <= items:
                 hint = f"write a number from 1 to {items}, or the expression itself"
                 yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
+
+
+def _uneven_sides(text: str, query: exp.Query) -> Iterator[Problem]:
+    """Yield UNIONs and the like whose sides have different numbers of columns, as far as no star stands for some."""
+    for operation in query.find_all(exp.SetOperation):
+        left, right = operation.this.unnest(), operation.expression.unnest()
+        if operation.args.get("by_name") or left.is_star or right.is_star:
+            continue
+        one, other = len(left.selects), len(right.selects)
+        if one != other:
+            message = f"the sides of {operation.key.upper()} have {one} and {other} columns"
+            yield problem_at(text, start_of(right), message, "select as many on both sides")
 
 
 def _kinds(scope: Scope, columns: _ColumnLists, tables: Mapping[str, SourceTable]) -> KindOf:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from sqlglot import exp, parse, parse_one
@@ -127,6 +128,14 @@ _UNITS = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFYEAR", "HOUR", "MINUT
 _ONE_UNIT = re.compile(r"\s*-?[0-9]+(\.[0-9]+)?\s+[A-Za-z]+\s*")
 """Text of an INTERVAL that sqlglot takes apart correctly."""
 
+_INTERVAL_UNITS = {
+    f"{unit}{plural}"
+    for unit in ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND")
+    for plural in ("", "S")
+}
+_AMOUNTS = (TokenType.NUMBER, TokenType.STRING)
+_NO_UNIT = "is no unit of an INTERVAL"
+
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
 _MOST_STEPS = 250_000
@@ -195,9 +204,38 @@ class StreamingSql(Spark):
                 if re.search("[A-Za-z]", text) and not _ONE_UNIT.fullmatch(text):
                     self._advance(2)  # sqlglot would search the text for numbers and units: '.5 seconds' would be 5
                     return self.expression(exp.Interval(this=exp.Literal.string(text)))
-            interval = super()._parse_interval(require_interval, parse_function_unit)
-            several = require_interval and isinstance(interval, exp.Add)  # 1 HOUR 30 MINUTES is parsed as a sum
+            first = self._index
+            interval: exp.Expr | None = super()._parse_interval(require_interval, parse_function_unit)
+            if not require_interval or not isinstance(interval, exp.Interval | exp.Add):
+                return interval
+            self._require_units(self._tokens[first : self._index])
+            while (more := self._signed_part()) is not None:  # 1 DAY -30 MINUTES is one interval
+                interval = more[0](this=interval, expression=more[1])
+            several = isinstance(interval, exp.Add | exp.Sub)  # 1 HOUR 30 MINUTES is parsed as a sum
             return self.expression(exp.Paren(this=interval)) if several else interval
+
+        def _require_units(self, tokens: Sequence[Any]) -> None:
+            """Raise an error for a unit that only sqlglot knows, such as ``h``."""
+            units = [(token, part) for token in tokens if token.token_type is TokenType.STRING
+                     for part in token.text.split()[1:] if _ONE_UNIT.fullmatch(token.text)]  # fmt: skip
+            for amount, token in pairwise(tokens):
+                if amount.token_type in _AMOUNTS and token.token_type not in _AMOUNTS and token.text.isidentifier():
+                    units.append((token, token.text))
+            for token, unit in units:
+                if unit.upper() not in _INTERVAL_UNITS:
+                    self.raise_error(f"{unit} {_NO_UNIT}", token)
+
+        def _signed_part(self) -> tuple[type[exp.Binary], exp.Expr] | None:
+            """Return a further part of an interval that begins with a sign, or comes after one that does, if any."""
+            at = self._index
+            signed = at < len(self._tokens) and self._tokens[at].token_type in (TokenType.DASH, TokenType.PLUS)
+            rest = self._tokens[at + signed : at + signed + 2]
+            if len(rest) < 2 or rest[0].token_type not in _AMOUNTS or rest[1].text.upper() not in _INTERVAL_UNITS:
+                return None
+            is_negative = signed and self._tokens[at].token_type is TokenType.DASH
+            self._advance(2 + signed)
+            part = exp.Interval(this=exp.Literal.string(rest[0].text), unit=exp.Var(this=rest[1].text.upper()))
+            return (exp.Sub if is_negative else exp.Add), part
 
         def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
             group = super()._parse_group(skip_group_by_token)
@@ -258,6 +296,8 @@ def _problem(text: str, line: int, column: int, description: str) -> Problem:
     hint = "correct the SQL there"
     if description == _ALIAS_IN_GROUP_BY:
         hint = "move the alias to the SELECT list, as in SELECT window(at, '10 minutes') AS w ... GROUP BY w"
+    if description.endswith(_NO_UNIT):
+        hint = "write a unit from MICROSECOND to YEAR, such as INTERVAL 1 HOUR"
     if description.startswith("Required keyword"):  # it names an attribute of one of sqlglot's classes
         description = "an expression is missing"
     description = description.partition(" but got <Token")[0]

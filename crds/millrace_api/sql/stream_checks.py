@@ -289,22 +289,17 @@ class _StreamCheck:
             message = f"a {name} of two streams needs watermarks, and {' and '.join(read)} {have} none"
             hint = f"add watermark: {{column: ..., delay: 30s}} to the sources, and {_RANGE} to the condition"
             yield self._at(start, message, hint)
-        elif all(isinstance(source, exp.Table) for source in sources) and self._only_keys(join):
+        elif all(isinstance(source, exp.Table) for source in sources) and self._ignores_event_time(join):
             message = f"a {name} of two streams needs a range of event time, or a record would wait forever"
             yield self._at(start, message, f"add {_RANGE} to the condition")
 
-    def _only_keys(self, join: exp.Join) -> bool:
-        """Return whether the condition only equates columns, none of which has a watermark."""
-        condition = join.args["on"].unnest() if join.args.get("on") else None
-        using = {name.name.lower() for name in join.args.get("using") or ()}
-        if join.method or (condition is None and not using):
+    def _ignores_event_time(self, join: exp.Join) -> bool:
+        """Return whether the condition names no column that is the event time of a source."""
+        if join.method or (join.args.get("on") is None and not join.args.get("using")):
             return False
-        parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
-        names = set(using)
-        for part in parts if condition is not None else ():
-            if not isinstance(part, exp.EQ) or not all(isinstance(s, exp.Column) for s in (part.left, part.right)):
-                return False
-            names |= {part.left.name.lower(), part.right.name.lower()}
+        names = {name.name.lower() for name in join.args.get("using") or ()}
+        if join.args.get("on") is not None:
+            names |= {column.name.lower() for column in join.args["on"].find_all(exp.Column)}
         return not names & {column.lower() for column in self._watermarks.values() if column}
 
 

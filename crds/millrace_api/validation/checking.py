@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.sources import SourceSpec
+from millrace_api.model.sources import FileFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema, type_problem
 from millrace_api.validation.places import path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
+
+if TYPE_CHECKING:
+    from millrace_api.sql.source_table import SourceTable
 
 _TIME_ZONE = "spark.sql.session.timeZone"
 """Setting that must be UTC: another zone would apply only to those parts of a plan that Spark computes."""
@@ -217,11 +221,14 @@ class _Check:
                 if problem.line is None:
                     place = (*at, "emit") if problem.message.startswith("emit ") else ("spec", "query", "sql")
                     self._add(place, problem.message, problem.hint)
+        if not self.problems:
+            self._check_csv(text, {name.lower(): table for name, table in tables.items()})
 
     def _check_row_key(self) -> None:
         from millrace_api.sql.name_checks import repeated_name  # loads sqlglot, as what follows: only needed here
         from millrace_api.validation.results import (
             identified_by_run,
+            known_columns,
             result_columns,
             result_groups,
             row_key,
@@ -237,9 +244,26 @@ class _Check:
             if left_to_run and output.sink.table is not None and not output.sink.table.key:
                 continue
             try:
-                row_key(output.sink, names if certain else None, by)
+                row_key(output.sink, known_columns(self._spec), by)
             except MillraceError as error:
                 self._add((*at, "sink", output.sink.kind, "key"), error.problems[0].message, error.problems[0].hint)
+
+    def _check_csv(self, text: str, tables: Mapping[str, SourceTable]) -> None:
+        """Check that the result's columns can be written as CSV, in the words of a run."""
+        from millrace_api.sql.dialect import parse_query
+        from millrace_api.sql.nested_values import nested_columns
+
+        for at, output in self._outputs:
+            if output.sink.files is None or output.sink.files.format is not FileFormat.CSV:
+                continue
+            for name, kind in nested_columns(parse_query(text), tables):
+                instead = f"to_json({name}) AS {name}" if kind != "binary" else f"base64({name}) AS {name}"
+                if kind.startswith("struct"):
+                    instead = f"its fields one by one{f', such as {name}.start' if 'start' in kind else ''}"
+                message = f"column {name} of type {kind} cannot be written to csv"
+                hint = f"select {instead}, or write format: parquet"
+                self._add((*at, "sink", "files", "format"), message, hint)
+                break
 
     def _event_time(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool = False) -> None:
         column = self._column(at, name, columns, exact=exact)

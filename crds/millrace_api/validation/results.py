@@ -15,6 +15,7 @@ from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_api.sql.checks import output_names
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import Group, GroupColumn, is_window, query_groups
+from millrace_api.sql.result_names import expanded_names
 from millrace_api.sql.schema_ddl import parse_schema
 
 Grouping = tuple[str, tuple[str, ...]]
@@ -60,7 +61,7 @@ def result_columns(spec: Spec) -> tuple[list[str], bool]:
     """Return the names of the result's columns, and whether they are complete and certain.
 
     An aggregator adds its own columns after these. In SQL, the names are uncertain if a column has no alias, because
-    Spark generates its name, and incomplete with a star, which only Spark expands.
+    Spark generates its name, and incomplete with a star; see ``known_columns``.
 
     Raises:
         MillraceError: if the SQL does not parse.
@@ -72,6 +73,22 @@ def result_columns(spec: Spec) -> tuple[list[str], bool]:
     query = parse_query(spec.query.sql)
     named = not query.is_star and all(is_window(item) or item.alias_or_name for item in query.selects)
     return output_names(query), named
+
+
+def known_columns(spec: Spec) -> list[str] | None:
+    """Return the names of the result's columns, with those that a star stands for; None if only Spark knows them.
+
+    Raises:
+        MillraceError: if the SQL or a schema does not parse.
+    """
+    names, certain = result_columns(spec)
+    if certain or spec.query.sql is None:
+        return names if certain else None
+    texts = {name.lower(): source.schema_text for name, source in spec.sources.items()}
+    columns = {
+        name: None if text is None else [column.name for column in parse_schema(text)] for name, text in texts.items()
+    }
+    return expanded_names(parse_query(spec.query.sql), columns)
 
 
 def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grouping] | None) -> tuple[str, ...] | None:

@@ -174,8 +174,8 @@ def _last_resort(text: str) -> Problem:
     tracebacks = _WORKER.findall(text)
     if tracebacks:
         return _python_problem(tracebacks[-1])
-    if found := _SPARK.search(text):
-        condition, whole, state, first = found.groups()
+    if (error := _SPARK.search(text)) is not None:
+        condition, whole, state, first = error.groups()
         return _expression_problem(" ".join((whole or first).split()), text, condition, state or "")
     if reason := _raised_in_expression(text):
         return _expression_problem(reason, text, "", "22000")

@@ -1,7 +1,8 @@
 import pytest
 from sqlglot import exp
 
-from interval_texts import INTERVALS, REFUSED_WINDOWS, WINDOWS
+from interval_texts import INTERVALS, REFUSED_INTERVALS, REFUSED_WINDOWS, WINDOWS
+from millrace_api.errors import MillraceError
 from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_api.sql.intervals import Interval, LengthError, interval_micros, parse_interval, window_lengths
 
@@ -39,6 +40,12 @@ def test_constant_intervals(literal, micros):
     node = parse_query(f"SELECT at + {literal} FROM e").expressions[0].expression
     assert interval_micros(node) == micros
     assert interval_micros(parse_expression(to_sql(node))) == micros
+
+
+@pytest.mark.parametrize("literal", REFUSED_INTERVALS)
+def test_a_unit_that_only_the_parser_knows_is_refused(literal):
+    with pytest.raises(MillraceError, match=r"is no unit of an INTERVAL in .*; write a unit from MICROSECOND to YEAR"):
+        parse_query(f"SELECT at + {literal} FROM e")
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,48 @@ def test_validate_tells_a_key_that_cannot_be(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("select", "known"),
+    [
+        ("SELECT * FROM trips", "cell, fare, at"),
+        ("SELECT t.*, 1 AS one FROM (SELECT * FROM trips) t", "cell, fare, at, one"),
+        ("SELECT y.* FROM (SELECT cell AS c, 1 AS one FROM trips UNION ALL SELECT * FROM trips) y", "c, one"),
+        ("WITH w AS (SELECT fare, at FROM trips) SELECT * FROM w", "fare, at"),
+    ],
+)
+def test_validate_writes_out_stars_to_find_the_key(tmp_path, select, known):
+    sql, target = (n for n, line in enumerate(MINIMAL.splitlines(), 1) if "sql:" in line or "sink:" in line)
+    text = changed(MINIMAL, sql, f"    sql: {select}")
+    keyed = changed(text, target, TABLE.replace("table", "kafka") + ", key: [zz]}}")
+    assert problems(tmp_path, keyed) == [
+        f'{target}: spec.sink.kafka.key: the result has no column "zz"; write one of {known}'
+    ]
+    assert problems(tmp_path, keyed.replace("[zz]", f"[{known.rpartition(', ')[2]}]")) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ("named_struct('a', cell) AS s", "s of type struct cannot be written to csv; select its fields one by one, or"),
+        ("array(cell) AS l", "l of type array cannot be written to csv; select to_json(l) AS l, or"),
+        ("CASE WHEN fare > 1 THEN map(cell, 1) END AS m", "m of type map cannot be written to csv; select to_json(m)"),
+        ("CAST(cell AS BINARY) AS b", "b of type binary cannot be written to csv; select base64(b) AS b, or write"),
+        ("window(at, '1 minute')", "window of type struct<start:timestamp,end:timestamp> cannot be written to csv; "
+         "select its fields one by one, such as window.start, or write format: parquet"),
+        ("window(at, '1 minute').end AS e", ""),
+        ("size(split(cell, ',')) AS n", ""),
+        ("split(cell, ',')[0] AS f", ""),
+    ],
+)  # fmt: skip
+def test_validate_finds_columns_that_csv_has_no_text_for(tmp_path, item, said):
+    sql, target = (n for n, line in enumerate(MINIMAL.splitlines(), 1) if "sql:" in line or "sink:" in line)
+    csv = changed(MINIMAL, target, "  sink: {files: {path: out, format: csv}}")
+    for select in (f"SELECT cell, {item} FROM trips", f"SELECT x.* FROM (SELECT {item} FROM trips) x"):
+        found = problems(tmp_path, changed(csv, sql, f'    sql: "{select}"'))
+        assert len(found) == bool(said), found
+        assert f"{target}: spec.sink.files.format: column {said}" in found[0] if said else not found
+
+
 def test_validate_leaves_it_to_the_run_what_identifies_the_rows_of_tables_and_groups(tmp_path):
     lines = MINIMAL.splitlines()
     schema, sql, target = (

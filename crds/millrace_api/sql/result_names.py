@@ -1,0 +1,59 @@
+"""The names of a result's columns, with the stars of its SELECT list written out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from millrace_api.sql.groups import is_any_window
+
+
+def expanded_names(query: exp.Query, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
+    """Return the names of a query's result, some of them perhaps twice; None if only Spark knows them.
+
+    Args:
+        query: the query.
+        columns: column names of the sources, which are in lower case; None where they are unknown.
+    """
+    return _names(traverse_scope(query)[-1], columns)
+
+
+def _names(scope: Scope, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
+    if scope.outer_columns:
+        return list(scope.outer_columns)
+    if scope.set_operation_scopes:
+        return _names(scope.set_operation_scopes[0], columns)
+    select = scope.expression
+    if not isinstance(select, exp.Select) or select.args.get("laterals"):
+        return None
+    names: list[str] = []
+    for item in select.expressions:
+        found = _starred(item, scope, columns) if item.is_star else _named(item)
+        if found is None:
+            return None
+        names += found
+    return names
+
+
+def _named(item: exp.Expr) -> list[str] | None:
+    if is_any_window(item):
+        return [item.name.lower()]
+    return [item.alias_or_name] if item.alias_or_name else None
+
+
+def _starred(item: exp.Expr, scope: Scope, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
+    star = item if isinstance(item, exp.Star) else item.this
+    if not isinstance(star, exp.Star) or star.args.get("except_") or star.args.get("replace"):
+        return None
+    table = item.table.lower() if isinstance(item, exp.Column) else ""
+    names: list[str] = []
+    for name, (_, source) in scope.selected_sources.items():
+        if table not in ("", name.lower()):
+            continue
+        found = _names(source, columns) if isinstance(source, Scope) else columns.get(source.name.lower())
+        if found is None:
+            return None
+        names += found
+    return names or None
