@@ -16,6 +16,7 @@ from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import problem_at, start_of, to_sql
 from millrace_api.sql.groups import group_expressions, is_any_window, select_aliases
+from millrace_api.sql.join_conditions import conjuncts
 from millrace_api.sql.source_table import SourceTable
 
 
@@ -27,16 +28,15 @@ def unclosed_groups(text: str, scopes: Sequence[Scope], tables: Mapping[str, Sou
         scopes: the scopes of all SELECTs.
         tables: sources by name, in lower case.
     """
-    times = _EventTimes(tables)
     for scope in scopes:
-        select = scope.expression
+        times, select = _EventTimes(tables), scope.expression
         if not isinstance(select, exp.Select) or select.args.get("group") is None or not times.reads_stream(select):
             continue
         columns = {column.name.lower() for table in tables.values() for column in table.columns or ()}
         groups = group_expressions(select, select_aliases(select, columns))
         if groups is None or any(times.has(group, scope) is not False for group in groups):
             continue
-        yield _problem(text, groups)
+        yield _problem(text, groups, ended=times.ended)
 
 
 def mixed_semi_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
@@ -59,7 +59,19 @@ def mixed_semi_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str, So
                 yield problem_at(text, start_of(join.this), message, hint)
 
 
-def _problem(text: str, groups: Sequence[exp.Expr]) -> Problem:
+def _compared(
+    times: set[tuple[str, str]], others: set[tuple[str, str]], conditions: Sequence[exp.Expr]
+) -> set[tuple[str, str]] | None:
+    """Return the time of one side that the conditions compare most with the other side's; None if that is unclear."""
+    if len(times) < 2:
+        return times
+    named = [{(each.table.lower(), each.name.lower()) for each in part.find_all(exp.Column)} for part in conditions]
+    uses = {time: sum(time in names and bool(names & others) for names in named) for time in times}
+    best = [time for time in times if uses[time] == max(uses.values())]
+    return {best[0]} if len(best) == 1 else None
+
+
+def _problem(text: str, groups: Sequence[exp.Expr], *, ended: bool) -> Problem:
     close = f"so they are never final under emit {Emit.ON_WINDOW_CLOSE}"
     window = next((group for group in groups if is_any_window(group) and group.expressions), None)
     if window is None:
@@ -67,9 +79,14 @@ def _problem(text: str, groups: Sequence[exp.Expr]) -> Problem:
         message = f"its groups by {', '.join(map(to_sql, groups))} have no event time, {close}"
         return problem_at(text, at, message, "add a window over the column of the watermark, or write emit: OnUpdate")
     over = window.expressions[0]
+    at = window.meta.get("start", start_of(window))
+    if ended:
+        message = f"the windows are over {to_sql(over)}, whose event time ends at a join by another column's, {close}"
+        hint = "write them over the event time that the join compares, or group the joined rows in a query of their own"
+        return problem_at(text, at, message, hint)
     message = f"the windows are over {to_sql(over)}, which is not the column of a watermark, {close}"
     hint = "write the window over that column itself, and calculate with window.start, or write emit: OnUpdate"
-    return problem_at(text, window.meta.get("start", start_of(window)), message, hint)
+    return problem_at(text, at, message, hint)
 
 
 class _EventTimes:
@@ -77,6 +94,8 @@ class _EventTimes:
 
     def __init__(self, tables: Mapping[str, SourceTable]) -> None:
         self._tables = tables
+        self.ended = False
+        """Whether a column was the event time of a source, and is none after a join."""
 
     def reads_stream(self, select: exp.Expr) -> bool:
         read = (self._tables.get(table.name.lower()) for table in select.find_all(exp.Table))
@@ -98,12 +117,51 @@ class _EventTimes:
         if len(parts) > (2 if qualified else 1):
             return False  # a field of a struct, such as window.start
         found = [
-            time
+            (each, time)
             for each, source in sources.items()
             if not qualified or each == parts[0]
             for time in self._of_source(source, parts[-1])
         ]
-        return found[0] if len(found) == 1 else None
+        if len(found) != 1:
+            return None
+        [(alias, time)] = found
+        if time and (alias, parts[-1]) not in self._kept(scope, (alias, parts[-1])):
+            self.ended = True
+            return False
+        return time
+
+    def _kept(self, scope: Scope, wanted: tuple[str, str]) -> set[tuple[str, str]]:
+        """Return the event times that a SELECT has after its joins; ``wanted`` is one of them where that is unknown.
+
+        Of a side that has several, a join keeps the one that its condition compares most with the other side.
+        """
+        select = scope.expression
+        sources = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
+        conditions = conjuncts(select.args["where"].this if select.args.get("where") else None)
+        first = select.args["from_"].this.alias_or_name.lower()
+        kept = self._times(first, sources.get(first))
+        for join in select.args.get("joins") or ():
+            alias = join.this.alias_or_name.lower()
+            times = self._times(alias, sources.get(alias))
+            if kept is None or times is None or join.method:
+                return {wanted}
+            parts = conjuncts(join.args.get("on")) + ([] if join.side else conditions)
+            left, right = _compared(kept, times, parts), _compared(times, kept, parts)
+            if left is None or right is None:
+                return {wanted}
+            kept = left if join.kind in ("SEMI", "ANTI") else left | right
+        return {wanted} if kept is None else kept
+
+    def _times(self, alias: str, source: exp.Expr | Scope | None) -> set[tuple[str, str]] | None:
+        """Return the event times of a source under its alias; None if they are unknown."""
+        if isinstance(source, exp.Table):
+            table = self._tables.get(source.name.lower())
+            column = table.watermark if table is not None and not table.static else None
+            return {(alias, column.lower())} if column else set()
+        select = source.expression if isinstance(source, Scope) else None
+        if not isinstance(source, Scope) or not isinstance(select, exp.Select) or select.is_star:
+            return None
+        return {(alias, item.alias_or_name.lower()) for item in select.expressions if self.has(item, source)}
 
     def _of_source(self, source: exp.Expr | Scope, name: str) -> list[bool | None]:
         """Return whether a column of a source is event time, or nothing if it has no such column."""

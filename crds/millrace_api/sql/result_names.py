@@ -13,6 +13,8 @@ from millrace_api.sql.groups import is_any_window
 def expanded_names(query: exp.Query, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
     """Return the names of a query's result, some of them perhaps twice; None if only Spark knows them.
 
+    An expression without an alias is here by its text, which is not always the name that Spark gives it.
+
     Args:
         query: the query.
         columns: column names of the sources, which are in lower case; None where they are unknown.
@@ -40,20 +42,27 @@ def _names(scope: Scope, columns: Mapping[str, Sequence[str] | None]) -> list[st
 def _named(item: exp.Expr) -> list[str] | None:
     if is_any_window(item):
         return [item.name.lower()]
-    return [item.alias_or_name] if item.alias_or_name else None
+    if not item.alias_or_name and isinstance(item, exp.Literal | exp.Boolean | exp.Null | exp.RawString):
+        return None  # Spark names it by its value
+    return [item.alias_or_name or item.sql(dialect="spark")]
 
 
 def _starred(item: exp.Expr, scope: Scope, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
     star = item if isinstance(item, exp.Star) else item.this
     if not isinstance(star, exp.Star) or star.args.get("except_") or star.args.get("replace"):
         return None
+    joins = scope.expression.args.get("joins") or ()
+    if any(join.method for join in joins):
+        return None  # a NATURAL JOIN
+    left_out = {join.this.alias_or_name.lower() for join in joins if join.kind in ("SEMI", "ANTI")}
+    merged = {name.name.lower() for join in joins for name in join.args.get("using") or ()}
     table = item.table.lower() if isinstance(item, exp.Column) else ""
     names: list[str] = []
     for name, (_, source) in scope.selected_sources.items():
-        if table not in ("", name.lower()):
+        if table not in ("", name.lower()) or (not table and name.lower() in left_out):
             continue
         found = _names(source, columns) if isinstance(source, Scope) else columns.get(source.name.lower())
         if found is None:
             return None
-        names += found
+        names += [each for each in found if table or each.lower() not in merged or each not in names]
     return names or None

@@ -235,7 +235,9 @@ class _Check:
         )
 
         (names, certain), groups = result_columns(self._spec), result_groups(self._spec)
-        if certain and (repeated := repeated_name(names)) is not None:
+        known = names if certain else known_columns(self._spec)
+        shown = all(output.sink.console is not None for _, output in self._outputs)
+        if known and (certain or not shown) and (repeated := repeated_name(known)) is not None:
             self._add(("spec", "query", "sql"), *repeated)
             return
         by = None if groups is None else [group.known_by(names) for group in groups]
@@ -243,8 +245,10 @@ class _Check:
         for at, output in self._outputs:
             if left_to_run and output.sink.table is not None and not output.sink.table.key:
                 continue
+            sink = output.sink.kafka or output.sink.table
+            plain = all(name.isidentifier() for name in (sink.key if sink is not None else ()))
             try:
-                row_key(output.sink, known_columns(self._spec), by)
+                row_key(output.sink, known if certain or plain else None, by)
             except MillraceError as error:
                 self._add((*at, "sink", output.sink.kind, "key"), error.problems[0].message, error.problems[0].hint)
 

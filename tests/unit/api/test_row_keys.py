@@ -77,6 +77,7 @@ def test_validate_tells_a_key_that_cannot_be(tmp_path):
         ("SELECT t.*, 1 AS one FROM (SELECT * FROM trips) t", "cell, fare, at, one"),
         ("SELECT y.* FROM (SELECT cell AS c, 1 AS one FROM trips UNION ALL SELECT * FROM trips) y", "c, one"),
         ("WITH w AS (SELECT fare, at FROM trips) SELECT * FROM w", "fare, at"),
+        ("SELECT fare + 1, cell FROM trips", "fare + 1, cell"),
     ],
 )
 def test_validate_writes_out_stars_to_find_the_key(tmp_path, select, known):
@@ -87,6 +88,14 @@ def test_validate_writes_out_stars_to_find_the_key(tmp_path, select, known):
         f'{target}: spec.sink.kafka.key: the result has no column "zz"; write one of {known}'
     ]
     assert problems(tmp_path, keyed.replace("[zz]", f"[{known.rpartition(', ')[2]}]")) == []
+
+
+def test_validate_refuses_a_star_over_two_columns_of_a_name_where_the_sink_does(tmp_path):
+    sql, target = (n for n, line in enumerate(MINIMAL.splitlines(), 1) if "sql:" in line or "sink:" in line)
+    star = changed(MINIMAL, sql, "    sql: SELECT *, fare AS cell FROM trips")
+    assert problems(tmp_path, star) == []
+    [problem] = problems(tmp_path, changed(star, target, "  sink: {files: {path: out, format: csv}}"))
+    assert 'the result has 2 columns with the name "cell"; give each a name of its own' in problem
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,19 @@ def test_windows_over_no_event_time_of_a_join_never_close():
     assert "the windows are over t, which is not the column of a watermark" in problem
 
 
+@pytest.mark.parametrize(("over", "closes"), [("a", True), ("b", False), ("c", True)])
+def test_event_time_ends_at_a_join_by_another(over, closes):
+    full = "s a FULL JOIN r b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + INTERVAL 5 SECONDS"
+    left = "LEFT JOIN s c ON a.k = c.k AND c.at BETWEEN a.at AND a.at + INTERVAL 5 SECONDS"
+    more = {"emit": "OnWindowClose", "sources": {"s": source("s"), "r": source("r")}, "sink": {"console": {}}}
+    direct = f"SELECT window.start AS t, count(*) AS n FROM {full} {left} GROUP BY window({over}.at, '1 minute')"
+    inner = f"SELECT a.k, {over}.at AS u FROM {full} {left}"
+    for sql in (direct, f"SELECT window.start AS t, count(*) AS n FROM ({inner}) x GROUP BY window(u, '1 minute')"):
+        found = problems(sql, **more)
+        assert len(found) == (not closes), found
+        assert closes or "whose event time ends at a join by another column's" in found[0]
+
+
 def test_a_semi_join_by_two_event_times_is_refused():
     near = "b.at BETWEEN a.at AND a.at + INTERVAL 5 SECONDS"
     joined = f"SELECT a.at AS t, b.at AS u, a.k FROM s a FULL JOIN r b ON a.k = b.k AND {near}"
