@@ -24,6 +24,10 @@ SOUND = [
 ]  # fmt: skip
 
 REFUSED = {
+    "SELECT k, stddev(at) AS s FROM e GROUP BY k": "STDDEV(at) is over a time (line 1, column 11 of the SQL)",
+    "SELECT k, sum(at) AS s FROM e GROUP BY k": "SUM(at) is over a time (line 1, column 11 of the SQL)",
+    "SELECT k, avg(at) AS s FROM e GROUP BY k": "AVG(at) is over a time (line 1, column 11 of the SQL)",
+    "SELECT k, count(*) AS c FROM e GROUP BY k HAVING collect_list(n) > 1": "mixes a collection and a number (line 1, column",
     "SELECT k, n FROM e UNION ALL SELECT k FROM f": "the sides of UNION have 2 and 1 columns (line 1, column 37 of the SQL)",
     "SELECT n, count(*) AS c FROM e GROUP BY k": "n is not in GROUP BY (line 1, column 8 of the SQL)",
     "SELECT k,\n  n + v AS m, count(*) AS c FROM e GROUP BY k, n": "v is not in GROUP BY (line 2, column 7",

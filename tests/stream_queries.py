@@ -112,6 +112,8 @@ REFUSED = [
             "INTERVAL 1 MINUTE"),
     Refused("SELECT e.n FROM e LEFT SEMI JOIN c ON e.n = c.n", "line 1, column 29", "needs a range of event time",
             "INTERVAL 1 MINUTE"),
+    Refused("SELECT who, count(*) AS k FROM e TABLESAMPLE (5 ROWS) GROUP BY who", "line 1, column 34", "TABLESAMPLE of ROWS",
+            "rand()"),
     Refused("SELECT e.n FROM e LEFT JOIN c ON e.n = c.n AND e.n < c.n + 1", "line 1, column 24",
             "needs a range of event time", "INTERVAL 1 MINUTE"),
     Refused(f"SELECT who, max(k) AS m FROM ({PER_MINUTE}) GROUP BY who", f"line 1, column {42 + len(PER_MINUTE)}",

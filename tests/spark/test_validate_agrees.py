@@ -29,6 +29,8 @@ _PLAIN = (
     "needs a key",
     "subquery outside of FROM",
     "columns with the name",
+    ", which is a text",
+    "sessions of a stream need a key",
 )
 """What validate refuses although Spark would start it."""
 

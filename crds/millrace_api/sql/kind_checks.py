@@ -14,7 +14,7 @@ from sqlglot import exp
 from millrace_api.errors import Problem
 from millrace_api.sql.dialect import problem_at, start_of, to_sql
 
-Kind = Literal["number", "text", "boolean", "time", "date", "binary"]
+Kind = Literal["number", "text", "boolean", "time", "date", "binary", "collection"]
 
 KindOf = Callable[[exp.Column], Kind | None]
 """Function that returns the kind of a column; None if it is unknown."""
@@ -25,7 +25,8 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeE
 _CONDITIONS = (*_COMPARISONS, exp.And, exp.Or, exp.Not, exp.Between, exp.In, exp.Is, exp.Like, exp.Exists)
 _FIXED: tuple[tuple[type[exp.Expr], Kind], ...] = (
     (exp.Boolean, "boolean"), (exp.Count, "number"), (exp.CountIf, "number"), (exp.LogicalOr, "boolean"),
-    (exp.LogicalAnd, "boolean"),
+    (exp.LogicalAnd, "boolean"), (exp.Array, "collection"), (exp.ArrayAgg, "collection"),
+    (exp.ArrayUniqueAgg, "collection"),
 )  # fmt: skip
 _BOOLEANS = ("count_if", "bool_or", "bool_and", "every", "some")
 
@@ -87,7 +88,7 @@ class _KindCheck:
         if kind == "text" and isinstance(value, exp.Column):
             hint = f"write {node.key}(CAST({to_sql(value)} AS DOUBLE)) if its texts are numbers, or try_cast"
             return node, f"{to_sql(node)} is over {to_sql(value)}, which is a text", hint
-        if kind in ("boolean", "date", "binary"):
+        if kind in ("boolean", "date", "binary", "time", "collection"):
             hint = f"write count_if({to_sql(value)})" if kind == "boolean" else "aggregate a number"
             return node, f"{to_sql(node)} is over a {kind}", hint
         return None

@@ -163,6 +163,10 @@ class _StreamCheck:
         elif isinstance(node, exp.TableSample) and node.args.get("size") is None:
             start = self._keywords.before(node, TokenType.TABLE_SAMPLE)
             yield self._at(start, "streams have no TABLESAMPLE", "write WHERE rand() < 0.1")
+        elif isinstance(node, exp.TableSample) and self._updates:
+            start = self._keywords.before(node, TokenType.TABLE_SAMPLE)
+            message = f"TABLESAMPLE of ROWS is not possible under emit {self._emit}, because results change"
+            yield self._at(start, message, "write WHERE rand() < 0.1")
         elif name == "session_window" and self._updates:
             hint = "write emit: OnWindowClose, and a watermark for the source"
             yield self._at(node.meta.get("start"), f"session_window is not possible under emit {self._emit}", hint)

@@ -101,10 +101,15 @@ def warnings_about(path: Path) -> list[Problem]:
 
 def execution_problems(query: StreamQuery) -> list[Problem]:
     """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
+    from millrace_api.validation.results import identified_by_run
     from millrace_jobs.pipeline.table_needs import holds_back, may_retract, needs_tables
 
     spec, sql = query.spec, query.spec.query.sql
-    if sql is None or not (needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql)):
+    if sql is None:
+        return []
+    keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
+    by_run = keyless and identified_by_run(spec)
+    if not (needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql) or by_run):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.pipeline.dry_compile import dry_compile
 

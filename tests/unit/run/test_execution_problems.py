@@ -97,6 +97,11 @@ def test_a_semi_join_by_two_event_times_is_refused():
     assert "a LEFT SEMI JOIN of streams takes one event time of its left side, which has x.t and x.u" in problem
 
 
+def test_rows_of_groups_without_their_keys_are_no_table():
+    [problem] = problems("SELECT c FROM (SELECT k, count(*) AS c FROM s GROUP BY k) x")
+    assert "the query does not say which columns identify a row of the table" in problem
+
+
 def test_rows_without_a_key_are_no_table():
     [problem] = problems("SELECT n FROM p")
     assert "the query does not say which columns identify a row of the table" in problem
