@@ -88,7 +88,8 @@ class _KindCheck:
         if kind == "text" and isinstance(value, exp.Column):
             hint = f"write {node.key}(CAST({to_sql(value)} AS DOUBLE)) if its texts are numbers, or try_cast"
             return node, f"{to_sql(node)} is over {to_sql(value)}, which is a text", hint
-        if kind in ("boolean", "date", "binary", "time", "collection"):
+        is_time = kind == "time" and not isinstance(node, exp.Sum | exp.Avg)  # those take a time for its seconds
+        if is_time or kind in ("boolean", "date", "binary", "collection"):
             hint = f"write count_if({to_sql(value)})" if kind == "boolean" else "aggregate a number"
             return node, f"{to_sql(node)} is over a {kind}", hint
         return None
