@@ -21,14 +21,12 @@ pytestmark = pytest.mark.spark
 SEED = os.environ.get("MILLRACE_TROUBLE_SEED") or str(turn() or 0)
 REPEAT = f"repeat with MILLRACE_TROUBLE_SEED={SEED}"
 CASES = 8
-WITHOUT = frozenset({"before_1970", "around_1970", "julian", "first_day"})
-"""Eras whose records are late: Spark's watermark begins at 1970 (tests/spark/test_end_of_input.py)."""
 FILES = 300
 
 
 @pytest.mark.parametrize("number", range(CASES))
 def test_every_plan_gives_the_right_rows(spark, number):
-    case = draw_case(f"{SEED}/{number}", WITHOUT)
+    case = draw_case(f"{SEED}/{number}")
     with scratch() as folder:
         found = judge(case, folder, case.plans(PLANS))
     said = [f"{finding.kind} ({finding.plan}): {finding.details}" for finding in found]

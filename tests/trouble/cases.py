@@ -75,9 +75,7 @@ class Case:
     def write_inputs(self, folder: Path, run: int = 0) -> None:
         """Write the files of all sources that a run finds beside those of the runs before it."""
         for table, spelling in zip(self.tables, self.spellings, strict=True):
-            middle = len(table.files) // 2 if self.resumed and not table.static else len(table.files)
-            numbers = range(middle) if run == 0 else range(middle, len(table.files))
-            write_table(table, spelling, folder / "in" / table.name, numbers)
+            write_table(table, spelling, folder / "in" / table.name, table.numbers(run, self.runs))
 
     def document(self, folder: Path, plan: str) -> dict[str, Any]:
         """Return the StreamQuery for one plan, with results and checkpoint of its own."""

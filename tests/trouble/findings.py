@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from .answers import expected_tables, rows_of
 from .cases import Case
-from .judging import Finding, expected_table, judge, rows_of
+from .judging import Finding, judge
+from .lateness import RULES
 
 _MEMORY = Path("/dev/shm")
 
@@ -62,7 +64,7 @@ def keep(case: Case, findings: Sequence[Finding], folder: Path) -> None:
     for checkpoint in folder.glob("**/checkpoint"):
         shutil.rmtree(checkpoint)
     question = case.query.question()
-    expected = expected_table(case)
+    expected = expected_tables(case)
     lines = [
         f"case {case.name}: {case.shape}, {case.emit}, sink {case.sink}",
         "",
@@ -74,8 +76,9 @@ def keep(case: Case, findings: Sequence[Finding], folder: Path) -> None:
     for table, spelling in zip(case.tables, case.spellings, strict=True):
         lines += [f"{table.name}: {table.schema}; delay {table.delay} us; {spelling}"]
         lines += [f"  file {index}: {row!r}" for index, rows in enumerate(table.files) for row in rows]
-    if expected is not None:
-        lines += ["", f"expected {expected.column_names}:", *(f"  {row!r}" for row in rows_of(expected)), ""]
+    for rule, table in zip(RULES, expected, strict=True) if expected else ():
+        if rule is RULES[0] or table != expected[0]:
+            lines += ["", f"expected {table.column_names} by {rule}:", *(f"  {row!r}" for row in rows_of(table)), ""]
     for finding in findings:
         lines += [f"{finding.kind} ({finding.plan})", finding.details, ""]
     (folder / "finding.txt").write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")

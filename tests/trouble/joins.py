@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .expressions import Both, conditions_over
+from .lateness import MARK, on_time
 from .queries import Question, Relation, without_one
 from .tables import Column, Table
 from .windows import length_text
@@ -18,9 +19,11 @@ def union_of(chance: random.Random, tables: tuple[Table, ...]) -> Relation:
     """Return the records of several sources as one relation."""
     columns = tables[0].columns
     names = ", ".join(column.name for column in columns)
-    parts = [f"SELECT {names} FROM {table.name}" for table in tables]
-    both = f"({' UNION ALL '.join(parts)})"
-    return Relation(f"{both} AS u", f"{both} AS u", columns, chance.choice(["", "u."]))
+    spark, duckdb = (
+        f"({' UNION ALL '.join(f'SELECT {shown} FROM {table.name}' for table in tables)}) AS u"
+        for shown in (names, f"{names}, {MARK}")
+    )
+    return Relation(spark, duckdb, columns, chance.choice(["", "u."]))
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,17 @@ class Step:
     extra: tuple[str, str] | None = None
 
     def spark(self) -> str:
-        return self._text(self.kind, self.bounds, self.extra and self.extra[0])
+        return self._text(self.kind, self.table, self.bounds, self.extra and self.extra[0])
 
     def duckdb(self) -> str:
         at, other = "epoch_us(a.ts)", f"epoch_us({self.alias}.ts)"
         span = (f"{other} >= {at} - {self.low}", f"{other} <= {at} + {self.high}")
-        return self._text(self.kind.replace("LEFT SEMI", "SEMI"), span, self.extra and self.extra[1])
+        kind = self.kind.replace("LEFT SEMI", "SEMI")
+        return self._text(kind, on_time(self.table), span, self.extra and self.extra[1])
 
-    def _text(self, kind: str, span: tuple[str, ...], extra: str | None) -> str:
+    def _text(self, kind: str, table: str, span: tuple[str, ...], extra: str | None) -> str:
         keys = [f"a.{key} = {self.alias}.{key}" for key in self.keys]
-        return f"{kind} {self.table} AS {self.alias} ON {' AND '.join([*keys, *span, *([extra] if extra else [])])}"
+        return f"{kind} {table} AS {self.alias} ON {' AND '.join([*keys, *span, *([extra] if extra else [])])}"
 
     def smaller(self) -> Iterator[Step]:
         if self.extra is not None:
@@ -67,7 +71,8 @@ class Join:
     def question(self) -> Question:
         items = ", ".join(f"{item.spark} AS {item.name}" for item in self.items)
         spark = " ".join([f"SELECT {items} FROM {self.first} AS a", *(step.spark() for step in self.steps)])
-        duckdb = " ".join([f"SELECT {items} FROM {self.first} AS a", *(step.duckdb() for step in self.steps)])
+        first = on_time(self.first)
+        duckdb = " ".join([f"SELECT {items} FROM {first} AS a", *(step.duckdb() for step in self.steps)])
         return Question(spark, duckdb, None)
 
     def smaller(self) -> Iterator[Join]:
@@ -97,7 +102,7 @@ class TableJoin:
         on = f"a.{self.key} = b.{self.key}"
         spark = f"SELECT {items} FROM {self.stream} AS a {self.kind} {self.table} AS b ON {on}"
         asof = f"ASOF {self.kind} {self.table} AS b ON {on} AND a.ts >= b.ts"
-        return Question(spark, f"SELECT {items} FROM {self.stream} AS a {asof}", None)
+        return Question(spark, f"SELECT {items} FROM {on_time(self.stream)} AS a {asof}", None)
 
     def smaller(self) -> Iterator[TableJoin]:
         for items in without_one(self.items):
@@ -141,7 +146,8 @@ def joined_relation(join: Join, tables: tuple[Table, ...]) -> Relation:
     join = replace(join, items=(Both("ts", f"{side}.ts", f"{side}.ts"), *items))
     columns = tuple(Column(item.name, kinds[item.spark]) for item in join.items)
     question = join.question()
-    return Relation(f"({question.spark}) AS j", f"({question.duckdb}) AS j", columns)
+    duckdb = f"(SELECT *, 0 AS {MARK} FROM ({question.duckdb})) AS j"  # windows wait for the joins before them
+    return Relation(f"({question.spark}) AS j", duckdb, columns)
 
 
 def _extra(chance: random.Random, table: Table, alias: str, key_names: list[str]) -> tuple[str, str]:

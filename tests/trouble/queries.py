@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .expressions import Both, draw_aggregate, draw_condition, draw_key
+from .lateness import MARK, on_time
 from .tables import Column
 from .windows import Hop, Session, draw_hop, draw_session
 
@@ -180,7 +181,7 @@ class Nested:
         spark += f"GROUP BY {', '.join([window, *self.keys])}"
         answer = inner.question().duckdb
         rest = ", ".join(item.name for item in (*inner.keys, *inner.values))
-        times = f"(SELECT make_timestamp(epoch_us(we) - 1) AS ts, {rest} FROM ({answer}))"
+        times = f"(SELECT make_timestamp(epoch_us(we) - 1) AS ts, {rest}, 0 AS {MARK} FROM ({answer}))"
         bounds = "make_timestamp(ws) AS ws, make_timestamp(we) AS we"
         duckdb = f"SELECT {', '.join([bounds, *self.keys, *totals])} FROM {self.outer.duckdb(times, 'ts')} AS t "
         duckdb += f"GROUP BY {', '.join(['ws', 'we', *self.keys])}"
@@ -223,7 +224,10 @@ class Distinct:
 
     def question(self) -> Question:
         columns = ", ".join(self.columns)
-        texts = [f"SELECT DISTINCT {columns} FROM {name}" for name in (self.relation.spark, self.relation.duckdb)]
+        records = self.relation.duckdb
+        if self.relation.time.name in self.columns:
+            records = on_time(records)
+        texts = [f"SELECT DISTINCT {columns} FROM {name}" for name in (self.relation.spark, records)]
         return Question(texts[0], texts[1], len(self.columns))
 
     def smaller(self) -> Iterator[Distinct]:

@@ -49,6 +49,8 @@ class Table:
     """Whether it is a static table, whose first column is its key."""
     key: str = ""
     """The key of a table whose rows change, each from a record on."""
+    late: bool = False
+    """Whether records may come later than the delay."""
 
     @property
     def rows(self) -> list[Row]:
@@ -62,6 +64,11 @@ class Table:
     @property
     def schema(self) -> str:
         return ", ".join(f"{column.name} {column.kind.spark}" for column in self.columns)
+
+    def numbers(self, run: int, runs: int) -> range:
+        """Return the numbers of the files that come for one of the runs."""
+        middle = len(self.files) // 2 if runs > 1 and not self.static else len(self.files)
+        return range(middle) if run == 0 else range(middle, len(self.files))
 
     def of_kind(self, *names: str) -> list[Column]:
         """Return the columns of these types, without the event time."""
@@ -93,7 +100,9 @@ class TableMaker:
     nulls: float = 0.15
     _pools: dict[str, list[Value]] = field(default_factory=dict)
 
-    def table(self, name: str, values: Sequence[tuple[str, Kind]], *, at_once: bool, most: int = 40) -> Table:
+    def table(
+        self, name: str, values: Sequence[tuple[str, Kind]], *, at_once: bool, late: bool = False, most: int = 40
+    ) -> Table:
         """Return an input with event times ``ts``, the keys, and columns of values."""
         chance = self.chance
         columns = [Column("ts", KINDS["timestamp"]), *(Column(*c) for c in self.keys), *(Column(*c) for c in values)]
@@ -104,10 +113,12 @@ class TableMaker:
             (time, *(None if c.name in empty else self._value(c.name, c.kind) for c in columns[1:])) for time in times
         ]
         delay = chance.choice([0, self.step, 10 * self.step])
-        rows = self._disordered(rows, delay, at_once=at_once)
+        rows = self._disordered(rows, 10**18 if at_once else delay + 20 * self.step if late else delay // 2)
         if chance.random() < 0.2:
             rows = [(None, *row[1:]) if chance.random() < 0.1 else row for row in rows]
-        return Table(name, tuple(columns), self._cut(rows), delay, at_once)
+        return Table(
+            name, tuple(columns), self._cut(rows, [2, 3, 4, 6] if late else [1, 1, 2, 3]), delay, at_once, late=late
+        )
 
     def static_table(self, name: str) -> Table:
         """Return a static table with rows for some values of the first key, and NULL."""
@@ -144,13 +155,12 @@ class TableMaker:
             value = kind.draw(self.chance, oddity)
         return value
 
-    def _disordered(self, rows: list[Row], delay: int, *, at_once: bool) -> list[Row]:
-        """Return rows in an order in which none is late: all at once in any order, else within half of the delay."""
-        spread = 10**18 if at_once else delay // 2
+    def _disordered(self, rows: list[Row], spread: int) -> list[Row]:
+        """Return rows in an order in which each is after those that are older by more than this time."""
         return sorted(rows, key=lambda row: row[0] + self.chance.randrange(spread + 1))
 
-    def _cut(self, rows: list[Row]) -> tuple[tuple[Row, ...], ...]:
-        pieces = self.chance.choice([1, 1, 2, 3])
+    def _cut(self, rows: list[Row], pieces_of: list[int]) -> tuple[tuple[Row, ...], ...]:
+        pieces = self.chance.choice(pieces_of)
         cuts = sorted(self.chance.randrange(len(rows) + 1) for _ in range(pieces - 1))
         return tuple(tuple(rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from .lateness import MARK
 from .values import DAY, SECOND
 
 _UNITS = {
@@ -87,7 +88,7 @@ class Hop:
         last = f"{at} - ((({at} - {self.start}) % {self.slide}) + {self.slide}) % {self.slide}"
         starts = f"unnest(range({last}, {at} - {self.size}, -{self.slide}))"
         inner = f"SELECT *, {starts} AS ws FROM {relation} WHERE {column} IS NOT NULL"
-        return f"(SELECT *, ws + {self.size} AS we FROM ({inner}))"
+        return f"(SELECT *, ws + {self.size} AS we FROM ({inner}) WHERE ws + {self.size} > {MARK})"
 
 
 def draw_hop(chance: random.Random, step: int, *, odd: bool = True) -> Hop:
@@ -137,6 +138,7 @@ class Session:
         per_key = "".join(f"{key}, " for key in keys)
         partition = f"PARTITION BY {', '.join(keys)} " if keys else ""
         ends = f"SELECT *, {at} AS b, {at} + ({gap}) AS e FROM {relation} WHERE {column} IS NOT NULL AND ({gap}) > 0"
+        ends += f" AND {at} + ({gap}) > {MARK}"
         earlier = f"({partition}ORDER BY b, e ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         begins = f"SELECT *, coalesce(b > max(e) OVER {earlier}, true) AS begins FROM ({ends})"
         upto = f"({partition}ORDER BY b, e ROWS UNBOUNDED PRECEDING)"
