@@ -7,15 +7,22 @@ case runs.
 from __future__ import annotations
 
 import argparse
+import os
 import queue
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
+from lab.kafka import running_broker
+
 from .cases import PLANS
+from .messages import BROKER
 from .worker import CASES, END
 
 PATIENCE = 900.0
@@ -29,17 +36,33 @@ def main() -> None:
     parser.add_argument("--seed", default=str(int(time.time())))
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--plans", default=",".join(PLANS))
-    parser.add_argument("--without", default="", help="shapes, formats, eras and types to leave out, by comma")
+    parser.add_argument(
+        "--without",
+        default="",
+        help="what to leave out, by comma: shapes, formats, eras, types, late, replay, kafka, outputs, dedicated",
+    )
     parser.add_argument("--shrink", type=float, default=120.0, help="seconds to make a finding small")
     parser.add_argument("--out", type=Path, default=Path("out/trouble"))
     options = parser.parse_args()
     until = time.time() + 60 * options.minutes
     number, ran, found = options.first, Counter[str](), Counter[str]()
-    while time.time() < until:
-        last = _work(options, number, until, ran, found)
-        number = last + 1 if last is not None else number + CASES
+    with broker("kafka" in options.without.split(",")):
+        while time.time() < until:
+            last = _work(options, number, until, ran, found)
+            number = last + 1 if last is not None else number + CASES
     print(f"cases: {sum(ran.values())}", *(f"{count:6d} {shape}" for shape, count in ran.most_common()), sep="\n")
     print(f"findings: {len(found)}", *(f"{count:6d} {what}" for what, count in found.most_common()), sep="\n")
+
+
+@contextmanager
+def broker(is_left_out: bool) -> Iterator[None]:
+    """Run the broker of the cases, unless they need none."""
+    if is_left_out:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="trouble-broker-") as folder, running_broker(Path(folder)) as running:
+        os.environ[BROKER] = running.bootstrap
+        yield
 
 
 def _work(options: argparse.Namespace, first: int, until: float, ran: Counter[str], found: Counter[str]) -> int | None:

@@ -10,9 +10,11 @@ from typing import Any, Protocol, Self
 
 import yaml
 
+from .arrivals import FILES, KAFKA, REPLAY, Arrival
+from .messages import cluster, make_topic, topic_of
 from .queries import Question
-from .tables import Table
-from .writers import Spelling, write_table
+from .tables import DELETED, KEY, TIMESTAMP, Table
+from .writers import FORMATS, Spelling
 
 PLANS = ("hash", "pkg", "native")
 PLACES = ("my project", "größe", "gro\u0308ße", "a+b", "proj[1]", "100%", "%20", "it's", "a#b", "a{b}", "a,b", "x=y", "a;b", 'a"b', "\U0001f600",
@@ -41,6 +43,7 @@ class Case:
     query: Query
     emit: str
     sink: str
+    arrivals: tuple[Arrival, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""
     """The folder that the query is in, below one with a plain name; paths are then relative to it."""
@@ -53,11 +56,17 @@ class Case:
     """Whether a second query reads the results of this one, which should be all the same."""
     mixed_case: bool = False
     """Whether the SQL spells the names of columns in other cases than the schema."""
+    also: str = ""
+    """The strategy of emission of a second output."""
+    replicas: int = 0
+    """The number of replicas in processes of their own, which place the records."""
 
     def plans(self, given: Sequence[str]) -> list[str]:
         """Return the plans among these that differ for this query: all, if it is routed."""
         if self.shape == "doubtful":
             return list(given)
+        if self.replicas:
+            return [plan for plan in (*given, self.other_plan) if plan not in ("native", "")][-1:] or ["hash"]
         if self.shape in ROUTED:
             return [*given, *([self.other_plan] if self.other_plan else [])]
         one = given[len(self.name) % len(given)]
@@ -74,29 +83,57 @@ class Case:
 
     def write_inputs(self, folder: Path, run: int = 0) -> None:
         """Write the files of all sources that a run finds beside those of the runs before it."""
-        for table, spelling in zip(self.tables, self.spellings, strict=True):
-            write_table(table, spelling, folder / "in" / table.name, table.numbers(run, self.runs))
+        for table, spelling, arrival in zip(self.tables, self.spellings, self.arrivals, strict=True):
+            arrival.deliver(table, spelling, folder, table.numbers(run, self.runs), run)
+        if run == 0 and self.sink not in FORMATS:
+            make_topic(self.out_topic(folder), compacted=self.sink == "table")
+
+    def topics(self, folder: Path) -> list[str]:
+        """Return the topics of a run in a folder."""
+        pairs = zip(self.tables, self.arrivals, strict=True)
+        used = [topic_of(folder, table.name) for table, arrival in pairs if arrival.kind == KAFKA]
+        used += [] if self.sink in FORMATS else [self.out_topic(folder)]
+        if self.replicas:
+            used += [f"millrace.default.{self._name(folder)}.{what}" for what in ("routed", "manifests", "control")]
+        return used
+
+    def _name(self, folder: Path) -> str:
+        """Return the name of the query, which replicas have in the names of their topics."""
+        return topic_of(folder, "trouble") if self.replicas else "trouble"
+
+    def out_topic(self, folder: Path) -> str:
+        """Return the topic of the results."""
+        return topic_of(folder, "out")
 
     def document(self, folder: Path, plan: str) -> dict[str, Any]:
         """Return the StreamQuery for one plan, with results and checkpoint of its own."""
         within = Path() if self.place else folder
         sources = {
-            table.name: self._source(table, spelling, within)
-            for table, spelling in zip(self.tables, self.spellings, strict=True)
+            table.name: self._source(table, spelling, arrival.field(table, spelling, folder, within))
+            for table, spelling, arrival in zip(self.tables, self.spellings, self.arrivals, strict=True)
         }
+        sink: dict[str, Any] = {"files": {"path": str(within / "out"), "format": self.sink}}
+        if self.sink not in FORMATS:
+            sink = {self.sink: {"bootstrapServers": cluster().bootstrap, "topic": self.out_topic(folder)}}
+        replicas: dict[str, Any] = {}
+        if self.replicas:
+            replicas = {"placement": "Dedicated", "replicas": {"initial": self.replicas, "max": self.replicas}}
+        second = {"emit": self.also, "sink": {"files": {"path": str(within / "also"), "format": "parquet"}}}
+        also = {"additionalOutputs": {"also": second}} if self.also else {}
         return {
             "apiVersion": "millrace.io/v1alpha1",
             "kind": "StreamQuery",
-            "metadata": {"name": "trouble"},
+            "metadata": {"name": self._name(folder)},
             "spec": {
                 "sources": sources,
                 "query": self._query(),
-                "sink": {"files": {"path": str(within / "out"), "format": self.sink}},
+                "sink": sink,
                 "emit": self.emit,
                 "batchInterval": "1s",
-                "partitioner": {"algorithm": plan},
+                "partitioner": {"algorithm": plan, **replicas},
                 "parallelism": {"initial": self.workers, "max": self.workers},
                 "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
+                **also,
                 **self.settings,
             },
         }
@@ -114,20 +151,20 @@ class Case:
         schema = ", ".join(f"c{index} {column.kind.spark}" for index, column in enumerate(columns))
         document = self.document(folder, plan)
         place = folder / "next"
-        files = {"path": str(folder / "out" / f"batch-*.{self.sink}"), "format": self.sink}
+        place_of: dict[str, Any] = {"path": str(folder / "out" / f"batch-*.{self.sink}"), "format": self.sink}
+        earlier: dict[str, Any] = {"files": place_of}
+        if self.sink not in FORMATS:
+            earlier = {"kafka": {"bootstrapServers": cluster().bootstrap, "topic": self.out_topic(folder)}}
         document["spec"] |= {
-            "sources": {"earlier": {"files": files, "schema": schema}},
+            "sources": {"earlier": {**earlier, "schema": schema}},
             "query": {"sql": f"SELECT {', '.join(f'c{index}' for index in range(len(columns)))} FROM earlier"},
             "sink": {"files": {"path": str(place / "out"), "format": "parquet"}},
             "checkpoint": {"uri": (place / "checkpoint").as_uri()},
         }
         return document
 
-    def _source(self, table: Table, spelling: Spelling, folder: Path) -> dict[str, Any]:
-        files: dict[str, Any] = {"path": str(folder / "in" / table.name), "format": spelling.format, **spelling.options}
-        if not table.at_once and not table.static:
-            files["maxFilesPerBatch"] = 1
-        source: dict[str, Any] = {"files": files, "schema": table.schema}
+    def _source(self, table: Table, spelling: Spelling, arrival: dict[str, Any]) -> dict[str, Any]:
+        source: dict[str, Any] = {**arrival, "schema": table.schema}
         if table.static:
             source["table"] = {"keys": [table.columns[0].name], "static": True}
         else:
@@ -156,6 +193,7 @@ class Case:
         yield from self._with_fewer_rows()
         for query in self.query.smaller():
             yield replace(self, query=query)
+        yield from self._with_files()
         for index, spelling in enumerate(self.spellings):
             plain = Spelling(spelling.format, {k: v for k, v in spelling.options.items() if k == "header"})
             for simpler in (Spelling("json"), plain):
@@ -169,8 +207,18 @@ class Case:
             yield replace(self, workers=1)
         if self.mixed_case:
             yield replace(self, mixed_case=False)
+        if self.also:
+            yield replace(self, also="")
+        if self.replicas:
+            yield replace(self, replicas=0)
         if self.sink != "parquet":
             yield replace(self, sink="parquet")
+
+    def _with_files(self) -> Iterator[Case]:
+        for index, (table, arrival) in enumerate(zip(self.tables, self.arrivals, strict=True)):
+            only_messages = any(column.name in (KEY, TIMESTAMP, DELETED) for column in table.columns)
+            if arrival.kind == REPLAY or (arrival.kind == KAFKA and not only_messages):
+                yield replace(self, arrivals=_with(self.arrivals, index, Arrival(FILES)))
 
     def _with_fewer_rows(self) -> Iterator[Case]:
         for index, table in enumerate(self.tables):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from .expressions import Both, conditions_over
 from .lateness import MARK, on_time
 from .queries import Question, Relation, without_one
-from .tables import Column, Table
+from .tables import DELETED, Column, Table
 from .windows import length_text
 
 KINDS_OF_JOIN = ("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN")
@@ -96,13 +96,17 @@ class TableJoin:
     table: str
     key: str
     items: tuple[Both, ...]
+    deletes: bool = False
+    """Whether the table has a column with the records that are deletes."""
 
     def question(self) -> Question:
-        items = ", ".join(f"{item.spark} AS {item.name}" for item in self.items)
         on = f"a.{self.key} = b.{self.key}"
+        items = ", ".join(f"{item.spark} AS {item.name}" for item in self.items)
         spark = f"SELECT {items} FROM {self.stream} AS a {self.kind} {self.table} AS b ON {on}"
+        items = ", ".join(f"{item.duckdb} AS {item.name}" for item in self.items)
         asof = f"ASOF {self.kind} {self.table} AS b ON {on} AND a.ts >= b.ts"
-        return Question(spark, f"SELECT {items} FROM {on_time(self.stream)} AS a {asof}", None)
+        exists = f" WHERE NOT b.{DELETED}" if self.deletes and self.kind == "JOIN" else ""
+        return Question(spark, f"SELECT {items} FROM {on_time(self.stream)} AS a {asof}{exists}", None)
 
     def smaller(self) -> Iterator[TableJoin]:
         for items in without_one(self.items):
@@ -112,9 +116,12 @@ class TableJoin:
 
 def draw_table_join(chance: random.Random, stream: Table, table: Table) -> TableJoin:
     """Return the join of a stream with a table."""
-    items = [f"a.{column.name}" for column in stream.columns] + [f"b.{column.name}" for column in table.columns]
-    shown = tuple(Both(f"c{index}", item, item) for index, item in enumerate(items))
-    return TableJoin(chance.choice(["JOIN", "LEFT JOIN"]), stream.name, table.name, table.key, shown)
+    deletes = any(column.name == DELETED for column in table.columns)
+    items = [(f"a.{column.name}",) * 2 for column in stream.columns]
+    for name in [f"b.{column.name}" for column in table.columns if column.name != DELETED]:
+        items.append((name, f"CASE WHEN NOT b.{DELETED} THEN {name} END" if deletes else name))
+    shown = tuple(Both(f"c{index}", *item) for index, item in enumerate(items))
+    return TableJoin(chance.choice(["JOIN", "LEFT JOIN"]), stream.name, table.name, table.key, shown, deletes)
 
 
 def draw_join(

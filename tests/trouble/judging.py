@@ -13,10 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .answers import Row, expected_tables, rows_of
+from .arrivals import FILES
 from .cases import Case
 from .comparing import compare, newest, normal
-from .results import BATCH, read_results
+from .messages import remove_topics
+from .results import BATCH, read_results, read_topic
 from .running import Outcome, explained, run_once, validated
+from .writers import FORMATS
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,11 @@ def judge(case: Case, folder: Path, plans: Sequence[str]) -> list[Finding]:
     found: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     outcomes: dict[str, Outcome] = {}
     for plan in plans:
-        outcomes[plan], problems = _judge_plan(case, folder / plan / case.place, plan, expected)
+        home = folder / plan / case.place
+        try:
+            outcomes[plan], problems = _judge_plan(case, home, plan, expected)
+        finally:
+            remove_topics(case.topics(home))
         for kind, details in problems:
             found[kind, _trait(kind, details, case)].append(
                 (plan, details.replace(str(folder / plan / case.place), ""))
@@ -71,12 +78,17 @@ def _judge_plan(
             problems.append(("explain and run disagree", f"explain {told.how} {told.message}; run {outcome.message}"))
         if outcome.how != "finished" or not expected:
             return outcome, problems
-    problems += _judge_results(case, folder / "out", case.sink, expected)
-    if following and any((folder / "out").glob("batch-*")):  # else the next query has no input
+    problems += _judge_results(case, folder, expected)
+    if case.also:
+        names, rows = read_results(folder / "also", "parquet", expected[0].schema)
+        also = _judge_rows(case, names, rows, expected)
+        problems += [(kind, f"in the second output, {case.also}: {details}") for kind, details in also]
+    if following and (case.sink not in FORMATS or any((folder / "out").glob("batch-*"))):  # else there is no input
         checked, outcome = validated(following[0]), run_once(following[0])
         problems += _judge_outcome(checked, outcome)
         if outcome.how == "finished":
-            problems += _judge_results(case, folder / "next" / "out", "parquet", expected)
+            names, rows = read_results(folder / "next" / "out", "parquet", expected[0].schema)
+            problems += _judge_rows(case, names, rows, expected)
     return outcome, problems
 
 
@@ -101,8 +113,13 @@ def _judge_doubtful(case: Case, folder: Path, outcomes: Mapping[str, Outcome]) -
         yield "plans give different rows", "\n".join(f"{plan}: {list(rows)[:5]}" for plan, rows in written.items())
 
 
-def _judge_results(case: Case, folder: Path, format: str, expected: Sequence[pa.Table]) -> Iterator[tuple[str, str]]:
-    names, rows = read_results(folder, format, expected[0].schema)
+def _judge_results(case: Case, folder: Path, expected: Sequence[pa.Table]) -> Iterator[tuple[str, str]]:
+    schema = expected[0].schema
+    if case.sink in FORMATS:
+        names, rows = read_results(folder / "out", case.sink, schema)
+    else:
+        is_final = case.emit == "OnWindowClose"
+        names, rows = read_topic(case.out_topic(folder), schema, is_table=case.sink == "table", is_final=is_final)
     yield from _judge_rows(case, names, rows, expected)
 
 
@@ -115,7 +132,10 @@ def _trait(kind: str, details: str, case: Case) -> str:
         early = ", before 1970" if min(times, default=0) < 0 else ""
         several = "" if all(table.at_once for table in case.tables) else ", in several batches"
         several += ", late" if any(table.late for table in case.tables) else ""
-        return f"{case.shape}, {case.emit}{early}{several}{', resumed' if case.resumed else ''}"
+        several += ", resumed" if case.resumed else ""
+        several += "".join(f", {kind}" for kind in sorted({arrival.kind for arrival in case.arrivals} - {FILES}))
+        several += f", into {case.sink}" if case.sink not in FORMATS else ""
+        return f"{case.shape}, {case.emit}{early}{several}{', dedicated' if case.replicas else ''}"
     last = next((line for line in reversed(details.splitlines()) if line.strip()), "")
     return _shortened(last if "crash" in kind else details)
 

@@ -14,7 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafka.topics import Message, committed, table_of
+
 from .answers import Row, rows_of
+from .messages import cluster
 
 BATCH = "_batch_id"
 
@@ -37,12 +40,40 @@ def read_results(folder: Path, format: str, expected: pa.Schema) -> tuple[list[s
             ]
         else:
             with file.open(encoding="utf-8", newline="\n") as lines:
-                objects = [json.loads(line, parse_float=str, parse_int=str) for line in lines]
-            objects = [{name.lower(): value for name, value in each.items()} for each in objects]
-            known = {name.lower() for name in expected.names}
-            names = [*expected.names, *sorted({name for each in objects for name in each if name not in known})]
-            rows += [tuple(_from_json(each.get(name.lower()), name, expected) for name in names) for each in objects]
+                objects = list(map(_object, lines))
+            names, more = _json_rows(objects, expected)
+            rows += more
     return names, rows
+
+
+def read_topic(topic: str, expected: pa.Schema, *, is_table: bool, is_final: bool) -> tuple[list[str], list[Row]]:
+    """Return the names of the columns in a topic of results, and all rows, or those of the table; with their batch unless they are final."""
+    found = committed(cluster(), topic)
+    for message in found:
+        _check_key(message)
+    if is_table:
+        return _json_rows([_object(value) for value in table_of(found).values()], expected)
+    batches = [{} if is_final else {BATCH: each.headers["millrace-batch"]} for each in found]
+    return _json_rows([_object(each.value) | more for each, more in zip(found, batches, strict=True)], expected)
+
+
+def _check_key(message: Message) -> None:
+    """Assert that the key of a message has fields of its value."""
+    key = {} if message.key is None else _object(message.key)
+    if message.value is not None:
+        value = _object(message.value)
+        assert key.items() <= value.items(), f"key {message.key!r} of value {message.value!r}"
+
+
+def _object(text: str | bytes) -> dict[str, Any]:
+    return json.loads(text, parse_float=str, parse_int=str)
+
+
+def _json_rows(objects: list[dict[str, Any]], expected: pa.Schema) -> tuple[list[str], list[Row]]:
+    objects = [{name.lower(): value for name, value in each.items()} for each in objects]
+    known = {name.lower() for name in expected.names}
+    names = [*expected.names, *sorted({name for each in objects for name in each if name not in known})]
+    return names, [tuple(_from_json(each.get(name.lower()), name, expected) for name in names) for each in objects]
 
 
 _CSV_FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^,\n]*))(,|\n)')

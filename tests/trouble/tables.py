@@ -25,6 +25,8 @@ ERAS = {
 """Event times around which the records of an input lie."""
 
 Row = tuple[Value, ...]
+KEY, TIMESTAMP, DELETED = "_key", "_timestamp", "_deleted"
+"""Columns that are not in a message's value: its key, its time, and whether it deletes the row of its key."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,13 @@ class Table:
         return self.columns[0]
 
     @property
+    def in_files(self) -> tuple[Column, ...]:
+        """The columns of the schema, which come before those that are not in a message's value."""
+        return tuple(column for column in self.columns if column.name not in (KEY, TIMESTAMP, DELETED))
+
+    @property
     def schema(self) -> str:
-        return ", ".join(f"{column.name} {column.kind.spark}" for column in self.columns)
+        return ", ".join(f"{column.name} {column.kind.spark}" for column in self.in_files)
 
     def numbers(self, run: int, runs: int) -> range:
         """Return the numbers of the files that come for one of the runs."""
@@ -163,6 +170,35 @@ class TableMaker:
         pieces = self.chance.choice(pieces_of)
         cuts = sorted(self.chance.randrange(len(rows) + 1) for _ in range(pieces - 1))
         return tuple(tuple(rows[a:b]) for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True))
+
+
+def as_recording(table: Table) -> Table:
+    """Return a table with all records in one file."""
+    return table.with_files([table.rows])
+
+
+def with_message_times(table: Table) -> Table:
+    """Return a table whose ``TIMESTAMP`` is a time that a message may have: milliseconds after 1970."""
+    names = [column.name for column in table.columns]
+    if TIMESTAMP not in names:
+        return table
+    index = names.index(TIMESTAMP)
+    times = lambda row: max((row[index] or 0) // 1000, 1) * 1000  # noqa: E731
+    return table.with_files([[(*row[:index], times(row), *row[index + 1 :]) for row in file] for file in table.files])
+
+
+def with_deletes(table: Table, chance: random.Random) -> Table:
+    """Return a table some of whose records delete the row of their key, at times in whole milliseconds."""
+    files = []
+    for file in table.files:
+        deleted = [chance.random() < 0.25 for _ in file]
+        files.append(
+            [
+                (row[0] // 1000 * 1000 if gone else row[0], *row[1:], gone)
+                for row, gone in zip(file, deleted, strict=True)
+            ]
+        )
+    return replace(table.with_files(files), columns=(*table.columns, Column(DELETED, KINDS["boolean"])))
 
 
 def changing(table: Table, key: str) -> Table:

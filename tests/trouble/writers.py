@@ -13,7 +13,7 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class Spelling:
     def fits(self, table: Table) -> bool:
         """Whether the format holds the table."""
         texts = {value for row in table.rows for value in row if isinstance(value, str)}
-        return all(self.holds(column.kind) for column in table.columns) and texts <= set(self.texts)
+        return all(self.holds(column.kind) for column in table.in_files) and texts <= set(self.texts)
 
 
 def draw_spelling(chance: random.Random, format: str) -> Spelling:
@@ -101,11 +101,23 @@ def draw_spelling(chance: random.Random, format: str) -> Spelling:
     )  # fmt: skip
 
 
-def draw_fitting(chance: random.Random, table: Table) -> Spelling:
+def draw_messages(chance: random.Random, format: str) -> Spelling:
+    """Return a way to write messages, of which none is Parquet."""
+    spelling = draw_spelling(chance, "json" if format == "parquet" else format)
+    options = {"header": False} if spelling.format == "csv" else {}
+    extra = spelling.extra if spelling.format == "json" else ()
+    shuffled = spelling.shuffled and spelling.format == "json"
+    plain = replace(spelling, bom=False, crlf=False, compressed=False, final_newline=True)
+    return replace(plain, options=options, extra=extra, shuffled=shuffled)
+
+
+def draw_fitting(
+    chance: random.Random, table: Table, draw: Callable[[random.Random, str], Spelling] = draw_spelling
+) -> Spelling:
     """Return a way to write a table."""
-    spelling = draw_spelling(chance, chance.choice(FORMATS))
+    spelling = draw(chance, chance.choice(FORMATS))
     while not spelling.fits(table):
-        spelling = draw_spelling(chance, chance.choice(FORMATS))
+        spelling = draw(chance, chance.choice(FORMATS))
     return spelling
 
 
@@ -119,9 +131,15 @@ def write_table(table: Table, spelling: Spelling, folder: Path, numbers: Iterabl
         if spelling.format == "parquet":
             _write_parquet(table, rows, spelling, path)
         else:
-            lines = (_csv_lines if spelling.format == "csv" else _json_lines)(table.columns, rows, spelling, chance)
-            _write_lines(lines, spelling, path)
+            _write_lines(record_lines(table.in_files, rows, spelling, chance), spelling, path)
         os.utime(path, ns=(10**18 + index * 10**9,) * 2)  # files are read in the order of their times
+
+
+def record_lines(
+    columns: Sequence[Column], rows: Sequence[Row], spelling: Spelling, chance: random.Random
+) -> list[str]:
+    """Return rows as lines of a file, with its header, or as messages."""
+    return (_csv_lines if spelling.format == "csv" else _json_lines)(columns, rows, spelling, chance)
 
 
 def _write_lines(lines: Sequence[str], spelling: Spelling, path: Path) -> None:
@@ -271,7 +289,7 @@ def _json_lines(columns: Sequence[Column], rows: Sequence[Row], spelling: Spelli
             if isinstance(item, str):
                 parts.append((item, chance.choice(["1", '"a"', "null", "[1, {}]", '{"a": null}'])))
             elif row[item] is not None or chance.random() < 0.5:
-                parts.append((columns[item].name, _json_value(columns[item].kind, row[item], spelling, chance)))
+                parts.append((columns[item].name, json_value(columns[item].kind, row[item], spelling, chance)))
         space = chance.choice(["", " "])
         lines.append("{" + f",{space}".join(f"{json.dumps(name)}:{space}{value}" for name, value in parts) + "}")
         if spelling.broken and chance.random() < 0.3:
@@ -288,7 +306,7 @@ def _broken_json(columns: Sequence[Column], timestamps: str, chance: random.Rand
     return chance.choice([f'{{"{column.name}": {chance.choice(wrong)}}}', chance.choice(whole)])
 
 
-def _json_value(kind: Kind, value: Value, spelling: Spelling, chance: random.Random) -> str:
+def json_value(kind: Kind, value: Value, spelling: Spelling, chance: random.Random) -> str:
     if value is None:
         return "null"
     if kind is KINDS["boolean"]:
