@@ -99,7 +99,7 @@ class Case:
 
     def _name(self, folder: Path) -> str:
         """Return the name of the query, which replicas have in the names of their topics."""
-        return topic_of(folder, "trouble") if self.replicas else "trouble"
+        return "trouble-" + topic_of(folder, "")[:-1] if self.replicas else "trouble"
 
     def out_topic(self, folder: Path) -> str:
         """Return the topic of the results."""
@@ -168,7 +168,8 @@ class Case:
         if table.static:
             source["table"] = {"keys": [table.columns[0].name], "static": True}
         else:
-            source["watermark"] = {"column": table.time.name, "delay": f"{table.delay} us"}
+            delay = f"{table.delay} us" if table.delay < 10**12 else f"{table.delay // 1000} ms"
+            source["watermark"] = {"column": table.time.name, "delay": delay}
         if table.key:
             source["table"] = {"keys": [table.key]}
         if spelling.broken:

@@ -73,8 +73,10 @@ def keep(case: Case, findings: Sequence[Finding], folder: Path) -> None:
         question.duckdb,
         "",
     ]
-    for table, spelling in zip(case.tables, case.spellings, strict=True):
-        lines += [f"{table.name}: {table.schema}; delay {table.delay} us; {spelling}"]
+    for table, spelling, arrival in zip(case.tables, case.spellings, case.arrivals, strict=True):
+        lines += [
+            f"{table.name}: {', '.join(c.name for c in table.columns)}; delay {table.delay} us; {spelling}; {arrival}"
+        ]
         lines += [f"  file {index}: {row!r}" for index, rows in enumerate(table.files) for row in rows]
     for rule, table in zip(RULES, expected, strict=True) if expected else ():
         if rule is RULES[0] or table != expected[0]:

@@ -12,12 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kafka.topics import committed
+
 from .answers import Row, expected_tables, rows_of
 from .arrivals import FILES
 from .cases import Case
 from .comparing import compare, newest, normal
-from .messages import remove_topics
-from .results import BATCH, read_results, read_topic
+from .messages import cluster, remove_topics
+from .results import BATCH, read_results, rows_of_messages, wrong_keys
 from .running import Outcome, explained, run_once, validated
 from .writers import FORMATS
 
@@ -118,8 +120,11 @@ def _judge_results(case: Case, folder: Path, expected: Sequence[pa.Table]) -> It
     if case.sink in FORMATS:
         names, rows = read_results(folder / "out", case.sink, schema)
     else:
+        messages = committed(cluster(), case.out_topic(folder))
+        if wrong := wrong_keys(messages):
+            yield "a key is not of its value", f"{wrong[0]}"
         is_final = case.emit == "OnWindowClose"
-        names, rows = read_topic(case.out_topic(folder), schema, is_table=case.sink == "table", is_final=is_final)
+        names, rows = rows_of_messages(messages, schema, is_table=case.sink == "table", is_final=is_final)
     yield from _judge_rows(case, names, rows, expected)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka.topics import Message, committed, table_of
+from kafka.topics import Message, table_of
 
 from .answers import Row, rows_of
-from .messages import cluster
 
 BATCH = "_batch_id"
 
@@ -46,23 +46,21 @@ def read_results(folder: Path, format: str, expected: pa.Schema) -> tuple[list[s
     return names, rows
 
 
-def read_topic(topic: str, expected: pa.Schema, *, is_table: bool, is_final: bool) -> tuple[list[str], list[Row]]:
-    """Return the names of the columns in a topic of results, and all rows, or those of the table; with their batch unless they are final."""
-    found = committed(cluster(), topic)
-    for message in found:
-        _check_key(message)
+def rows_of_messages(
+    messages: Sequence[Message], expected: pa.Schema, *, is_table: bool, is_final: bool
+) -> tuple[list[str], list[Row]]:
+    """Return the names of the columns in messages, and all rows or those of their table; with batches unless final."""
     if is_table:
-        return _json_rows([_object(value) for value in table_of(found).values()], expected)
-    batches = [{} if is_final else {BATCH: each.headers["millrace-batch"]} for each in found]
-    return _json_rows([_object(each.value) | more for each, more in zip(found, batches, strict=True)], expected)
+        return _json_rows([_object(value) for value in table_of(messages).values()], expected)
+    batches = [{} if is_final else {BATCH: int(each.headers["millrace-batch"] or b"")} for each in messages]
+    objects = [_object(each.value or b"") | batch for each, batch in zip(messages, batches, strict=True)]
+    return _json_rows(objects, expected)
 
 
-def _check_key(message: Message) -> None:
-    """Assert that the key of a message has fields of its value."""
-    key = {} if message.key is None else _object(message.key)
-    if message.value is not None:
-        value = _object(message.value)
-        assert key.items() <= value.items(), f"key {message.key!r} of value {message.value!r}"
+def wrong_keys(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages whose key has a field that their value has not."""
+    with_both = [each for each in messages if each.key is not None and each.value is not None]
+    return [each for each in with_both if not _object(each.key).items() <= _object(each.value).items()]
 
 
 def _object(text: str | bytes) -> dict[str, Any]:

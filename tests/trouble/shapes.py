@@ -234,7 +234,7 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
     if chosen in ROUTED and arrivals[0].kind == KAFKA and "dedicated" not in without and chance.random() < 0.3:
         replicas = chance.choice([1, 2])
         # which messages are in a batch is left to the replicas, so that nothing may depend on it
-        tables = (replace(tables[0], delay=10**6 * step),)
+        tables = (replace(tables[0], delay=10_000 * step),)
     chained = chosen == "chain"
     # a record of the second run may be late for a window, unless records come in the order of their files
     # and the upserts of a table that come for the second run may be older than what the first one has emitted

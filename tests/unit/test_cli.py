@@ -198,6 +198,14 @@ def test_validate_accepts_files_that_were_read_and_have_gone(project: Project, m
     assert millrace("validate", file) == Result(0, "1 file without a problem\n", "")
 
 
+def test_validate_takes_an_aggregator_over_messages_with_metadata(project: Project, millrace: Millrace) -> None:
+    kafka = {"bootstrapServers": "127.0.0.1:1", "topic": "events", "includeMetadata": True}
+    python = {"aggregator": "trouble.aggregators:Extremes", "options": {"column": "_offset"}, "groupBy": ["who"]}
+    sources = {"events": {"kafka": kafka, "schema": "who STRING"}}
+    file = project.query(query={"python": python}, sources=sources, emit="OnUpdate", batchInterval="1s")
+    assert millrace("validate", file) == Result(0, "1 file without a problem\n", "")
+
+
 def test_validate_checks_the_parameters_of_the_partitioner(project: Project, millrace: Millrace) -> None:
     file = project.query(SQL, name="placed", partitioner={"algorithm": "pkg", "parameters": {"choices": 0}})
     result = millrace("validate", file)

@@ -122,11 +122,11 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
     if python is None:
         return []
     from millrace_jobs.pipeline.compile import compile_aggregator
-    from millrace_jobs.sources.formats.column_types import declared_schema
+    from millrace_jobs.sources.source_factory import schema_of
 
-    texts = {name: source.schema_text for name, source in query.spec.sources.items()}
-    schemas = {name: declared_schema(text) for name, text in texts.items() if text is not None}
-    if (python.source or next(iter(texts))) not in schemas:
+    sources = query.spec.sources
+    schemas = {name: schema_of(source) for name, source in sources.items() if source.schema_text is not None}
+    if (python.source or next(iter(sources))) not in schemas:
         return []  # only a run reads the columns of an Avro schema
     _add_import_folder(path.absolute().parent)
     try:
