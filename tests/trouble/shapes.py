@@ -8,27 +8,26 @@ from dataclasses import dataclass, replace
 
 from millrace_api.model.deployment import Algorithm
 
-from .arrivals import KAFKA, REPLAY, Arrival, draw_arrivals
+from .arrivals import KAFKA
 from .cases import PLACES, PLANS, ROUTED, Case, Query
 from .doubts import EMITS, Doubtful, draw_doubtful
 from .expressions import Both
 from .joins import draw_join, draw_table_join, joined_relation, union_of
-from .queries import Distinct, Groups, Nested, PythonGroups, Relation, StaticJoin, draw_groups, draw_projection
-from .tables import (
-    ERAS,
-    KEY,
-    STEPS,
-    TIMESTAMP,
-    Table,
-    TableMaker,
-    as_recording,
-    changing,
-    with_deletes,
-    with_message_times,
+from .queries import (
+    Distinct,
+    Groups,
+    Nested,
+    PythonGroups,
+    Question,
+    Relation,
+    StaticJoin,
+    draw_groups,
+    draw_projection,
 )
-from .values import KINDS
+from .sources import draw_sources
+from .tables import Table
 from .windows import Hop, draw_hop
-from .writers import FORMATS, draw_fitting, draw_messages, draw_spelling
+from .writers import FORMATS
 
 
 @dataclass(frozen=True)
@@ -173,96 +172,61 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
 
     chosen = choose([name for name, shape in SHAPES.items() for _ in range(shape.weight)])
     shape = SHAPES[chosen]
-    spelling = draw_spelling(chance, choose(list(FORMATS)))
-    step = chance.choice(STEPS)
-    era = ERAS[choose(["today"] * 3 + list(ERAS))]
     emit = chance.choice(shape.emits)
-    sink = choose([*FORMATS, "kafka"] if chosen != "doubtful" else ["parquet"])
-    kinds = [kind for kind in KINDS if spelling.holds(KINDS[kind]) and kind not in without]
-    keys = tuple((f"k{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 4)))
-    maker = TableMaker(chance, era, step, keys, spelling.texts)
-    values = [(f"x{index}", KINDS[chance.choice(kinds)]) for index in range(chance.randrange(1, 6))]
-    if chosen == "doubtful":
-        values = [("x0", KINDS["int"]), ("s", KINDS["string"])]
-    if chosen == "python":
-        values.append(("x", KINDS[chance.choice(["smallint", "int", "bigint"])]))
-    at_once = chance.random() < 0.5
-    count = chance.choice(shape.sources)
-    # a session that has ended takes no record that comes later than the delay: another one begins, by no rule of SQL
-    late = not at_once and chosen != "session" and "late" not in without and chance.random() < 0.4
-    arrivals = draw_arrivals(chance, chosen, count, without, at_once=at_once, late=late)
-    if all(arrival.kind == KAFKA for arrival in arrivals) and chosen not in ("table join", "static"):
-        values += [each for each in ((KEY, KINDS["binary"]), (TIMESTAMP, KINDS["timestamp"])) if chance.random() < 0.4]
-    tables = tuple(maker.table(f"t{index}", values, at_once=at_once, late=late) for index in range(count))
-    tables = tuple(
-        replace(table, delay=max(step, table.delay)) if arrival.most else table
-        for table, arrival in zip(tables, arrivals, strict=True)
+    sources = draw_sources(chance, chosen, chance.choice(shape.sources), choose, without)
+    tables = sources.tables
+    query = shape.draw(
+        Drawing(chance, tables, [key for key, _ in sources.keys], sources.step, "odd_lengths" not in without)
     )
-    tables = tuple(
-        as_recording(table) if arrival.kind == REPLAY else with_message_times(table)
-        for table, arrival in zip(tables, arrivals, strict=True)
-    )
-    spellings = tuple(
-        spelling
-        if index == 0 and arrival.kind != KAFKA
-        else draw_fitting(chance, table, draw_messages if arrival.kind == KAFKA else draw_spelling)
-        for index, (table, arrival) in enumerate(zip(tables, arrivals, strict=True))
-    )
-    if chosen == "table join":
-        table = tables[1]
-        if arrivals[1].kind == KAFKA and era > 0 and keys[0][1] is not KINDS["timestamp"] and chance.random() < 0.8:
-            table = with_deletes(table, chance)
-            spellings = (spellings[0], replace(spellings[1], timestamps="iso", broken=False))
-        tables = (tables[0], changing(table, keys[0][0]))
-    if chosen == "static":
-        tables = (*tables, maker.static_table("names"))
-        spellings, arrivals = (*spellings, draw_fitting(chance, tables[1])), (*arrivals, Arrival())
-    drawing = Drawing(chance, tables, [key for key, _ in keys], step, "odd_lengths" not in without)
-    query = shape.draw(drawing)
     also = ""
     if chosen == "windows" and "outputs" not in without and chance.random() < 0.25:
         also = chance.choice(sorted({*shape.emits} - {emit}))
         query = _of_sums(query)
-    question = query.question()
-    if sink == "csv" and question.has_window_column:
-        sink = "json"
-    if sink == "kafka" and question.keys and (chosen, emit) in _KEPT and chance.random() < 0.5:
-        sink = "table"
-    mixed_case = chosen not in ("python", "static") and chance.random() < 0.1
-    workers = chance.choice([1, 1, 2, 3])
     replicas = 0
-    if chosen in ROUTED and arrivals[0].kind == KAFKA and "dedicated" not in without and chance.random() < 0.3:
+    on_kafka = sources.arrivals[0].kind == KAFKA
+    if chosen in ROUTED and on_kafka and "dedicated" not in without and chance.random() < 0.3:
         replicas = chance.choice([1, 2])
         # which messages are in a batch is left to the replicas, so that nothing may depend on it
-        tables = (replace(tables[0], delay=10_000 * step),)
-    chained = chosen == "chain"
-    # a record of the second run may be late for a window, unless records come in the order of their files
-    # and the upserts of a table that come for the second run may be older than what the first one has emitted
-    in_order = not (at_once or late or chosen == "table join")
-    comes_again = not replicas and all(arrival.kind != REPLAY for arrival in arrivals)
-    resumed = chance.random() < 0.2 and comes_again and (in_order or chosen in _WITHOUT_WINDOWS)
+        tables = (replace(tables[0], delay=10_000 * sources.step),)
+    # a record of the second run may be late for a window, unless records come in the order of their files, and the
+    # upserts of a table that come for the second run may be older than what the first one has emitted
+    may_resume = (sources.is_in_order and chosen != "table join") or chosen in _WITHOUT_WINDOWS
     return Case(
         name,
         chosen,
         tables,
-        spellings,
+        sources.spellings,
         query,
         emit,
-        sink,
-        arrivals,
+        _draw_sink(chance, choose, chosen, emit, query.question()),
+        sources.arrivals,
         query.settings if isinstance(query, Doubtful) else {},
         place=chance.choice(PLACES) if "places" not in without and chance.random() < 0.15 else "",
-        workers=workers,
+        workers=chance.choice([1, 1, 2, 3]),
         other_plan=chance.choice(OTHER_PLANS) if chance.random() < 0.2 else "",
-        resumed=resumed,
-        chained=chained,
-        mixed_case=mixed_case,
+        resumed=may_resume and sources.may_grow and not replicas and chance.random() < 0.2,
+        chained=chosen == "chain",
+        mixed_case=chosen not in ("python", "static") and chance.random() < 0.1,
         also=also,
         replicas=replicas,
     )
 
 
 OTHER_PLANS = tuple(algorithm.value for algorithm in Algorithm if algorithm.value not in PLANS)
+
+
+def _draw_sink(
+    chance: random.Random, choose: Callable[[list[str]], str], shape: str, emit: str, question: Question
+) -> str:
+    """Return the format of the files of results, or the kind of a sink on Kafka."""
+    if shape == "doubtful":
+        return "parquet"
+    sink = choose([*FORMATS, "kafka"])
+    if sink == "csv" and question.has_window_column:
+        return "json"
+    if sink == "kafka" and question.keys and (shape, emit) in _KEPT and chance.random() < 0.5:
+        return "table"
+    return sink
 
 
 def _of_sums(groups: Groups) -> Groups:
