@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from .cases import Case
-from .lateness import MARK, RULES, Rule, marks
+from .lateness import EVER, MARK, RULES, Rule, marks
 from .values import plain_values
 
 Row = tuple[Any, ...]
@@ -20,7 +20,7 @@ def expected_tables(case: Case) -> list[pa.Table]:
 
 
 def _answer(case: Case, rule: Rule) -> pa.Table:
-    marked = marks(case.tables, case.runs, rule)
+    marked = marks(case.tables, case.runs, rule, EVER if case.is_held_back else 0)
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
         connection.execute("SET TimeZone = 'UTC'")

@@ -73,6 +73,11 @@ class Case:
         return [one] if "join" not in self.shape else sorted({one, "hash", "native"} & set(given))
 
     @property
+    def is_held_back(self) -> bool:
+        """Whether operators on tables decide when the groups of the result are emitted."""
+        return self.emit == "OnWindowEnd" or bool(self.also)
+
+    @property
     def rows(self) -> int:
         return sum(len(table.rows) for table in self.tables)
 

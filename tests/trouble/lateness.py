@@ -1,10 +1,11 @@
 """Which records are late: by the watermark that the batches before a record's own have left.
 
 Spark's watermark is the latest event time so far less the delay, in whole milliseconds, the least of those of all
-streams, and begins at 1970. A record is late for a window that had ended by then, and for a join or DISTINCT if its time
-is not after it. Which batches count is not the same everywhere: Spark's own operators leave out the batch just before,
-whose watermark still closes windows in the record's own batch. So an answer is one for each ``Rule``, and where the
-answers differ, each of them is right.
+streams, and begins at 1970. What is before that is late from the start for Spark's own operators and for joins; groups
+that the operators on tables hold back have no watermark before the first one. A record is late for a window that had
+ended by the watermark, and for a join or DISTINCT if its time is not after it. Which batches count is not the same
+everywhere: Spark's own operators leave out the batch just before, whose watermark still closes windows in the record's
+own batch. So an answer is one for each ``Rule``, and where the answers differ, each of them is right.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from .tables import Table
 
 MARK = "_mark"
 """The column of DuckDB's tables with the time, in microseconds, until which windows and records are late."""
+EVER = -(2**62)
+"""A mark before all times."""
 Batch = list[tuple[int, int]]
 """The table and the number of each file of a batch."""
 
@@ -36,15 +39,15 @@ def on_time(relation: str, time: str = "ts") -> str:
     return f"(SELECT * FROM {relation} WHERE {time} IS NULL OR epoch_us({time}) > {MARK})"
 
 
-def marks(tables: Sequence[Table], runs: int, rule: Rule) -> list[list[int]]:
-    """Return ``MARK`` of each row of each table."""
+def marks(tables: Sequence[Table], runs: int, rule: Rule, begin: int = 0) -> list[list[int]]:
+    """Return ``MARK`` of each row of each table, which is ``begin`` before the first watermark."""
     watermarks = [0]  # before each batch
     latest: dict[int, int] = {}
     found: list[dict[int, int]] = [{} for _ in tables]
     for batch in _batches(tables, runs):
         counted = watermarks[max(0, len(watermarks) - 1 - rule.behind)]
         for index, number in batch:
-            found[index][number] = max(0, counted - rule.open)
+            found[index][number] = max(0, counted - rule.open) if counted else begin
             times = [row[0] for row in tables[index].files[number] if row[0] is not None]
             if times and _counts(tables[index]):
                 latest[index] = max(latest.get(index, times[0]), *times)
