@@ -132,6 +132,8 @@ def _trait(kind: str, details: str, case: Case) -> str:
     """Return what makes a finding distinct."""
     if case.shape == "doubtful":
         return f"{case.query.question().spark} {case.emit}: {_shortened(details)}"
+    if "placement Dedicated needs" in details:
+        return "placement Dedicated"  # each expression that Arrow does not compute is the same finding
     if kind.startswith(("rows", "two")):
         times = [row[0] for table in case.tables for row in table.rows if not table.static and row[0] is not None]
         early = ", before 1970" if min(times, default=0) < 0 else ""

@@ -86,25 +86,30 @@ def messages_of(table: Table, spelling: Spelling, numbers: Iterable[int]) -> Ite
                 yield _delete(table, row, spelling, chance)
                 continue
             key = row[places[KEY]] if KEY in places else chance.choice([None, b"", b"\xff", b"k"])
+            if table.key:  # a compacted topic takes no message without a key
+                key = _json_key(table, row, spelling, {table.key}, chance)
             time = row[places[TIMESTAMP]] // 1000 if TIMESTAMP in places else 0
             value, *broken = record_lines(table.in_files, [row], spelling, chance)
             yield Message(key, value.encode(), time)
-            yield from (Message(None, line.encode()) for line in broken)
+            yield from (Message(b"k", line.encode()) for line in broken)
             if not table.key and chance.random() < 0.05:
                 yield Message(b"k", None)
 
 
 def _delete(table: Table, row: Row, spelling: Spelling, chance: random.Random) -> Message:
     """Return a tombstone with the time of its row, in its key or as the time of the message."""
-    named = {table.key}
-    if chance.random() < 0.5:
-        named.add(table.time.name)
+    named = {table.key, *([table.time.name] if chance.random() < 0.5 else [])}
+    return Message(_json_key(table, row, spelling, named, chance), None, row[0] // 1000)
+
+
+def _json_key(table: Table, row: Row, spelling: Spelling, named: set[str], chance: random.Random) -> bytes:
+    """Return the columns with these names as a JSON object."""
     fields = [
         f'"{column.name}": {json_value(column.kind, value, spelling, chance)}'
         for column, value in zip(table.columns, row, strict=True)
         if column.name in named
     ]
-    return Message(f"{{{', '.join(fields)}}}".encode(), None, row[0] // 1000)
+    return f"{{{', '.join(fields)}}}".encode()
 
 
 def write_messages(topic: str, messages: Iterable[Message], partitions: int, chance: random.Random) -> None:

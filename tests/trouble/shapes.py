@@ -26,6 +26,7 @@ from .queries import (
 )
 from .sources import draw_sources
 from .tables import Table
+from .values import KINDS
 from .windows import Hop, draw_hop
 from .writers import FORMATS
 
@@ -198,7 +199,7 @@ def draw_case(name: str, without: frozenset[str] = frozenset()) -> Case:
         sources.spellings,
         query,
         emit,
-        _draw_sink(chance, choose, chosen, emit, query.question()),
+        _draw_sink(chance, choose, chosen, emit, query.question(), tables),
         sources.arrivals,
         query.settings if isinstance(query, Doubtful) else {},
         place=chance.choice(PLACES) if "places" not in without and chance.random() < 0.15 else "",
@@ -216,13 +217,19 @@ OTHER_PLANS = tuple(algorithm.value for algorithm in Algorithm if algorithm.valu
 
 
 def _draw_sink(
-    chance: random.Random, choose: Callable[[list[str]], str], shape: str, emit: str, question: Question
+    chance: random.Random,
+    choose: Callable[[list[str]], str],
+    shape: str,
+    emit: str,
+    question: Question,
+    tables: tuple[Table, ...],
 ) -> str:
     """Return the format of the files of results, or the kind of a sink on Kafka."""
     if shape == "doubtful":
         return "parquet"
     sink = choose([*FORMATS, "kafka"])
-    if sink == "csv" and question.has_window_column:
+    has_bytes = any(column.kind is KINDS["binary"] for table in tables for column in table.columns)
+    if sink == "csv" and (question.has_window_column or has_bytes):  # which a run refuses, and validate does not
         return "json"
     if sink == "kafka" and question.keys and (shape, emit) in _KEPT and chance.random() < 0.5:
         return "table"

@@ -191,7 +191,7 @@ def with_deletes(table: Table, chance: random.Random) -> Table:
     """Return a table some of whose records delete the row of their key, at times in whole milliseconds."""
     files = []
     for file in table.files:
-        deleted = [chance.random() < 0.25 for _ in file]
+        deleted = [row[0] is not None and chance.random() < 0.25 for row in file]
         files.append(
             [
                 (row[0] // 1000 * 1000 if gone else row[0], *row[1:], gone)
