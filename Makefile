@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 UV ?= uv
-TESTS := spark cluster services kafka units
+TESTS := spark services kafka cluster units
 WORKERS ?= 2
 LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
