@@ -25,6 +25,8 @@ SOUND = [
 ]  # fmt: skip
 
 REFUSED = {
+    "SELECT k * at AS x FROM e": "calculates with a time and a text (line 1, column",
+    "SELECT * FROM e UNION ALL SELECT k FROM f": "columns (line 1, column 34 of the SQL)",
     "SELECT k, stddev(at) AS s FROM e GROUP BY k": "STDDEV(at) is over a time (line 1, column 11 of the SQL)",
     "SELECT k, count(*) AS c FROM e GROUP BY k HAVING collect_list(n) > 1": "mixes a collection and a number (line 1, column",
     "SELECT k, n FROM e UNION ALL SELECT k FROM f": "the sides of UNION have 2 and 1 columns (line 1, column 37 of the SQL)",

@@ -18,6 +18,7 @@ from millrace_api.sql.grouping_checks import grouping_problems
 from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.kind_checks import Kind, KindOf, kind_of, kind_of_type, kind_problems
 from millrace_api.sql.name_checks import name_problems
+from millrace_api.sql.result_names import expanded_names
 from millrace_api.sql.size import size_problems
 from millrace_api.sql.source_table import SourceTable
 from millrace_api.sql.stream_checks import stream_problems
@@ -63,7 +64,7 @@ def check_sql(
     if not more_functions:
         problems += islice(_unknown_functions(text, query), _MOST)
     problems += _unknown_ordinals(query)
-    problems += _uneven_sides(text, query)
+    problems += _uneven_sides(text, query, tables)
     if not problems:
         for scope in scopes:
             known = {name.lower(): columns.of(source) for name, (_, source) in scope.selected_sources.items()}
@@ -122,16 +123,16 @@ def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
                 yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
 
 
-def _uneven_sides(text: str, query: exp.Query) -> Iterator[Problem]:
-    """Yield UNIONs and the like whose sides have different numbers of columns, as far as no star stands for some."""
+def _uneven_sides(text: str, query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
+    """Yield UNIONs and the like whose sides have different numbers of columns, as far as these are known."""
+    columns = {name: None if table.columns is None else [each.name for each in table.columns]
+               for name, table in tables.items()}  # fmt: skip
     for operation in query.find_all(exp.SetOperation):
-        left, right = operation.this.unnest(), operation.expression.unnest()
-        if operation.args.get("by_name") or left.is_star or right.is_star:
+        one, other = (expanded_names(side.unnest(), columns) for side in (operation.this, operation.expression))
+        if operation.args.get("by_name") or one is None or other is None or len(one) == len(other):
             continue
-        one, other = len(left.selects), len(right.selects)
-        if one != other:
-            message = f"the sides of {operation.key.upper()} have {one} and {other} columns"
-            yield problem_at(text, start_of(right), message, "select as many on both sides")
+        message = f"the sides of {operation.key.upper()} have {len(one)} and {len(other)} columns"
+        yield problem_at(text, start_of(operation.expression), message, "select as many on both sides")
 
 
 def _kinds(scope: Scope, columns: _ColumnLists, tables: Mapping[str, SourceTable]) -> KindOf:

@@ -30,6 +30,8 @@ def unclosed_groups(text: str, scopes: Sequence[Scope], tables: Mapping[str, Sou
     """
     for scope in scopes:
         times, select = _EventTimes(tables), scope.expression
+        if isinstance(select, exp.Union) and select.args.get("distinct") and times.reads_stream(select):
+            yield from _unclosed_union(text, scope, times)
         if not isinstance(select, exp.Select) or select.args.get("group") is None or not times.reads_stream(select):
             continue
         columns = {column.name.lower() for table in tables.values() for column in table.columns or ()}
@@ -37,6 +39,18 @@ def unclosed_groups(text: str, scopes: Sequence[Scope], tables: Mapping[str, Sou
         if groups is None or any(times.has(group, scope) is not False for group in groups):
             continue
         yield _problem(text, groups, ended=times.ended)
+
+
+def _unclosed_union(text: str, scope: Scope, times: _EventTimes) -> Iterator[Problem]:
+    """Yield a UNION, whose rows are groups by all their columns, if none of these has an event time."""
+    first = scope
+    while first.set_operation_scopes:
+        first = first.set_operation_scopes[0]
+    items = first.expression.selects if isinstance(first.expression, exp.Query) else []
+    if items and all(not item.is_star and times.has(item, first) is False for item in items):
+        message = f"UNION has no event time, so its rows are never final under emit {Emit.ON_WINDOW_CLOSE}"
+        hint = "write UNION ALL, select the column of the watermark, too, or write emit: OnUpdate"
+        yield problem_at(text, start_of(scope.expression.expression), message, hint)
 
 
 def mixed_semi_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[Problem]:

@@ -99,6 +99,8 @@ class _KindCheck:
         for kind, other in (kinds, reversed(kinds)):
             wrong = kind == "boolean" and other is not None
             wrong |= kind in ("time", "binary") and other == "number"
+            multiplies = not isinstance(node, exp.Add | exp.Sub)
+            wrong |= multiplies and kind in ("time", "date", "binary") and other is not None
             wrong |= kind == "date" and other == "number" and not isinstance(node, exp.Add | exp.Sub)
             if wrong:
                 hint = "write an INTERVAL, such as INTERVAL 1 HOUR" if kind in ("time", "date") else "write a CAST"

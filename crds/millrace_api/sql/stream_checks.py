@@ -6,7 +6,7 @@ Spark's own check of its plan, which runs in ``millrace explain`` and at every s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -16,7 +16,7 @@ from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
-from millrace_api.sql.join_bounds import unbounded
+from millrace_api.sql.join_bounds import unbounded, unending
 
 _TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
@@ -275,7 +275,7 @@ class _StreamCheck:
             hint = "write the results to sink.table, or write emit: OnWindowClose and group by a window"
             yield self._at(start, message, hint)
         elif join.side or join.kind == "SEMI":
-            yield from self._check_outer_join(start, name, sources, join)
+            yield from self._check_outer_join(start, name, scope, select, join)
         else:
             reason = unbounded(scope, select, join, self._watermarks)
             if reason is not None:
@@ -284,10 +284,11 @@ class _StreamCheck:
                 yield self._at(start, message, hint)
 
     def _check_outer_join(
-        self, start: int | None, name: str, sources: Sequence[exp.Expr | Scope], join: exp.Join
+        self, start: int | None, name: str, scope: Scope, select: exp.Select, join: exp.Join
     ) -> Iterator[Problem]:
         """Check that an outer join has watermarks and a time range, which bound the wait for a match."""
         read = sorted(set(self._streams.values()))
+        sources = [source for _, source in scope.selected_sources.values()]
         if not any(self._watermarks[source] for source in read):
             have = "has" if len(read) == 1 else "have"
             message = f"a {name} of two streams needs watermarks, and {' and '.join(read)} {have} none"
@@ -295,6 +296,9 @@ class _StreamCheck:
             yield self._at(start, message, hint)
         elif all(isinstance(source, exp.Table) for source in sources) and self._ignores_event_time(join):
             message = f"a {name} of two streams needs a range of event time, or a record would wait forever"
+            yield self._at(start, message, f"add {_RANGE} to the condition")
+        elif (reason := unending(scope, select, join, self._watermarks)) is not None:
+            message = f"a record of a {name} would wait for ever, since the condition has {reason}"
             yield self._at(start, message, f"add {_RANGE} to the condition")
 
     def _ignores_event_time(self, join: exp.Join) -> bool:

@@ -12,8 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.checks import output_names
-from millrace_api.sql.dialect import parse_query
+from millrace_api.validation.results import known_columns
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.compile import CompiledQuery
 from millrace_jobs.pipeline.execution import choose_execution
@@ -31,7 +30,7 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     schemas = {name: schema_of(source) for name, source in spec.sources.items()}
     try:
         chosen = choose_execution(spec, sql, schemas, DeclaredTypes(schemas), partitions=1)
-        names = _result_names(chosen, sql)
+        names = _result_names(chosen, spec)
         if isinstance(chosen, Aggregation) or names is None:
             return []
         result = StructType([StructField(name, UNKNOWN) for name in names])
@@ -42,12 +41,11 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     return []
 
 
-def _result_names(chosen: Aggregation | TableQuery | Native, sql: str) -> Sequence[str] | None:
+def _result_names(chosen: Aggregation | TableQuery | Native, spec: Spec) -> Sequence[str] | None:
     """Return the names of the result's columns; None if only Spark knows them."""
     if isinstance(chosen, TableQuery):
         return [_label(item, chosen.labels) for item in chosen.items]
-    query = parse_query(sql)
-    return None if query.is_star else output_names(query)
+    return known_columns(spec)
 
 
 def _label(item: str, labels: Mapping[str, str]) -> str:

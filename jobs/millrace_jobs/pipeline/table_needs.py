@@ -34,7 +34,8 @@ def reads_tables(spec: Spec) -> bool:
 
 def aggregates_changing_groups(spec: Spec, query: exp.Query) -> bool:
     """Whether groups are aggregated again before they are final."""
-    grouped = sum(bool(own_aggregates(select)) for select in query.find_all(exp.Select))
+    selects = query.find_all(exp.Select)
+    grouped = sum(select.args.get("group") is not None or bool(own_aggregates(select)) for select in selects)
     return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
 
 

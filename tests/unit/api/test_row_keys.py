@@ -75,7 +75,7 @@ def test_validate_tells_a_key_that_cannot_be(tmp_path):
     [
         ("SELECT * FROM trips", "cell, fare, at"),
         ("SELECT t.*, 1 AS one FROM (SELECT * FROM trips) t", "cell, fare, at, one"),
-        ("SELECT y.* FROM (SELECT cell AS c, 1 AS one FROM trips UNION ALL SELECT * FROM trips) y", "c, one"),
+        ("SELECT y.* FROM (SELECT cell AS c, 1 AS one FROM trips UNION ALL SELECT cell, 2 FROM trips) y", "c, one"),
         ("WITH w AS (SELECT fare, at FROM trips) SELECT * FROM w", "fare, at"),
         ("SELECT fare + 1, cell FROM trips", "fare + 1, cell"),
     ],

@@ -72,6 +72,20 @@ def test_windows_over_no_event_time_of_a_join_never_close():
     assert "the windows are over t, which is not the column of a watermark" in problem
 
 
+def test_a_union_without_event_time_is_never_final():
+    near = "b.at BETWEEN a.at AND a.at + INTERVAL 5 SECONDS"
+    sql = f"SELECT {{0}} FROM s a JOIN r b ON a.k = b.k AND {near} UNION SELECT {{0}} FROM r a"
+    more = {"emit": "OnWindowClose", "sources": {"s": source("s"), "r": source("r")}, "sink": {"console": {}}}
+    assert problems(sql.format("a.k, a.at"), **more) == []
+    [problem] = problems(sql.format("a.k, upper(a.k) AS u"), **more)
+    assert "UNION has no event time, so its rows are never final" in problem
+
+
+def test_groups_without_aggregates_are_corrected_as_others():
+    grouped = "SELECT k, count(*) AS c FROM s GROUP BY k"
+    assert problems(f"SELECT c, k FROM ({grouped}) x GROUP BY c, k") == []
+
+
 @pytest.mark.parametrize(("over", "closes"), [("a", True), ("b", False), ("c", True)])
 def test_event_time_ends_at_a_join_by_another(over, closes):
     full = "s a FULL JOIN r b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + INTERVAL 5 SECONDS"
