@@ -16,6 +16,7 @@ from millrace_jobs.dedicated.routed_source import Generation, RoutedSource
 from millrace_jobs.dedicated.topics import TopicAdmin, Topics
 from millrace_jobs.kafka.errors import PATIENCE
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.pipeline.execution import unplaced_problem
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.base import Position, Source
@@ -174,8 +175,7 @@ def dedicated_problem(query: CompiledQuery, sources: Mapping[str, Source]) -> Pr
     """Return why replicas in processes of their own cannot place the records of a query, or None if they can."""
     execution = query.execution
     if not isinstance(execution, Routed):
-        why = getattr(execution, "reason", "it runs by operators on tables")
-        return Problem(f"placement Dedicated needs a query that is routed: {why}", _INLINE, field=_FIELD)
+        return unplaced_problem(execution)
     source = sources[execution.source]
     if not isinstance(source, KafkaSource) or source.subscription.names is None or source.subscription.chosen:
         message = "placement Dedicated reads whole topics of Kafka, by name"

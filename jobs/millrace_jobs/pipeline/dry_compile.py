@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql.types import StructField, StructType
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.results import known_columns
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.compile import CompiledQuery
-from millrace_jobs.pipeline.execution import choose_execution
+from millrace_jobs.pipeline.execution import choose_execution, unplaced_problem
 from millrace_jobs.pipeline.expression_types import UNKNOWN, DeclaredTypes
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_relations import TableQuery
@@ -30,8 +31,12 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     schemas = {name: schema_of(source) for name, source in spec.sources.items()}
     try:
         chosen = choose_execution(spec, sql, schemas, DeclaredTypes(schemas), partitions=1)
+        if isinstance(chosen, Aggregation):
+            return []
+        if spec.partitioner.placement is PlacementSetting.DEDICATED:
+            return [unplaced_problem(chosen)]
         names = _result_names(chosen, spec)
-        if isinstance(chosen, Aggregation) or names is None:
+        if names is None:
             return []
         result = StructType([StructField(name, UNKNOWN) for name in names])
         for output in spec.outputs.values():
@@ -41,7 +46,7 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     return []
 
 
-def _result_names(chosen: Aggregation | TableQuery | Native, spec: Spec) -> Sequence[str] | None:
+def _result_names(chosen: TableQuery | Native, spec: Spec) -> Sequence[str] | None:
     """Return the names of the result's columns; None if only Spark knows them."""
     if isinstance(chosen, TableQuery):
         return [_label(item, chosen.labels) for item in chosen.items]

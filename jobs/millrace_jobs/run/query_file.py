@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries, locate, validate_file
 from millrace_api.validation.unused_settings import unused_settings
@@ -109,7 +110,8 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
         return []
     keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
     by_run = keyless and identified_by_run(spec)
-    if not (needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql) or by_run):
+    dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
+    if not (needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql) or by_run or dedicated):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.pipeline.dry_compile import dry_compile
 

@@ -144,3 +144,22 @@ def test_the_metadata_of_kafka_is_known_to_the_planner():
     }
     sink = {"files": {"path": "out"}}
     assert problems("SELECT s.k, p.n, s._offset FROM s JOIN p ON s.k = p.k", sink, sources=sources) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT k, n FROM s", "it has no aggregate, so there is nothing to combine"),
+        ("SELECT k, bool_and(n > 1) AS v FROM s GROUP BY k", "BOOL_AND(n > 1) is not one of the aggregates"),
+        ("SELECT s.k, p.n FROM s JOIN p ON s.k = p.k", "it runs by operators on tables"),
+        ("SELECT k, count(*) AS v FROM s GROUP BY k", None),
+    ],
+)
+def test_what_replicas_of_their_own_cannot_place(sql, said):
+    sink = {"kafka": {**KAFKA, "topic": "out"}}
+    sources = {"s": source("s")} | ({"p": source("p", table={"keys": ["k"]})} if "JOIN" in sql else {})
+    found = problems(sql, sink, sources=sources, partitioner={"algorithm": "pkg", "placement": "Dedicated"})
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert f"spec.partitioner.placement: placement Dedicated needs a query that is routed: {said}" in found[0]
+        assert "write placement: Inline" in found[0]
