@@ -20,7 +20,7 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
         join: the join.
         times: the event-time column of each source, or None; source names are in lower case.
     """
-    columns = _Columns(scope, join, times)
+    columns = _ComparedColumns(scope, join, times)
     condition = columns.condition(select)
     if condition is None:
         return None
@@ -41,7 +41,7 @@ def unending(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[st
     A row that is kept without a partner waits until the other side's event time is beyond its range. The arguments are
     those of ``unbounded``.
     """
-    columns = _Columns(scope, join, times)
+    columns = _ComparedColumns(scope, join, times)
     condition = columns.condition(select)
     if (
         condition is None
@@ -59,7 +59,7 @@ def unending(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[st
     return None
 
 
-class _Columns:
+class _ComparedColumns:
     """The columns of the sources that a join compares."""
 
     def __init__(self, scope: Scope, join: exp.Join, times: Mapping[str, str | None]) -> None:

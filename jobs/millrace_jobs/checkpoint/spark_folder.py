@@ -16,11 +16,13 @@ import os
 import re
 import shutil
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
@@ -216,6 +218,23 @@ def make_copy(spark: Path) -> Path:
     copy = _new(spark)
     shutil.copytree(spark, copy, copy_function=_link)
     return copy
+
+
+@contextmanager
+def plainly_named(folder: Path) -> Iterator[Path]:
+    """Yield a path of a folder by which Spark's reader of states and its repartitioning find it.
+
+    They take a path for a URI, encode it, and take the result for a path again, so a name with a blank or a percent
+    sign would be another one. A link without such names leads there, where Spark runs on this machine.
+    """
+    if quote(str(folder)) == str(folder):
+        yield folder
+        return
+    places = (place for place in (tempfile.gettempdir(), "/tmp", "/dev/shm") if quote(place) == place)  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="millrace-", dir=next(places)) as name:
+        link = Path(name, "spark")
+        link.symlink_to(folder)
+        yield link
 
 
 def possible_folders(spark: Path) -> tuple[Path, ...]:

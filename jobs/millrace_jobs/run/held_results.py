@@ -7,19 +7,18 @@ the SQL does not matter, so a window's length may be written in any way, or depe
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from py4j.java_gateway import JavaObject
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
+
+from millrace_jobs.checkpoint.spark_folder import plainly_named
 
 _EMITTING_SIDES = {"LeftOuter": ("left",), "RightOuter": ("right",), "FullOuter": ("left", "right")}
 """The sides of a join whose rows without a partner are emitted when they are evicted."""
@@ -66,27 +65,10 @@ def held_results(plan: ExecutedPlan, spark: SparkSession, checkpoint: Path, *, t
         checkpoint: Spark's own part of the checkpoint.
         timers: whether results wait for timers, which else only remove state.
     """
-    with _plainly_named(checkpoint) as folder:
+    with plainly_named(checkpoint) as folder:
         state = _State(spark, folder, plan.watermark, timers)
         found = (held for operator in _operators(plan.root) for held in state.of(operator))
         return [held for held in found if held.rows]
-
-
-@contextmanager
-def _plainly_named(checkpoint: Path) -> Iterator[Path]:
-    """Yield a path of the checkpoint by which Spark's reader of states finds it.
-
-    The reader takes a path for a URI, encodes it, and takes the result for a path again, so a name with a blank or a
-    percent sign would be another one. A link without such names leads there, where Spark runs on this machine.
-    """
-    if quote(str(checkpoint)) == str(checkpoint):
-        yield checkpoint
-        return
-    places = (place for place in (tempfile.gettempdir(), "/tmp", "/dev/shm") if quote(place) == place)  # noqa: S108
-    with tempfile.TemporaryDirectory(prefix="millrace-", dir=next(places)) as folder:
-        link = Path(folder) / "checkpoint"
-        link.symlink_to(checkpoint)
-        yield link
 
 
 def _operators(node: JavaObject) -> Iterator[JavaObject]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -22,7 +21,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.checkpoint.spark_folder import make_copy, swap_in_copy
+from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named, swap_in_copy
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 
@@ -106,8 +105,8 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         why = f"the checkpoint {checkpoint.root} cannot be copied: {error.strerror or error}"
         raise MillraceError(Problem(why, "free some space there, and let this user write to it")) from None
     try:
-        with _plain_path(copy) as path:
-            spark._streamingCheckpointManager.repartition(path, partitions)
+        with plainly_named(copy) as path:
+            spark._streamingCheckpointManager.repartition(str(path), partitions)
     except (PySparkException, Py4JJavaError) as error:
         cause = explain_failure(str(error)).problems[0]
         raise MillraceError(Problem(f"the state is unchanged: {cause.message}", cause.hint)) from None
@@ -121,23 +120,6 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
         hint = "free some space there, and let this user write to it; then repeat this command: nothing is lost"
         raise MillraceError(Problem(why, hint)) from None
-
-
-@contextmanager
-def _plain_path(folder: Path) -> Iterator[str]:
-    """Give a path of the folder that reads the same as a URI: Spark's repartitioning escapes its path twice.
-
-    Raises:
-        MillraceError: neither the folder nor a link to it in the temporary folder has such a path.
-    """
-    with tempfile.TemporaryDirectory(prefix="millrace-") as name:
-        link = Path(name, "spark")
-        link.symlink_to(folder)
-        plain = next((path for path in (folder, link) if path.as_uri() == f"file://{path}"), None)
-        if plain is None:
-            message = f"Spark cannot repartition through the temporary folder {name}, whose name a URI would escape"
-            raise MillraceError(Problem(message, "set TMPDIR to a folder with letters and digits only"))
-        yield str(plain)
 
 
 def _require_finished_batches(checkpoint: Checkpoint) -> None:
