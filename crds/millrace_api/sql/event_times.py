@@ -110,6 +110,10 @@ class _EventTimes:
         self._tables = tables
         self.ended = False
         """Whether a column was the event time of a source, and is none after a join."""
+        # each SELECT is looked at once, however many columns of however many levels above lead to it
+        self._kept_in: dict[int, set[tuple[str, str]] | None] = {}
+        self._times_of: dict[int, set[str]] = {}
+        self._columns_of: dict[tuple[int, str], list[bool | None]] = {}
 
     def reads_stream(self, select: exp.Expr) -> bool:
         read = (self._tables.get(table.name.lower()) for table in select.find_all(exp.Table))
@@ -134,18 +138,22 @@ class _EventTimes:
             (each, time)
             for each, source in sources.items()
             if not qualified or each == parts[0]
-            for time in self._of_source(source, parts[-1])
+            for time in self._column_of(source, parts[-1])
         ]
         if len(found) != 1:
             return None
         [(alias, time)] = found
-        if time and (alias, parts[-1]) not in self._kept(scope, (alias, parts[-1])):
-            self.ended = True
-            return False
+        if time:
+            if id(scope) not in self._kept_in:
+                self._kept_in[id(scope)] = self._kept(scope)
+            kept = self._kept_in[id(scope)]
+            if kept is not None and (alias, parts[-1]) not in kept:
+                self.ended = True
+                return False
         return time
 
-    def _kept(self, scope: Scope, wanted: tuple[str, str]) -> set[tuple[str, str]]:
-        """Return the event times that a SELECT has after its joins; ``wanted`` is one of them where that is unknown.
+    def _kept(self, scope: Scope) -> set[tuple[str, str]] | None:
+        """Return the event times that a SELECT has after its joins; None if they are unknown.
 
         Of a side that has several, a join keeps the one that its condition compares most with the other side.
         """
@@ -158,13 +166,13 @@ class _EventTimes:
             alias = join.this.alias_or_name.lower()
             times = self._times(alias, sources.get(alias))
             if kept is None or times is None or join.method:
-                return {wanted}
+                return None
             parts = conjuncts(join.args.get("on")) + ([] if join.side else conditions)
             left, right = _compared(kept, times, parts), _compared(times, kept, parts)
             if left is None or right is None:
-                return {wanted}
+                return None
             kept = left if join.kind in ("SEMI", "ANTI") else left | right
-        return {wanted} if kept is None else kept
+        return kept
 
     def _times(self, alias: str, source: exp.Expr | Scope | None) -> set[tuple[str, str]] | None:
         """Return the event times of a source under its alias; None if they are unknown."""
@@ -175,7 +183,15 @@ class _EventTimes:
         select = source.expression if isinstance(source, Scope) else None
         if not isinstance(source, Scope) or not isinstance(select, exp.Select) or select.is_star:
             return None
-        return {(alias, item.alias_or_name.lower()) for item in select.expressions if self.has(item, source)}
+        if id(source) not in self._times_of:
+            names = {item.alias_or_name.lower() for item in select.expressions if self.has(item, source)}
+            self._times_of[id(source)] = names
+        return {(alias, name) for name in self._times_of[id(source)]}
+
+    def _column_of(self, source: exp.Expr | Scope, name: str) -> list[bool | None]:
+        if (id(source), name) not in self._columns_of:
+            self._columns_of[id(source), name] = self._of_source(source, name)
+        return self._columns_of[id(source), name]
 
     def _of_source(self, source: exp.Expr | Scope, name: str) -> list[bool | None]:
         """Return whether a column of a source is event time, or nothing if it has no such column."""

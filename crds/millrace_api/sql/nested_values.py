@@ -44,34 +44,49 @@ def nested_columns(query: exp.Query, tables: Mapping[str, SourceTable]) -> Itera
         query: the query.
         tables: sources by name, in lower case.
     """
-    scope = traverse_scope(query)[-1]
-    while scope.set_operation_scopes:
-        scope = scope.set_operation_scopes[0]
-    if not isinstance(scope.expression, exp.Select):
-        return
-    for item in scope.expression.expressions:
-        if item.is_star:
-            yield from _starred(item, scope, tables)
-            continue
-        kind = _Values(tables, scope).kind(item.unalias())
-        if kind is not None:
-            yield item.name.lower() if is_any_window(item) else item.alias_or_name or item.sql(dialect="spark"), kind
+    return iter(_Nested(tables).of(traverse_scope(query)[-1]).items())
 
 
-def _starred(star: exp.Expr, scope: Scope, tables: Mapping[str, SourceTable]) -> Iterator[tuple[str, str]]:
-    wanted = star.table.lower() if isinstance(star, exp.Column) else ""
-    for name, (_, source) in scope.selected_sources.items():
-        if wanted not in ("", name.lower()):
-            continue
-        if isinstance(source, Scope):
-            if isinstance(source.expression, exp.Query):
-                yield from nested_columns(source.expression, tables)
-            continue
-        table = tables.get(source.name.lower())
-        for column in (table.columns if table is not None else None) or ():
-            kind = _of_type(column.type)
+class _Nested:
+    """The columns of SELECTs that are no single values; each SELECT is looked at once, however many lead to it."""
+
+    def __init__(self, tables: Mapping[str, SourceTable]) -> None:
+        self.tables = tables
+        self._found: dict[int, dict[str, str]] = {}
+
+    def of(self, scope: Scope) -> dict[str, str]:
+        """Return (a part of) the type of each such column of a SELECT, or of the first side of a UNION, by name."""
+        while scope.set_operation_scopes:
+            scope = scope.set_operation_scopes[0]
+        if not isinstance(scope.expression, exp.Select):
+            return {}
+        if id(scope) not in self._found:
+            self._found[id(scope)] = dict(self._columns(scope))
+        return self._found[id(scope)]
+
+    def _columns(self, scope: Scope) -> Iterator[tuple[str, str]]:
+        for item in scope.expression.expressions:
+            if item.is_star:
+                yield from self._starred(item, scope)
+                continue
+            kind = _Values(self, scope).kind(item.unalias())
             if kind is not None:
-                yield column.name, kind
+                name = item.name.lower() if is_any_window(item) else item.alias_or_name
+                yield name or item.sql(dialect="spark"), kind
+
+    def _starred(self, star: exp.Expr, scope: Scope) -> Iterator[tuple[str, str]]:
+        wanted = star.table.lower() if isinstance(star, exp.Column) else ""
+        for name, (_, source) in scope.selected_sources.items():
+            if wanted not in ("", name.lower()):
+                continue
+            if isinstance(source, Scope):
+                yield from self.of(source).items()
+                continue
+            table = self.tables.get(source.name.lower())
+            for column in (table.columns if table is not None else None) or ():
+                kind = _of_type(column.type)
+                if kind is not None:
+                    yield column.name, kind
 
 
 def _of_type(text: str) -> str | None:
@@ -81,8 +96,10 @@ def _of_type(text: str) -> str | None:
 
 
 class _Values:
-    def __init__(self, tables: Mapping[str, SourceTable], scope: Scope) -> None:
-        self._tables = tables
+    """The kinds of the expressions of one SELECT."""
+
+    def __init__(self, nested: _Nested, scope: Scope) -> None:
+        self._nested = nested
         self._scope = scope
 
     def kind(self, node: exp.Expr | None) -> str | None:
@@ -124,9 +141,7 @@ class _Values:
 
     def _in_source(self, source: exp.Expr | Scope, name: str) -> str | None:
         if isinstance(source, exp.Table):
-            table = self._tables.get(source.name.lower())
+            table = self._nested.tables.get(source.name.lower())
             column = table.column(name) if table is not None else None
             return None if column is None else _of_type(column.type)
-        if not isinstance(source, Scope) or not isinstance(source.expression, exp.Query):
-            return None
-        return dict(nested_columns(source.expression, self._tables)).get(name)
+        return self._nested.of(source).get(name) if isinstance(source, Scope) else None

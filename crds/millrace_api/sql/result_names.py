@@ -9,9 +9,12 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.sql.groups import is_any_window
 
+_MOST = 10_000
+"""Names of a result: each level of stars of the level below, twice, has twice as many."""
+
 
 def expanded_names(query: exp.Query, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
-    """Return the names of a query's result, some of them perhaps twice; None if only Spark knows them.
+    """Return the names of a query's result, some perhaps twice; None if only Spark knows them, or there are too many.
 
     An expression without an alias is here by its text, which is not always the name that Spark gives it.
 
@@ -33,7 +36,7 @@ def _names(scope: Scope, columns: Mapping[str, Sequence[str] | None]) -> list[st
     names: list[str] = []
     for item in select.expressions:
         found = _starred(item, scope, columns) if item.is_star else _named(item)
-        if found is None:
+        if found is None or len(names) + len(found) > _MOST:
             return None
         names += found
     return names
@@ -63,6 +66,8 @@ def _starred(item: exp.Expr, scope: Scope, columns: Mapping[str, Sequence[str] |
             continue
         found = _names(source, columns) if isinstance(source, Scope) else columns.get(source.name.lower())
         if found is None:
+            return None
+        if len(names) + len(found) > _MOST:
             return None
         names += [each for each in found if table or each.lower() not in merged or each not in names]
     return names or None

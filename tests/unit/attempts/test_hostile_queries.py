@@ -95,6 +95,21 @@ def test_sql_of_the_largest_shape_is_checked() -> None:
     read_query(query(query={"sql": f"SELECT cell FROM trips WHERE {alternatives}"}, emit="OnUpdate"))
 
 
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose"])
+def test_columns_that_pass_through_many_subqueries_are_each_followed_once(emit: str) -> None:
+    """Looked up anew for each column of each level, they would take ten times as long with each level."""
+    columns = ", ".join(f"c{i}" for i in range(10))
+    sql = f"SELECT {', '.join(f'at AS c{i}' for i in range(10))} FROM trips"
+    for level in range(50):
+        sql = f"SELECT {columns} FROM ({sql}) AS t{level}"
+    if emit == "OnWindowClose":
+        sql = f"SELECT window.start AS since, count(*) AS n FROM ({sql}) AS t GROUP BY window(c0, '1 hour')"
+    source = {"kafka": KAFKA | {"topic": "trips"}, "schema": "at TIMESTAMP, cell STRING"}
+    source["watermark"] = {"column": "at", "delay": "10s"}
+    sink = {"files": {"path": "out", "format": "csv"}}
+    read_query(query(sources={"trips": source}, query={"sql": sql}, emit=emit, sink=sink))
+
+
 @pytest.mark.parametrize(
     "pattern", ["a{99999999999999999999}", "(" * 20_000 + ")" * 20_000], ids=["repeat", "brackets"]
 )
