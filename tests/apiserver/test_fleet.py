@@ -17,7 +17,7 @@ from .deployed import apply_queries
 from .operators import ask, running_operator
 from .test_operator import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NAMES = [f"query-{number}" for number in range(40)]
 QUIET = 5

@@ -17,7 +17,7 @@ from .test_operator import wait_until
 
 KINDS = "sa,cm,svc,pod,role,rolebinding,netpol,pdb,sts"
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from .deployed import apply_queries, are_deployed
 from .operators import PATIENCE, ask, start_operator
 from .test_operator import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 
 BEFORE, DURING, AFTER = (tuple(f"{when}-{number}" for number in range(5)) for when in ("before", "during", "after"))
 """Names of queries, by when they are applied."""

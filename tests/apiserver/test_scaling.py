@@ -24,6 +24,7 @@ from .operators import running_operator
 from .test_operator import status_of, wait_until
 
 pytestmark = [
+    pytest.mark.in_turn,
     pytest.mark.apiserver,
     pytest.mark.prometheus,
     pytest.mark.spark,

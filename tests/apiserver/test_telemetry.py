@@ -18,7 +18,7 @@ from .deployed import apply_queries, are_deployed
 from .operators import ask, running_operator, start_operator
 from .test_operator import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 
 
 def test_metrics_probes_and_logs(plane, namespace, kubectl, tmp_path):

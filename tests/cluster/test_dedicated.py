@@ -20,7 +20,7 @@ from lab.waiting import wait_until
 
 from .counting import Counting
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 REPLICAS = 3
 SET = "counts-partitioner"

@@ -17,7 +17,7 @@ from lab.installation import NAMESPACE, Installation, make_namespace
 from lab.kafka import Broker, running_broker
 from lab.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 USER, PASSWORD = "planted-user-5f1c", "planted-password-9d27"
 RECORDS = Counter({f"key-{number}": 10 * number for number in range(1, 6)})

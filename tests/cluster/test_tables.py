@@ -17,7 +17,7 @@ from lab.deployed import Deployed, document
 from lab.installation import Installation
 from lab.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 KINDS = {f"item {number}": f"kind {number % 3}" for number in range(7)}

@@ -10,7 +10,7 @@ from lab.deployed import Deployed, document
 from lab.installation import Installation
 from lab.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 ASSIGNED = {"runAsUser": 1000670000, "runAsGroup": 0, "fsGroup": 1000670000}
 

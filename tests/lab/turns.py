@@ -1,4 +1,4 @@
-"""Tests that CI runs in turn: they take long, so each CI run takes every second one of a file, by its turn.
+"""Tests that CI runs in turn: they take long, so each CI run takes every third one, by its turn.
 
 The turn is the number of commits that lead to this one, so that runs of one commit after another take turns. In a
 shallow clone, it is a number from the commit's name. ``MILLRACE_TURN`` chooses by hand; without CI, all of them run.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections import Counter
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 import pytest
+
+TURNS = 3
+"""CI runs, one after another, that together take each of the tests once."""
 
 
 def turn() -> int | None:
@@ -24,14 +27,12 @@ def turn() -> int | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests that are not in their turn."""
-    now = turn()
-    seen: Counter[Path] = Counter()
+    now, seen = turn(), count()
     for item in items:
         if now is None or not item.get_closest_marker("in_turn") or item.get_closest_marker("slow"):
             continue
-        if seen[item.path] % 2 != now % 2:
+        if next(seen) % TURNS != now % TURNS:
             item.add_marker(pytest.mark.skip(reason=f"not in turn {now}, another commit's CI runs it: make test"))
-        seen[item.path] += 1
 
 
 def pytest_report_header() -> str:

@@ -13,7 +13,7 @@ from bench.papers.streams import real
 
 from .streams import Stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.data]
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark, pytest.mark.data]
 
 WORKERS, ROWS = 16, 60_000
 PLACINGS = [

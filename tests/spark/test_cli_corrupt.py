@@ -15,7 +15,7 @@ import pytest
 
 from .cli import PATIENCE, Project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 TEXT = """at,who,n
 2024-01-01T00:00:01Z,a,1

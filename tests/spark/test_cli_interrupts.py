@@ -11,7 +11,7 @@ import pytest
 
 from .cli import Project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 SQL = """
 SELECT window.start AS since, who, count(*) AS rows, sum(n) AS total

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def test_executors_come_when_they_are_wanted_and_go_when_they_are_not(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from .joined import NEAR, duckdb_rows, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 MINUTE = "epoch(time_bucket(INTERVAL 1 MINUTE, {}))::BIGINT"
 

@@ -20,6 +20,20 @@ def test_windows(spark, tmp_path, filtered):
     assert max(stream.results().column("c").to_pylist()) == 6
 
 
+def test_groups_that_close(spark, tmp_path):
+    """A NULL is never past, so its group, too, stays with the records that are in no result."""
+    schema = "at TIMESTAMP, who STRING, n INT"
+    query = {"sql": "SELECT at, count(*) AS c FROM events GROUP BY at", "emit": "OnWindowClose"}
+    stream = Stream(spark, tmp_path, schema=schema, watermark=("at", "1 second"), format="csv", **query)
+    later = RECORDS + b"2024-01-02T00:00:00Z,b,5\n"
+    reports = stream.feed([(placing, later) for placing in (("hash", 1, 2), ("native", 2, 1))])
+    assert [report.incomplete for report in reports if report.rows] == [2, 2]
+    assert {str(at) for at in stream.results().column("at").to_pylist()} == {
+        "2024-01-01 00:00:01",
+        "2024-01-01 00:00:02",
+    }
+
+
 def test_rows_of_tables_are_named_at_the_end(tmp_path):
     project = Project(tmp_path)
     project.give("events.csv", "at,who,n\n2024-01-01T00:00:05Z,a,1\n,a,2\n")

@@ -12,7 +12,7 @@ import pytest
 
 from .cli import MILLRACE
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 _START = """
 from pathlib import Path

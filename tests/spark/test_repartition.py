@@ -21,7 +21,7 @@ from .questions import Hop, Question
 from .streams import Placing, Stream
 from .tables import parquet, table_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 START = datetime(2024, 5, 1, 12)
 SCHEMA = pa.schema([("moment", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace_api.errors import MillraceError
 from millrace_api.sql.dialect import parse_query, to_sql
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 _EXAMPLE = re.compile(r"^\s*> (SELECT .*?);\s*$", re.MULTILINE | re.DOTALL)
 

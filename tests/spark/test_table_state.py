@@ -16,7 +16,7 @@ from millrace_jobs.tables import group_slots, state
 from .streams import Placing, Stream
 from .tables import parquet
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 START = datetime(2024, 5, 1, 12)
 SCHEMA = pa.schema([("moment", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])

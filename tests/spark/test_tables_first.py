@@ -11,7 +11,7 @@ from lab.waiting import wait_until
 
 from .cli import PATIENCE, Project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 SQL = "SELECT e.n, p.n AS price FROM events e JOIN prices p ON p.who = e.who"
 USERS, HOURS = 4, 24

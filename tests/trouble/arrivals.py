@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .avro import writer_schema
 from .messages import cluster, make_topic, messages_of, topic_of, write_messages
 from .tables import KEY, TIMESTAMP, Table
 from .writers import Spelling, write_table
@@ -31,7 +32,8 @@ class Arrival:
             kafka |= {"maxRecordsPerBatch": self.most} if self.most else {}
             metadata = any(column.name in (KEY, TIMESTAMP) for column in table.columns)
             kafka |= {"includeMetadata": True} if metadata else {}
-            return {"kafka": kafka, "format": spelling.format}
+            avro = {"avro": {"writerSchema": writer_schema(table, spelling)}} if spelling.format == "avro" else {}
+            return {"kafka": kafka, "format": spelling.format, **avro}
         files: dict[str, Any] = {"path": str(place), "format": spelling.format, **spelling.options}
         if self.kind == REPLAY:
             recording = {"path": str(place / f"000{spelling.suffix}"), "timeColumn": table.time.name}

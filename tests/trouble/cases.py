@@ -224,7 +224,10 @@ class Case:
         for index, (table, arrival) in enumerate(zip(self.tables, self.arrivals, strict=True)):
             only_messages = any(column.name in (KEY, TIMESTAMP, DELETED) for column in table.columns)
             if arrival.kind == REPLAY or (arrival.kind == KAFKA and not only_messages):
-                yield replace(self, arrivals=_with(self.arrivals, index, Arrival(FILES)))
+                spelling = self.spellings[index]
+                in_files = Spelling("json") if spelling.format not in FORMATS else spelling
+                spellings = _with(self.spellings, index, in_files)
+                yield replace(self, arrivals=_with(self.arrivals, index, Arrival(FILES)), spellings=spellings)
 
     def _with_fewer_rows(self) -> Iterator[Case]:
         for index, table in enumerate(self.tables):

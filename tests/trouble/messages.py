@@ -15,6 +15,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from .avro import avro_messages
 from .tables import DELETED, KEY, TIMESTAMP, Row, Table
 from .writers import Spelling, json_value, record_lines
 
@@ -89,11 +90,19 @@ def messages_of(table: Table, spelling: Spelling, numbers: Iterable[int]) -> Ite
             if table.key:  # a compacted topic takes no message without a key
                 key = _json_key(table, row, spelling, {table.key}, chance)
             time = row[places[TIMESTAMP]] // 1000 if TIMESTAMP in places else 0
-            value, *broken = record_lines(table.in_files, [row], spelling, chance)
-            yield Message(key, value.encode(), time)
-            yield from (Message(b"k", line.encode()) for line in broken)
+            value, *broken = _values(table, row, spelling, chance)
+            yield Message(key, value, time)
+            yield from (Message(b"k", each) for each in broken)
             if not table.key and chance.random() < 0.05:
                 yield Message(b"k", None)
+
+
+def _values(table: Table, row: Row, spelling: Spelling, chance: random.Random) -> Iterator[bytes]:
+    """Yield the value of a row's message, and broken ones that follow it."""
+    if spelling.format == "avro":
+        yield from avro_messages(table, row, spelling, chance)
+    else:
+        yield from (line.encode() for line in record_lines(table.in_files, [row], spelling, chance))
 
 
 def _delete(table: Table, row: Row, spelling: Spelling, chance: random.Random) -> Message:

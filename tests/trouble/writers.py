@@ -102,8 +102,13 @@ def draw_spelling(chance: random.Random, format: str) -> Spelling:
 
 
 def draw_messages(chance: random.Random, format: str) -> Spelling:
-    """Return a way to write messages, of which none is Parquet."""
-    spelling = draw_spelling(chance, "json" if format == "parquet" else format)
+    """Return a way to write messages, which are Avro in place of Parquet."""
+    if format == "parquet":
+        extra, shuffled = chance.choice([(), ("other",)]), chance.random() < 0.3
+        return Spelling(
+            "avro", seed=chance.randrange(2**31), shuffled=shuffled, extra=extra, broken=chance.random() < 0.1
+        )
+    spelling = draw_spelling(chance, format)
     options = {"header": False} if spelling.format == "csv" else {}
     extra = spelling.extra if spelling.format == "json" else ()
     shuffled = spelling.shuffled and spelling.format == "json"

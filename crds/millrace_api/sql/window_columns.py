@@ -1,50 +1,79 @@
-"""The columns of sources that the windows of a query are over: a record without a value there is in no window."""
+"""The columns of sources that the windows and groups of a query are over, through its subqueries.
+
+A record without a value is in no window; nor is it in a group that is final, if the column is the group's event time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.sql.dialect import parse_query
-from millrace_api.sql.groups import is_any_window
+from millrace_api.sql.groups import group_expressions, is_any_window, select_aliases
 
 
 def window_columns(sql: str) -> set[tuple[str, str]]:
-    """Return the sources and columns, in lower case, that windows of a query are over, also through subqueries."""
+    """Return the sources and columns, in lower case, that windows of a query are over."""
+    scopes = traverse_scope(parse_query(sql))
+    return _origins((call.expressions[0], scope) for scope in scopes for call in _windows(scope))
+
+
+def group_columns(sql: str) -> set[tuple[str, str]]:
+    """Return the sources and columns, in lower case, that a query groups by."""
+    return _origins((group, scope) for scope in traverse_scope(parse_query(sql)) for group in _groups(scope.expression))
+
+
+def _windows(scope: Scope) -> Iterator[exp.Anonymous]:
+    for call in scope.expression.find_all(exp.Anonymous):
+        if is_any_window(call) and call.expressions and call.parent_select is scope.expression:
+            yield call
+
+
+def _groups(select: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the expressions of a GROUP BY, each name both as a column and as the alias that it may be."""
+    if isinstance(select, exp.Select):
+        for aliases in ({}, select_aliases(select, ())):
+            yield from group_expressions(select, aliases) or ()
+
+
+def _origins(items: Iterable[tuple[exp.Expr, Scope]]) -> set[tuple[str, str]]:
+    """Return the columns of sources that these items of SELECTs are, without those that are other expressions."""
     found: set[tuple[str, str]] = set()
-    for scope in traverse_scope(parse_query(sql)):
-        for call in scope.expression.find_all(exp.Anonymous):
-            if is_any_window(call) and call.expressions and call.parent_select is scope.expression:
-                found.update(_origins(call.expressions[0], scope))
+    seen: set[tuple[Scope, str]] = set()  # a subquery is looked at once per column, however many others read it
+    waiting = list(items)
+    while waiting:
+        source, name = _read(*waiting.pop())
+        if isinstance(source, exp.Table):
+            found.add((source.name.lower(), name))
+        elif source is not None and (source, name) not in seen:
+            seen.add((source, name))
+            waiting += _behind(source, name)
     return found
 
 
-def _origins(item: exp.Expr, scope: Scope) -> Iterator[tuple[str, str]]:
-    """Yield the columns of sources that an item of a SELECT is, if it is nothing but columns."""
+def _read(item: exp.Expr, scope: Scope) -> tuple[exp.Expr | Scope | None, str]:
+    """Return what an item of a SELECT reads, a source or a subquery, and the column; None for other expressions."""
     column = item.unalias()
     if not isinstance(column, exp.Column):
-        return
+        return None, ""
     sources = {alias.lower(): source for alias, source in scope.sources.items()}
     source = sources.get(column.table.lower())
     if source is None and not column.table and len(sources) == 1:
         (source,) = sources.values()
-    if isinstance(source, exp.Table):
-        yield source.name.lower(), column.name.lower()
-    elif isinstance(source, Scope):
-        yield from _through(source, column.name)
+    return source, column.name.lower()
 
 
-def _through(scope: Scope, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns of sources that a column of a subquery is."""
+def _behind(scope: Scope, name: str) -> Iterator[tuple[exp.Expr, Scope]]:
+    """Yield the items of SELECTs that a column of a subquery is."""
     names = [item.alias_or_name.lower() for item in _items(scope)]
-    place = names.index(name.lower()) if name.lower() in names else None
+    place = names.index(name) if name in names else None
     for select in _selects(scope):
         if select.expression.is_star:
-            yield from _origins(exp.column(name), select)
+            yield exp.column(name), select
         elif place is not None and place < len(_items(select)):
-            yield from _origins(_items(select)[place], select)
+            yield _items(select)[place], select
 
 
 def _items(scope: Scope) -> list[exp.Expr]:

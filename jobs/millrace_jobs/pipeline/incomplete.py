@@ -12,14 +12,15 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace_api.model.streamquery import Spec
-from millrace_api.sql.window_columns import window_columns
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.window_columns import group_columns, window_columns
 
 
 def required_columns(spec: Spec, name: str) -> tuple[str, ...]:
     """Return the columns in which a record of a source without a value is in no result.
 
-    They are the key and the event time of a table, and for other sources the times that windows are over.
+    They are the key and the event time of a table, and for other sources the times that windows are over; under emit
+    OnWindowClose also the event time of groups, which is never past if it is NULL.
     """
     source, python, sql = spec.sources[name], spec.query.python, spec.query.sql
     if source.table is not None:
@@ -27,7 +28,11 @@ def required_columns(spec: Spec, name: str) -> tuple[str, ...]:
         return (*source.table.keys, *times)
     if python is not None:
         return (python.window.column,) if python.window is not None else ()
-    return tuple(sorted(column for table, column in window_columns(sql or "") if table == name.lower()))
+    columns = {column for table, column in window_columns(sql or "") if table == name.lower()}
+    if spec.emit is Emit.ON_WINDOW_CLOSE and source.watermark is not None:
+        time = source.watermark.column.lower()
+        columns |= {time} & {column for table, column in group_columns(sql or "") if table == name.lower()}
+    return tuple(sorted(columns))
 
 
 def incomplete(batch: pa.RecordBatch, required: Sequence[int]) -> int:
@@ -44,6 +49,6 @@ def why_incomplete(records: int, spec: Spec) -> str:
     for name, source in spec.sources.items():
         columns = required_columns(spec, name)
         if columns and not source.is_static:
-            place = "are no rows of its table" if source.table is not None else "are in no window"
+            place = "are no rows of its table" if source.table is not None else "are in no window or group that closes"
             reasons.append(f"those of source {name} without a value in {' or '.join(columns)} {place}")
     return f"incomplete={records}: these records are in no result: {'; '.join(reasons)}"

@@ -16,17 +16,18 @@ SOURCES = {
 }
 
 
-def spec(sql):
+def spec(sql, emit="OnUpdate"):
     document = {
         "apiVersion": "millrace.io/v1alpha1",
         "kind": "StreamQuery",
         "metadata": {"name": "q"},
-        "spec": {"sources": SOURCES, "query": {"sql": sql}, "sink": {"console": {}}, "emit": "OnUpdate"},
+        "spec": {"sources": SOURCES, "query": {"sql": sql}, "sink": {"console": {}}, "emit": emit},
     }
     return StreamQuery.model_validate(document).spec
 
 
 WINDOWS = spec("SELECT count(*) AS n FROM events e JOIN prices p ON p.who = e.who GROUP BY window(e.at, '1 hour')")
+GROUPS = "SELECT ts, who, count(*) AS n FROM (SELECT e.at AS ts, e.who FROM events e) GROUP BY {} who"
 RECORDS = spec("SELECT e.at, p.n FROM events e JOIN prices p ON p.who = e.who")
 
 
@@ -37,6 +38,10 @@ RECORDS = spec("SELECT e.at, p.n FROM events e JOIN prices p ON p.who = e.who")
         (WINDOWS, "prices", ("who", "n", "At")),
         (WINDOWS, "towns", ("who",)),
         (RECORDS, "events", ()),
+        (spec(GROUPS.format("ts,"), "OnWindowClose"), "events", ("at",)),
+        (spec(GROUPS.format("1,"), "OnWindowClose"), "events", ("at",)),
+        (spec(GROUPS.format("ts,")), "events", ()),
+        (spec("SELECT count(*) AS n FROM events GROUP BY who, at + INTERVAL 1 HOUR", "OnWindowClose"), "events", ()),
         (RECORDS, "prices", ("who", "n", "At")),
     ],
 )
@@ -52,7 +57,8 @@ def test_a_record_counts_once(required, count):
 
 def test_what_is_said_names_the_columns():
     assert why_incomplete(3, WINDOWS) == (
-        "incomplete=3: these records are in no result: those of source events without a value in at are in no window; "
+        "incomplete=3: these records are in no result: those of source events without a value in at are in no window or "
+        "group that closes; "
         "those of source prices without a value in who or n or At are no rows of its table"
     )
     python = a_query("spec", "query", value={"python": {"aggregator": "a:B", "groupBy": ["cell"]}}).spec
