@@ -58,7 +58,7 @@ def _read(item: exp.Expr, scope: Scope) -> tuple[exp.Expr | Scope | None, str]:
     column = item.unalias()
     if not isinstance(column, exp.Column):
         return None, ""
-    sources = {alias.lower(): source for alias, source in scope.sources.items()}
+    sources = {alias.lower(): source for alias, (_, source) in scope.selected_sources.items()}
     source = sources.get(column.table.lower())
     if source is None and not column.table and len(sources) == 1:
         (source,) = sources.values()
