@@ -69,7 +69,11 @@ def _work(options: argparse.Namespace, first: int, until: float, ran: Counter[st
     """Run a worker to its end, and count what it reports; return the case in which it died or hung, if it did."""
     command = [sys.executable, "-m", "trouble.worker", options.seed, str(first), str(until), options.plans]
     command += [options.without, str(options.shrink), str(options.out), "\n".join(found)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    # a case may have a folder of its own as its working directory
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+    )
     lines: queue.Queue[str | None] = queue.Queue()
     Thread(target=_read, args=(process, lines), daemon=True).start()
     running = first
