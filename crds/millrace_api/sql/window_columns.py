@@ -47,7 +47,7 @@ def _origins(items: Iterable[tuple[exp.Expr, Scope]]) -> set[tuple[str, str]]:
         source, name = _read(*waiting.pop())
         if isinstance(source, exp.Table):
             found.add((source.name.lower(), name))
-        elif source is not None and (source, name) not in seen:
+        elif isinstance(source, Scope) and (source, name) not in seen:
             seen.add((source, name))
             waiting += _behind(source, name)
     return found
