@@ -156,11 +156,18 @@ REFUSED = [
     Refused("SELECT who,\n  frobnicate(n) AS f FROM e", "line 2, column 3", 'no function "frobnicate"', "Spark's functions"),
     Refused("SELECT uper(who) AS u FROM e", "line 1, column 8", 'no function "uper"', 'did you mean "upper"?'),
     Refused("SELECT strpos(who, 'a') AS u FROM e", "line 1, column 8", 'no function "strpos"', ""),
+    Refused("SELECT * FROM (SELECT who, n FROM e) PIVOT (sum(n) FOR who IN ('a', 'b'))", "line 1, column 38", "no PIVOT",
+            "FILTER (WHERE"),
+    Refused("SELECT n FROM e QUALIFY n > 1", "line 1, column 17", "QUALIFY filters by OVER", "write WHERE"),
+    Refused("SELECT n FROM e FETCH FIRST 3 ROWS ONLY", "line 1, column 17", "no FETCH", "write LIMIT"),
+    Refused("SELECT n FROM e VERSION AS OF 1", "line 1, column 15", "no earlier versions", "write FROM e"),
+    Refused("SELECT window_time(window) AS t, count(*) AS k FROM e GROUP BY window(at, '1 minute')", "line 1, column 8",
+            "stands in the SELECT that makes the window", "FROM (...) around it", "close"),
 ]  # fmt: skip
 """Queries that Spark refuses, and that the checks refuse first."""
 
 ONLY_SPARK = [
-    Refused("SELECT * FROM (SELECT who, n FROM e) PIVOT (sum(n) FOR who IN ('a', 'b'))", "", "global watermark", ""),
+    Refused("SELECT stack(2, who, n) AS s FROM e", "", "do not have the same type", ""),
 ]
 """Queries that only Spark's own check of its plan refuses."""
 

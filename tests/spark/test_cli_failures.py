@@ -13,7 +13,7 @@ from .cli import Project, Result
 pytestmark = pytest.mark.spark
 
 COUNTS = "SELECT window.start AS since, who, count(*) AS rows FROM events GROUP BY window(at, '1 minute'), who"
-ONLY_SPARK_REFUSES = "SELECT * FROM (SELECT who, n FROM events) PIVOT (sum(n) FOR who IN ('a', 'b'))"
+ONLY_SPARK_REFUSES = "SELECT stack(2, who, n) AS value FROM events"
 EVENTS = "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:01:05Z,b,2\n"
 
 
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Project:
     ("sql", "said"),
     [
         ("SELECT n + array(1) AS bad FROM events", 'column 8: Cannot resolve "(n + array(1))"'),
-        (ONLY_SPARK_REFUSES, "correctness"),
+        (ONLY_SPARK_REFUSES, "do not have the same type"),
     ],
 )
 def test_sql_that_only_spark_refuses(project: Project, sql: str, said: str) -> None:

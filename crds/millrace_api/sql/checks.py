@@ -12,6 +12,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
+from millrace_api.sql.clause_checks import clause_problems
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at, start_of
 from millrace_api.sql.event_times import unclosed_groups
 from millrace_api.sql.grouping_checks import grouping_problems
@@ -58,6 +59,9 @@ def check_sql(
     problems = list(_unknown_tables(text, query, tables))
     if problems:
         return problems  # the columns of a missing table are unknown, so further checks would guess
+    problems = list(clause_problems(text, query))
+    if problems:
+        return problems  # they rename columns, or give no value
     scopes, columns, places = traverse_scope(query), _ColumnLists(tables), _places(query)
     for scope in scopes:
         problems += islice(_ScopeCheck(text, scope, columns, places).unknown_columns(), _MOST)

@@ -15,7 +15,7 @@ from sqlglot.optimizer.scope import Scope
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import problem_at, start_of, to_sql
-from millrace_api.sql.groups import group_expressions, is_any_window, select_aliases
+from millrace_api.sql.groups import common_groups, group_expressions, is_any_window, select_aliases
 from millrace_api.sql.join_conditions import conjuncts
 from millrace_api.sql.source_table import SourceTable
 
@@ -35,10 +35,25 @@ def unclosed_groups(text: str, scopes: Sequence[Scope], tables: Mapping[str, Sou
         if not isinstance(select, exp.Select) or select.args.get("group") is None or not times.reads_stream(select):
             continue
         columns = {column.name.lower() for table in tables.values() for column in table.columns or ()}
-        groups = group_expressions(select, select_aliases(select, columns))
-        if groups is None or any(times.has(group, scope) is not False for group in groups):
+        aliases = select_aliases(select, columns)
+        listed = group_expressions(select, aliases)
+        groups = common_groups(select, aliases) if listed is None else listed
+        if any(group.is_star or times.has(group, scope) is not False for group in groups):
             continue
-        yield _problem(text, groups, ended=times.ended)
+        yield _problem(text, groups, ended=times.ended) if listed is not None else _not_in_all(text, select)
+
+
+def _not_in_all(text: str, select: exp.Select) -> Problem:
+    """Return the problem of grouping sets, and of GROUP BY ALL, of which not each has an event time."""
+    group = select.args["group"]
+    start = start_of(group) if group.expressions else start_of(select)
+    if group.args.get("all"):
+        message, hint = "GROUP BY ALL finds no event time", "add a window over the column of the watermark"
+    else:
+        message = "not every grouping set has an event time"
+        hint = "keep the window out of the sets, as in GROUP BY window(at, '1 hour'), ROLLUP(k)"
+    message += f", so its groups are never final under emit {Emit.ON_WINDOW_CLOSE}"
+    return problem_at(text, start, message, f"{hint}, or write emit: OnUpdate")
 
 
 def _unclosed_union(text: str, scope: Scope, times: _EventTimes) -> Iterator[Problem]:

@@ -94,6 +94,7 @@ class _GroupingCheck:
         texts = {self._normal(group) for group in groups}
         self._within = {self._full_name(column) for group in groups for column in group.find_all(exp.Column)}
         names = {name.lower() for group in groups if is_any_window(group) for name in self._names_of(group)}
+        yield from self._window_times(groups)
         written = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
         for item in select.expressions:
             if any(isinstance(node, exp.Star) and not isinstance(node.parent, exp.Func) for node in item.walk()):
@@ -102,6 +103,15 @@ class _GroupingCheck:
                 yield from self._ungrouped(item, texts, {*self._aliases, *names}, has_groups=has_groups)
         if having is not None:  # its aliases come before columns
             yield from self._ungrouped(having.this, texts, {*written, *names}, has_groups=has_groups)
+
+    def _window_times(self, groups: Collection[exp.Expr]) -> Iterator[Problem]:
+        """Yield window_time over the window that its own SELECT makes, which Spark does not take for grouped."""
+        if any(map(is_any_window, groups)):
+            for call in self._select.find_all(exp.Anonymous):
+                is_own = call.parent_select is self._select and call not in groups
+                if call.name.lower() == "window_time" and is_own:
+                    hint = f"write SELECT {to_sql(call)} FROM (...) around it, or window.end"
+                    yield self._at(call, f"{to_sql(call)} stands in the SELECT that makes the window", hint)
 
     def _ungrouped_star(self, star: exp.Expr, groups: Collection[exp.Expr]) -> Iterator[Problem]:
         if any(any(part.args.values()) for part in star.find_all(exp.Star)):

@@ -109,14 +109,41 @@ def group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> li
         return []
     if group.args.get("all") or group.find(exp.GroupingSets, exp.Cube, exp.Rollup):
         return None
-    resolved: list[exp.Expr] = []
-    for node in group.expressions:
-        if isinstance(node, exp.Literal) and node.is_int:
-            node = select.expressions[int(node.name) - 1].unalias()
-        elif isinstance(node, exp.Column) and not node.table:
-            node = aliases.get(node.name.lower(), node)
-        resolved.append(node.unnest())
-    return resolved
+    return [_resolved(node, select, aliases) for node in group.expressions]
+
+
+def common_groups(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr]:
+    """Return the expressions that a SELECT groups by in each of its grouping sets, with aliases resolved."""
+    group = select.args["group"]
+    if group.args.get("all"):
+        return [item.unalias() for item in select.expressions if not any(map(is_aggregate, item.find_all(exp.Func)))]
+    if group.args.get("rollup") or group.args.get("cube"):  # WITH ROLLUP, WITH CUBE
+        return []
+    listed = group.args.get("grouping_sets")  # GROUP BY a, b GROUPING SETS (...) only names what the sets are of
+    return [_resolved(node, select, aliases) for node in _common(listed or group.expressions)]
+
+
+def _common(nodes: Iterable[exp.Expr]) -> Iterator[exp.Expr]:
+    """Yield what is in all grouping sets of a GROUP BY: ROLLUP and CUBE have an empty one."""
+    for node in nodes:
+        if isinstance(node, exp.GroupingSets):
+            first, *others = [list(_common(_members(each))) for each in node.expressions]
+            yield from (member for member in first if all(member in other for other in others))
+        elif not isinstance(node, exp.Rollup | exp.Cube):
+            yield node
+
+
+def _members(grouping_set: exp.Expr) -> list[exp.Expr]:
+    return grouping_set.expressions if isinstance(grouping_set, exp.Tuple) else [grouping_set.unnest()]
+
+
+def _resolved(node: exp.Expr, select: exp.Select, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
+    """Return the expression that a number or an alias in GROUP BY stands for."""
+    if isinstance(node, exp.Literal) and node.is_int:
+        node = select.expressions[int(node.name) - 1].unalias()
+    elif isinstance(node, exp.Column) and not node.table:
+        node = aliases.get(node.name.lower(), node)
+    return node.unnest()
 
 
 def is_window(node: exp.Expr) -> bool:

@@ -49,7 +49,7 @@ def test_windows_over_what_is_no_column_of_a_watermark_never_close(tmp_path, ove
         ("SELECT * FROM (SELECT at AS t, cell FROM trips) y", "window(t, '1 hour')", True),
         ("SELECT at AS t, cell FROM trips UNION ALL SELECT late, cell FROM trips", "window(t, '1 hour')", True),
         ("SELECT window AS t, cell FROM trips GROUP BY window(at, '1 minute'), cell", "window(t, '1 hour')", True),
-        ("SELECT window_time(window) AS t, cell FROM trips GROUP BY window(at, '1 minute'), cell",
+        ("SELECT window_time(w) AS t, cell FROM (SELECT window AS w, cell FROM trips GROUP BY window(at, '1 minute'), cell)",
          "window(t, '1 hour')", True),
         ("SELECT at + INTERVAL 1 HOUR AS t, cell FROM trips", "window(t, '1 hour')", False),
         ("SELECT late AS t, cell FROM trips", "window(t, '1 hour')", False),
@@ -99,3 +99,29 @@ def test_additional_outputs_do_not_mix_their_results(tmp_path):
 def test_what_both_outputs_cannot_do_is_said_once(tmp_path):
     output = "  additionalOutputs: {final: {emit: OnWindowClose, sink: {files: {path: final}}}}"
     assert len(problems(tmp_path, changed(GROUPS.replace("count(*)", "count(fares)"), 13, output))) == 1
+
+
+@pytest.mark.parametrize(
+    ("groups", "closes"),
+    [
+        ("window(at, '1 hour'), ROLLUP(cell)", True),
+        ("window(at, '1 hour'), CUBE(cell, fare)", True),
+        ("window(at, '1 hour'), GROUPING SETS ((cell), ())", True),
+        ("GROUPING SETS ((window(at, '1 hour'), cell), (window(at, '1 hour')))", True),
+        ("window(at, '1 hour'), cell GROUPING SETS ((window(at, '1 hour'), cell), (window(at, '1 hour')))", True),
+        ("CUBE(window(at, '1 hour'), cell)", False),
+        ("ROLLUP(window(at, '1 hour'), cell)", False),
+        ("window(at, '1 hour'), cell WITH ROLLUP", False),
+        ("window(at, '1 hour'), cell WITH CUBE", False),
+        ("GROUPING SETS ((window(at, '1 hour'), cell), (cell))", False),
+        ("window(at, '1 hour'), cell GROUPING SETS ((window(at, '1 hour'), cell), (cell))", False),
+        ("GROUPING SETS (ROLLUP(window(at, '1 hour'), cell), (window(at, '1 hour')))", False),
+    ],
+)
+def test_each_grouping_set_needs_an_event_time(tmp_path, groups, closes):
+    """The groups of a set without a window never close; a run with --once would end without them."""
+    text = TIMED.replace("GROUP BY cell", f"GROUP BY {groups}")
+    found = problems(tmp_path, changed(text, 13, "  emit: OnWindowClose"))
+    said = "not every grouping set has an event time, so its groups are never final under emit OnWindowClose"
+    assert found == [] if closes else (len(found) == 1 and said in found[0])
+    assert problems(tmp_path, text) == []

@@ -87,6 +87,26 @@ def test_a_static_table_does_not_stream():
     assert str(problem) == "the SQL reads none of the sources that stream; write FROM e"
 
 
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT n FROM e WHERE n = :least", "the SQL has the parameter :least, and no one gives it a value"),
+        ("SELECT n FROM e WHERE n = ?", "the SQL has the parameter ?, and no one gives it a value"),
+    ],
+)
+def test_parameters_have_no_value(sql, said):
+    [problem] = check(sql, "update")
+    assert str(problem) == f"{said}; write the value itself"
+
+
+def test_an_alias_does_not_name_columns_anew():
+    [problem] = check("SELECT x.a FROM e AS x(a, b, c)", "update")
+    assert str(problem) == (
+        "the alias x(a, b, c) names columns of e anew (line 1, column 17 of the SQL); "
+        "write FROM (SELECT ... AS a, ... AS b, ... AS c FROM e) AS x"
+    )
+
+
 def test_sql_has_to_read_a_source():
     [problem] = check("SELECT id FROM range(10)", "update")
     assert str(problem) == "the SQL reads none of the sources; write FROM e or c"
