@@ -160,6 +160,7 @@ REFUSED = [
             "FILTER (WHERE"),
     Refused("SELECT n FROM e QUALIFY n > 1", "line 1, column 17", "QUALIFY filters by OVER", "write WHERE"),
     Refused("SELECT n FROM e FETCH FIRST 3 ROWS ONLY", "line 1, column 17", "no FETCH", "write LIMIT"),
+    Refused("SELECT DISTINCT ON (who) who, n FROM e", "line 1, column 8", "no DISTINCT ON", "GROUP BY"),
     Refused("SELECT n FROM e VERSION AS OF 1", "line 1, column 15", "no earlier versions", "write FROM e"),
     Refused("SELECT window_time(window) AS t, count(*) AS k FROM e GROUP BY window(at, '1 minute')", "line 1, column 8",
             "stands in the SELECT that makes the window", "FROM (...) around it", "close"),

@@ -120,5 +120,7 @@ def _typed(value: Any, kind: pa.DataType) -> Any:
 
 
 def _micros(text: str) -> int:
+    """Return a time of ISO 8601, in which years of five digits have a sign."""
+    plain = text.removesuffix("Z").removeprefix("+")
     with duckdb.connect() as connection:
-        return int(connection.execute("SELECT epoch_us(?::TIMESTAMP)", [text.removesuffix("Z")]).fetchall()[0][0])
+        return int(connection.execute("SELECT epoch_us(?::TIMESTAMP)", [plain]).fetchall()[0][0])

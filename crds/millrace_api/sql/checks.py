@@ -60,8 +60,6 @@ def check_sql(
     if problems:
         return problems  # the columns of a missing table are unknown, so further checks would guess
     problems = list(clause_problems(text, query))
-    if problems:
-        return problems  # they rename columns, or give no value
     scopes, columns, places = traverse_scope(query), _ColumnLists(tables), _places(query)
     for scope in scopes:
         problems += islice(_ScopeCheck(text, scope, columns, places).unknown_columns(), _MOST)
@@ -71,7 +69,7 @@ def check_sql(
     problems += _uneven_sides(text, query, tables)
     if not problems:
         for scope in scopes:
-            known = {name.lower(): columns.of(source) for name, (_, source) in scope.selected_sources.items()}
+            known = columns.within(scope)
             problems += islice(name_problems(text, scope, known), _MOST)
             problems += islice(grouping_problems(text, scope, known), _MOST)
             own = (node for node in scope.walk() if places[id(node)].select is scope.expression)
@@ -145,7 +143,7 @@ def _kinds(scope: Scope, columns: _ColumnLists, tables: Mapping[str, SourceTable
 
     def kind(column: exp.Column) -> Kind | None:
         parts = [part.name.lower() for part in column.parts]
-        known = {name: columns.of(source) for name, source in sources.items()}
+        known = columns.within(scope)
         holders = [parts[0]] if len(parts) > 1 else [name for name in known if parts[0] in (known[name] or ())]
         if len(holders) != 1 or len(parts) > 2 or holders[0] not in sources or None in known.values():
             return None
@@ -194,6 +192,13 @@ class _ColumnLists:
         self._tables = tables
         self._found: dict[int, dict[str, str] | None] = {}
 
+    def within(self, scope: Scope) -> dict[str, dict[str, str] | None]:
+        """Return the columns of what a SELECT reads, by its name in lower case; unknown if an alias renames them."""
+        return {
+            name.lower(): None if isinstance(node, exp.Table) and node.alias_column_names else self.of(source)
+            for name, (node, source) in scope.selected_sources.items()
+        }
+
     def of(self, source: exp.Expr | Scope) -> dict[str, str] | None:
         """Return the columns of a source, lower case to declared; None if they are unknown."""
         if isinstance(source, exp.Table):
@@ -233,6 +238,7 @@ class _ScopeCheck:
         self._scope = scope
         self._places = places
         self._sources = {name.lower(): columns.of(source) for name, source in scope.sources.items()}
+        self._sources |= columns.within(scope)
         inner = scope.parent is not None and (scope.is_subquery or scope.is_udtf)
         self._outer = _ScopeCheck(text, scope.parent, columns, places) if inner and scope.parent else None
 

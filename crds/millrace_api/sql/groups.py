@@ -127,8 +127,8 @@ def _common(nodes: Iterable[exp.Expr]) -> Iterator[exp.Expr]:
     """Yield what is in all grouping sets of a GROUP BY: ROLLUP and CUBE have an empty one."""
     for node in nodes:
         if isinstance(node, exp.GroupingSets):
-            first, *others = [list(_common(_members(each))) for each in node.expressions]
-            yield from (member for member in first if all(member in other for other in others))
+            sets = [list(_common(_members(each))) for each in node.expressions]
+            yield from (member for member in sets[0] if all(member in other for other in sets))
         elif not isinstance(node, exp.Rollup | exp.Cube):
             yield node
 
@@ -139,7 +139,7 @@ def _members(grouping_set: exp.Expr) -> list[exp.Expr]:
 
 def _resolved(node: exp.Expr, select: exp.Select, aliases: Mapping[str, exp.Expr]) -> exp.Expr:
     """Return the expression that a number or an alias in GROUP BY stands for."""
-    if isinstance(node, exp.Literal) and node.is_int:
+    if isinstance(node, exp.Literal) and node.is_int and 1 <= int(node.name) <= len(select.expressions):
         node = select.expressions[int(node.name) - 1].unalias()
     elif isinstance(node, exp.Column) and not node.table:
         node = aliases.get(node.name.lower(), node)

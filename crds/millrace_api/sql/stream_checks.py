@@ -116,7 +116,7 @@ class _StreamCheck:
     def _check_node(self, node: exp.Expr) -> Iterator[Problem]:
         if isinstance(node, exp.Query) and self._reads(node):
             yield from self._check_modifiers(node)
-        if isinstance(node, exp.Window | exp.Distinct | exp.Func | exp.TableSample):
+        if isinstance(node, exp.Window | exp.Distinct | exp.Func | exp.TableSample | exp.Pivot):
             select = node.find_ancestor(exp.Select)
             if self._reads(select):
                 yield from self._check_call(node)
@@ -149,7 +149,7 @@ class _StreamCheck:
             yield self._at(start, message, f"leave it out; {_TOP_N}")
 
     def _check_call(self, node: exp.Expr) -> Iterator[Problem]:
-        """Check for OVER windows, DISTINCT in aggregates, TABLESAMPLE, and functions that streams do not support."""
+        """Check for OVER windows, DISTINCT in aggregates, TABLESAMPLE, PIVOT, and functions that no stream has."""
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if isinstance(node, exp.Window):
             message = "OVER needs all records of a partition, and a stream has no end"
@@ -167,6 +167,9 @@ class _StreamCheck:
             start = self._keywords.before(node, TokenType.TABLE_SAMPLE)
             message = f"TABLESAMPLE of ROWS is not possible under emit {self._emit}, because results change"
             yield self._at(start, message, "write WHERE rand() < 0.1")
+        elif isinstance(node, exp.Pivot) and not node.unpivot:
+            hint = "write a column for each value, such as sum(n) FILTER (WHERE k = 'a') AS a, and GROUP BY the others"
+            yield self._at(self._keywords.before(node, TokenType.PIVOT), "streams have no PIVOT", hint)
         elif name == "session_window" and self._updates:
             hint = "write emit: OnWindowClose, and a watermark for the source"
             yield self._at(node.meta.get("start"), f"session_window is not possible under emit {self._emit}", hint)

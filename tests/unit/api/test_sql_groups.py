@@ -1,7 +1,7 @@
 import pytest
 
 from millrace_api.sql.dialect import parse_query
-from millrace_api.sql.groups import filters_groups, query_groups
+from millrace_api.sql.groups import common_groups, filters_groups, query_groups
 
 COLUMNS = {"cell", "fare", "at", "day"}
 
@@ -103,3 +103,12 @@ def test_groups_that_cannot_be_told_are_none(sql):
 )
 def test_groups_are_filtered_by_having_and_by_where_around_them(sql, expected):
     assert filters_groups(parse_query(sql)) is expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "position"),
+    [("9", "9"), ("GROUPING SETS ((1, 9))", "9"), ("99999999999999999999", "99999999999999999999"), ("0", "0")],
+)
+def test_a_position_that_is_not_in_the_select_list_stays_a_number(groups, position):
+    select = parse_query(f"SELECT *, k FROM t GROUP BY {groups}")
+    assert [node.sql() for node in common_groups(select, {})][-1] == position

@@ -97,7 +97,7 @@ def test_sql_of_the_largest_shape_is_checked() -> None:
 
 @pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose"])
 def test_columns_that_pass_through_many_subqueries_are_each_followed_once(emit: str) -> None:
-    """Looked up anew for each column of each level, they would take ten times as long with each level."""
+    """Looked up again for each column of each level, they would take ten times as long with each level."""
     columns = ", ".join(f"c{i}" for i in range(10))
     sql = f"SELECT {', '.join(f'at AS c{i}' for i in range(10))} FROM trips"
     for level in range(50):
