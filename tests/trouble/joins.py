@@ -131,9 +131,9 @@ def draw_join(
     step: int,
     kinds: tuple[str, ...] = KINDS_OF_JOIN,
 ) -> Join:
-    """Return a join of two or three sources, of which two may be the same."""
+    """Return a join of two to four sources, of which two may be the same."""
     steps = []
-    for alias, table in zip("bc", tables[1:], strict=False):
+    for alias, table in zip("bcd", tables[1:], strict=False):
         kind = chance.choice(kinds if alias == "b" else ("JOIN", "LEFT JOIN"))
         low, high = (chance.choice([0, step, 5 * step, 30 * step]) for _ in range(2))
         keys = tuple(key_names[: chance.choice([1, 1, 2])])
@@ -148,7 +148,7 @@ def draw_join(
 def joined_relation(join: Join, tables: tuple[Table, ...]) -> Relation:
     """Return a join as a relation, with the event time of the side that it keeps first, as ``ts``."""
     side = "b" if join.steps[0].kind == "RIGHT JOIN" else "a"
-    kinds = {f"{alias}.{c.name}": c.kind for alias, table in zip("abc", tables, strict=False) for c in table.columns}
+    kinds = {f"{alias}.{c.name}": c.kind for alias, table in zip("abcd", tables, strict=False) for c in table.columns}
     items = [item for item in join.items if item.spark != f"{side}.ts"]
     join = replace(join, items=(Both("ts", f"{side}.ts", f"{side}.ts"), *items))
     columns = tuple(Column(item.name, kinds[item.spark]) for item in join.items)

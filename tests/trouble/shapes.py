@@ -153,7 +153,7 @@ SHAPES = {
     "union projection": Shape(_union_projection, 1, (2, 3)),
     "distinct": Shape(_distinct, 1),
     "join": Shape(_join, 5, (2,), _ANY),
-    "three joined": Shape(_join, 1, (3,), _ANY),
+    "several joined": Shape(_join, 1, (3, 3, 4), _ANY),
     "join windows": Shape(_join_windows, 2, (2,), _CLOSE),
     "self join": Shape(_join, 1, (1,), _ANY),
     "static": Shape(_static, 1),
