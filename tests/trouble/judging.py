@@ -75,7 +75,8 @@ def _judge_plan(
     for run in range(case.runs):
         case.write_inputs(folder, run)
         checked, outcome = validated(query), run_once(query, leaves_open=run + 1 < case.runs)
-        problems = list(_judge_outcome(checked, outcome))
+        by_records = not expected and _has_begun(folder)
+        problems = list(_judge_outcome(checked, outcome, by_records=by_records))
         if not expected and (told := explained(query)).how != outcome.how and not _has_begun(folder):
             problems.append(("explain and run disagree", f"explain {told.how} {told.message}; run {outcome.message}"))
         if outcome.how != "finished" or not expected:
@@ -147,12 +148,13 @@ def _trait(kind: str, details: str, case: Case) -> str:
     return _shortened(last if "crash" in kind else details)
 
 
-def _judge_outcome(checked: Outcome, outcome: Outcome) -> Iterator[tuple[str, str]]:
+def _judge_outcome(checked: Outcome, outcome: Outcome, *, by_records: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with how a run ended; ``by_records`` is whether its records may rightly have ended it."""
     if outcome.how == "crashed":
         yield "crash", outcome.message
     elif outcome.how == "refused" and not outcome.is_clear:
         yield "unclear refusal", outcome.message
-    elif outcome.how == "refused" and checked.how == "finished":
+    elif outcome.how == "refused" and checked.how == "finished" and not by_records:
         yield "refused, though validate passes", outcome.message
     if checked.how == "crashed":
         yield "crash of validate", checked.message

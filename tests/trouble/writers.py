@@ -343,7 +343,7 @@ def _write_parquet(table: Table, rows: Sequence[Row], spelling: Spelling, path: 
         case "duckdb":
             with duckdb.connect() as connection:
                 connection.register("data", data)
-                connection.execute(f"COPY data TO '{path}' (FORMAT parquet)")
+                connection.execute("COPY data TO '{}' (FORMAT parquet)".format(str(path).replace("'", "''")))
             return
         case "dictionary":
             data = _each(data, lambda column: column.dictionary_encode() if pa.types.is_string(column.type) else column)
