@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import kopf
@@ -12,10 +13,18 @@ from .handlers.operator import Operator, OperatorOptions
 from .kube.kopf_history import NoHistory
 from .kube.kopf_watches import patch_watches
 
+_SWITCH_SECONDS = 0.0005
+"""Time for which a thread that computes keeps another one waiting that has just got an answer from the API server.
+
+A step of a query has about ten requests and waits several times in each, so that Python's 5 ms would add up to seconds
+while a query of another namespace is checked.
+"""
+
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     """Start the operator from kopf's memo, or one with default options if the memo has none."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     settings.posting.enabled = False  # the reconciler posts the events
     settings.scanning.disabled = True  # scanning needs the right to list CRDs; Operator checks for ours
     settings.networking.connect_timeout = 10
@@ -26,7 +35,7 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.persistence.diffbase_storage = NoHistory()
     if "operator" not in memo:
         memo.operator = Operator(OperatorOptions())
-    patch_watches(memo.operator.watches)
+    patch_watches(memo.operator.watches, memo.operator.note_chain, memo.operator.on_list)
     memo.operator.start()
 
 
@@ -34,12 +43,6 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
 def stop(memo: Any, **_: Any) -> None:
     """Finish the steps in progress and stop the operator."""
     memo.operator.stop()
-
-
-@kopf.index(GROUP, VERSION, PLURAL)
-async def chains(body: kopf.Body, memo: Any, **_: Any) -> None:
-    """Note what a StreamQuery reads and writes; kopf does this for all listed ones before it handles any event."""
-    memo.operator.note_chain(dict(body))
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL)

@@ -5,14 +5,12 @@ Every secret is given by reference only: a StreamQuery never holds the secret it
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from functools import lru_cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from millrace_api.model import topic_patterns
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
 from millrace_api.model.values import ByteSize, Flag, Path, Text, Timestamp, Topic, WholeNumber
 
@@ -75,7 +73,7 @@ class Sasl(Model):
 class KafkaConnection(Model):
     """Connection to a Kafka cluster; common to Kafka sources, Kafka sinks and tables."""
 
-    bootstrap_servers: Text = Field(
+    bootstrap_servers: Annotated[Text, Field(max_length=4096)] = Field(
         description="Brokers to start from, host:port, separated by commas.", examples=["kafka:9092"]
     )
     tls: Tls | None = Field(default=None, description="Use TLS.")
@@ -83,11 +81,13 @@ class KafkaConnection(Model):
 
     def is_cluster_of(self, other: KafkaConnection) -> bool:
         """Return whether both name the same cluster: they have an address in common."""
-        return not self._addresses().isdisjoint(other._addresses())
+        return not self.addresses.isdisjoint(other.addresses)
 
-    def _addresses(self) -> set[str]:
-        addresses = {address.strip().lower() for address in self.bootstrap_servers.split(",")}
-        return addresses - {""}  # after a comma at the end
+    @property
+    def addresses(self) -> frozenset[str]:
+        """The brokers to start from, in lower case."""
+        addresses = (address.strip().lower() for address in self.bootstrap_servers.split(","))
+        return frozenset(filter(None, addresses))  # nothing stands after a comma at the end
 
 
 class KafkaOffsets(StrEnum):
@@ -135,7 +135,7 @@ class KafkaSourceSpec(KafkaConnection):
             "write one that matches whole names, such as trips-.*",
             ("topic_pattern",),
             None,
-            lambda kafka: _is_pattern(kafka.topic_pattern or ""),
+            lambda kafka: topic_patterns.is_pattern(kafka.topic_pattern or ""),
         ),
         Rule(
             "a partition is listed more than once",
@@ -148,7 +148,7 @@ class KafkaSourceSpec(KafkaConnection):
 
     topic: Topic | None = Field(default=None, description="One topic.")
     topics: tuple[Topic, ...] | None = Field(default=None, min_length=1, max_length=64, description="Several topics.")
-    topic_pattern: Text | None = Field(
+    topic_pattern: Annotated[Text, Field(max_length=topic_patterns.LONGEST)] | None = Field(
         default=None, description="Regular expression of topic names; topics created later are read too."
     )
     partitions: tuple[TopicPartition, ...] | None = Field(
@@ -184,35 +184,8 @@ class KafkaSourceSpec(KafkaConnection):
 
     def reads(self, topic: str) -> bool:
         """Return whether the source reads a topic of this name."""
-        matches = self.topic_pattern is not None and _matches(self.topic_pattern, topic)
+        matches = self.topic_pattern is not None and topic_patterns.matches(self.topic_pattern, topic)
         return matches or topic in self.named_topics
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError):
-        return False
-    return True
-
-
-def _matches(pattern: str, topic: str) -> bool:
-    """Return whether a pattern matches a whole name; False if it has what only backtracking can match.
-
-    The operator compares the queries of others, and ``re`` can take for ever on a pattern such as ``(a+)+b``. The
-    engine here takes time proportional to the length of the name.
-    """
-    validator = _linear(pattern)
-    return validator is not None and validator.isinstance_python(topic)
-
-
-@lru_cache(maxsize=1024)
-def _linear(pattern: str) -> SchemaValidator | None:
-    schema = core_schema.str_schema(pattern=rf"\A(?:{pattern})\z", regex_engine="rust-regex")
-    try:
-        return SchemaValidator(schema)
-    except SchemaError:
-        return None
 
 
 def _are_distinct(values: list[tuple[str, int]]) -> bool:

@@ -52,6 +52,16 @@ class _Files(Model):
     delimiter: Delimiter = Field(default=",", description="Separator of the columns of a csv file.")
 
 
+def path_parts(path: str) -> tuple[str, ...]:
+    """Return the names that a path consists of, as far as that is known without a file system."""
+    return PurePosixPath(normpath(path)).parts
+
+
+def path_reads(path: tuple[str, ...], file: tuple[str, ...]) -> bool:
+    """Return whether a path, in parts, is this file, its folder, or a pattern without ``**`` that the file matches."""
+    return path == file[:-1] or (len(path) == len(file) and all(map(fnmatchcase, file, path)))
+
+
 class FilesSourceSpec(_Files):
     """Existing files, and files that arrive."""
 
@@ -61,8 +71,7 @@ class FilesSourceSpec(_Files):
 
     def reads(self, file: str) -> bool:
         """Return whether the path is this file, its folder, or a pattern without ``**`` that the file matches."""
-        path, parts = PurePosixPath(normpath(self.path)).parts, PurePosixPath(normpath(file)).parts
-        return path == parts[:-1] or (len(path) == len(parts) and all(map(fnmatchcase, parts, path)))
+        return path_reads(path_parts(self.path), path_parts(file))
 
 
 class RateTrace(Model):

@@ -26,6 +26,7 @@ from ..leadership.leader import Leader
 from ..leadership.shard import Shard
 from ..lifecycle.autoscaler import AskMetrics, Autoscaler
 from ..lifecycle.canary import is_canary
+from ..lifecycle.chain_updates import ChainUpdates
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.query_row import query_rows
 from ..lifecycle.reconcile import Reconciler
@@ -42,6 +43,9 @@ from .objects import DEBOUNCE_SECONDS, OwnedObjects
 
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""
+
+_CHAINS_SECONDS = 60.0
+"""Time for which the first step waits until the chains of all listed queries are known."""
 
 _LOST_STATUS = 1
 """Exit status of an operator that has lost the lease; Kubernetes restarts it as a standby."""
@@ -100,6 +104,8 @@ class Operator:
             on_error=lambda key, error: self._canary.failed(*key, error),
             permissions=Permissions(options.policy, own_account()),
         )
+        self._chain_updates = ChainUpdates(self._reconciler.chains, self._queue_all)
+        self._unlisted, self._listed = set(options.namespaces or (None,)), threading.Event()
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         self._owned = OwnedObjects(
             Client(self._metrics),
@@ -132,6 +138,7 @@ class Operator:
         self._server.start()
         log.info("metrics and probes are on port %d", self._server.port)
         self._owned.start()
+        self._chain_updates.start()
         self._canary.stand_by()
         if self._leader is None:
             self._on_lead()
@@ -141,6 +148,8 @@ class Operator:
     def stop(self) -> None:
         """Finish the steps in progress and release the lease."""
         self._owned.stop()
+        self._chain_updates.stop()
+        self._listed.set()
         with self._lock:
             self._ended = True
             if self._started:
@@ -151,10 +160,15 @@ class Operator:
             self._leader.release()
         self._server.close()
 
-    def note_chain(self, body: Mapping[str, Any]) -> None:
-        """Store what a query reads and writes and its state, and queue the queries after it if their status changes."""
-        if not is_canary(body):
-            self._queue_all(self._reconciler.chains.seen(body))
+    def note_chain(self, kind: str | None, body: Mapping[str, Any]) -> None:
+        """Note a query of any shard for the chains, which queue the queries after it if their status changes."""
+        self._chain_updates.note(body, gone=kind == "DELETED" or is_canary(body))
+
+    def on_list(self, namespace: str | None) -> None:
+        """Note that the watch of a namespace, None for all, has listed all queries."""
+        self._unlisted.discard(namespace)
+        if not self._unlisted:
+            self._listed.set()
 
     def on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
@@ -166,8 +180,6 @@ class Operator:
                 self._on_canary(kind, body)
                 return
             kind = "DELETED"  # a query that is labeled as one later is no longer this operator's
-        if kind == "DELETED":
-            self._queue_all(self._reconciler.chains.gone(body))
         if self._shard.owns(namespace, name):
             observations = self._reconciler.observations
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
@@ -193,6 +205,8 @@ class Operator:
     def _start_loops(self) -> None:
         if not self._owned.wait():
             return
+        self._listed.wait()
+        self._chain_updates.wait(_CHAINS_SECONDS)
         with self._lock:
             if not self._ended:
                 log.info("this operator leads")

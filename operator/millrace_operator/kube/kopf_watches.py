@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
@@ -25,12 +25,15 @@ log = logging.getLogger(__name__)
 _Event: TypeAlias = "RawEvent | watching.Bookmark"
 _Watch: TypeAlias = "tuple[Resource, Namespace]"
 
+OnEvent = Callable[[str | None, Mapping[str, Any]], None]
+"""Receives the type of an event, None for a listed object, and the object."""
+
 _kopf_watch = watching.continuous_watch
 
 
-def patch_watches(health: Watches) -> None:
+def patch_watches(health: Watches, on_event: OnEvent, on_list: Callable[[str | None], None]) -> None:
     """Patch kopf so that all watches started from now on use ``PatchedWatches``, which report their health."""
-    watching.continuous_watch = PatchedWatches(health).follow
+    watching.continuous_watch = PatchedWatches(health, on_event, on_list).follow
 
 
 class PatchedWatches:
@@ -41,10 +44,15 @@ class PatchedWatches:
 
     A watch is restarted after a pause when the API server refuses it as too old, cannot answer now, or ends it with an
     error. Kopf would end the whole operator. Refusals that need a person still end it.
+
+    Args:
+        health: where the watches report what they hear.
+        on_event: receives each event before kopf hands it to the handlers, in a task per object. It must be fast.
+        on_list: receives the namespace of a watch, None for all, when it has listed all objects.
     """
 
-    def __init__(self, health: Watches) -> None:
-        self._health = health
+    def __init__(self, health: Watches, on_event: OnEvent, on_list: Callable[[str | None], None]) -> None:
+        self._health, self._on_event, self._on_list = health, on_event, on_list
         self._known: defaultdict[_Watch, dict[str, RawBody]] = defaultdict(dict)
         """Identifying fields of the known objects, by watch and uid."""
         self._backoffs: defaultdict[_Watch, Backoff] = defaultdict(Backoff)
@@ -57,13 +65,19 @@ class PatchedWatches:
         is_listed = False
         try:
             async for event in _kopf_watch(resource=resource, namespace=namespace, **others):
-                yield event
                 if isinstance(event, watching.Bookmark):
                     is_listed = True
+                    yield event
                     for uid in known.keys() - listed:
-                        yield {"type": "DELETED", "object": known.pop(uid)}
+                        body = known.pop(uid)
+                        self._on_event("DELETED", body)
+                        yield {"type": "DELETED", "object": body}
+                    self._on_list(namespace)
                     health.heard(len(known))
                     continue
+                if event["type"] != "BOOKMARK":
+                    self._on_event(event["type"], event["object"])
+                yield event
                 if is_listed:
                     backoff.reset()
                 else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.status import Status
@@ -23,7 +25,7 @@ from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .applying import Objects, apply
 from .canary import is_canary
-from .chain import Chains
+from .chains import Chains
 from .events import EventBudget, StatusEvent, events_of
 from .executor_failures import recent_failures
 from .missing_pods import PodChecks, missing_pods
@@ -35,8 +37,8 @@ from .step import FINALIZER, Action, Apply, Drain, DropSecret, Finalize, MakeSec
 from .target import running_spec
 from .workqueue import WorkQueue
 
-WORKERS = 8
-"""Number of queries reconciled concurrently."""
+WORKERS, MOST_WORKERS = 8, 4
+"""Number of queries reconciled concurrently: in all, and of one namespace, so that others find a free worker."""
 
 REQUEUE_SECONDS = 0.25
 """Seconds between actions and the next reconciliation of a query, so that their effects are observed together."""
@@ -123,7 +125,9 @@ class Reconciler:
         self.observations = Observations(self._permissions.allow)
         self.chains = Chains()
         self._metrics = metrics or OperatorMetrics()
-        self.queue: WorkQueue[QueryKey] = WorkQueue(metrics=self._metrics)
+        self.queue: WorkQueue[QueryKey] = WorkQueue(
+            metrics=self._metrics, owner=lambda key: key.namespace, most=MOST_WORKERS
+        )
         self.scaling: dict[QueryKey, ScalingResult] = {}
         """Last scaling result of each query; the autoscaler stores it here and queues the query."""
         self._queries = queries
@@ -138,6 +142,8 @@ class Reconciler:
         self._pods = PodChecks(objects.refuses)
         self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
         self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
+        self._checks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        """Lock of each namespace in which a query is being checked."""
 
     def start(self) -> None:
         """Start reconciling."""
@@ -201,10 +207,16 @@ class Reconciler:
             self._refusals.forget(key)
 
     def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
-        """Return the validated query, or its validation error; cached per generation of the spec."""
+        """Return the validated query, or its validation error; cached per generation of the spec.
+
+        Queries of one namespace are checked one after the other: a check can take seconds, which its author chooses, and
+        all of them share one interpreter.
+        """
         cached = self._valid.get(key)
         if cached is None or cached[:2] != (observed.owner.uid, observed.generation):
-            cached = self._valid[key] = (observed.owner.uid, observed.generation, self._validated(observed))
+            with self._checks.setdefault(key.namespace, threading.Lock()):
+                validated = self._validated(observed)
+            cached = self._valid[key] = (observed.owner.uid, observed.generation, validated)
         return cached[2]
 
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:

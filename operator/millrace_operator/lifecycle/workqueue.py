@@ -6,13 +6,13 @@ import heapq
 import itertools
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from millrace_support.backoff import Backoff
 
 from ..telemetry.metrics import OperatorMetrics
+from .turns import Turns
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 120.0
 """Pause before a failed key is retried, in seconds: after its first failure, and at most."""
@@ -25,14 +25,25 @@ class WorkQueue(Generic[Key]):
 
     A key added while a worker has it is handed out again when that worker is done. So no change is missed, and no two
     workers race on one key. All methods may be called from any thread.
+
+    Args:
+        clock: monotonic clock, in seconds.
+        metrics: the operator's own metrics.
+        owner: returns the owner of a key; owners take turns, see ``Turns``. By default, all keys have the same one.
+        most: number of workers that one owner may have at a time; None for no limit.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, metrics: OperatorMetrics | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: OperatorMetrics | None = None,
+        owner: Callable[[Key], Hashable] = lambda key: None,
+        most: int | None = None,
+    ) -> None:
         self._clock = clock
         self._metrics = metrics or OperatorMetrics()
         self._changed = threading.Condition()
-        self._ready: deque[Key] = deque()
-        self._new: deque[Key] = deque()
+        self._ready = Turns(owner, most)
         self._waiting: dict[Key, float] = {}
         """Time since which each key waits; waits before the first worker's call count from that call."""
         self._opened: float | None = None
@@ -47,10 +58,10 @@ class WorkQueue(Generic[Key]):
     def __len__(self) -> int:
         """Return the number of keys ready for a worker."""
         with self._changed:
-            return len(self._ready) + len(self._new)
+            return len(self._ready)
 
     def add(self, key: Key, *, new: bool = False) -> None:
-        """Queue a key for work now; keys added as ``new`` come after all others.
+        """Queue a key for work now; keys added as ``new`` come after all others of their owner.
 
         Otherwise a query in progress would wait behind a burst of new ones at each of its steps.
         """
@@ -60,10 +71,10 @@ class WorkQueue(Generic[Key]):
     def add_first(self, key: Key) -> None:
         """Queue a key before all others, so that it waits for a worker only, however many others wait."""
         with self._changed:
-            self._add(key)
-            if key in self._ready:
-                self._ready.remove(key)
-                self._ready.appendleft(key)
+            if key in self._waiting:
+                self._ready.move_first(key)
+            else:
+                self._add(key, first=True)
 
     def add_later(self, key: Key, seconds: float) -> None:
         """Queue a key after a delay; an earlier due time of the same key stays."""
@@ -95,8 +106,7 @@ class WorkQueue(Generic[Key]):
                 self._opened = self._clock()
             while not self._closed:
                 pause = self._take_due()
-                if ready := self._ready or self._new:
-                    key = ready.popleft()
+                if (key := self._ready.take()) is not None:
                     self._working.add(key)
                     self._metrics.waited(self._clock() - max(self._waiting.pop(key), self._opened))
                     return key
@@ -121,9 +131,10 @@ class WorkQueue(Generic[Key]):
         """Release a key after its work, successful or not."""
         with self._changed:
             self._working.discard(key)
+            self._ready.done(key)
             if key in self._waiting:
-                self._ready.append(key)
-                self._changed.notify()
+                self._ready.add(key)
+            self._changed.notify()
 
     def _run(self, work: Callable[[Key], None]) -> None:
         while (key := self.get()) is not None:
@@ -132,12 +143,15 @@ class WorkQueue(Generic[Key]):
             finally:
                 self.done(key)
 
-    def _add(self, key: Key, *, new: bool = False) -> None:
+    def _add(self, key: Key, *, new: bool = False, first: bool = False) -> None:
         if key in self._waiting:
             return
         self._waiting[key] = self._clock()
         if key not in self._working:
-            (self._new if new else self._ready).append(key)
+            if first:
+                self._ready.add_first(key)
+            else:
+                self._ready.add(key, new=new)
             self._changed.notify()
 
     def _take_due(self) -> float | None:

@@ -48,7 +48,12 @@ def follow(monkeypatch):
 
         monkeypatch.setattr(kopf_watches, "_kopf_watch", of_kopf)
         monkeypatch.setattr(kopf_watches.asyncio, "sleep", sleep)
-        patched = kopf_watches.PatchedWatches(run.health)
+        run.noted.clear()
+        patched = kopf_watches.PatchedWatches(
+            run.health,
+            lambda kind, body: run.noted.append((kind, body["metadata"]["uid"])),
+            lambda namespace: run.noted.append(("LISTED", namespace)),
+        )
 
         async def all_of_them():
             return [[each async for each in patched.follow(resource=PODS, namespace=None)] for _ in watches]
@@ -58,7 +63,7 @@ def follow(monkeypatch):
             for came in asyncio.run(all_of_them())
         ]
 
-    run.pauses, run.health = pauses, Watches()
+    run.pauses, run.health, run.noted = pauses, Watches(), []
     return run
 
 
@@ -66,6 +71,17 @@ def test_what_went_between_two_watches_is_told_as_deleted(follow):
     first = [*events(None, "a", "b"), LISTED, *events("ADDED", "c"), *events("DELETED", "b")]
     second = [*events(None, "c"), LISTED, *events("MODIFIED", "c")]
     assert follow(first, second)[1] == [(None, "c"), ("DELETED", "a"), ("MODIFIED", "c")]
+
+
+def test_all_events_are_noted_before_the_list_counts_as_complete(follow):
+    first = [*events(None, "a", "b"), LISTED, *events("ADDED", "c")]
+    second = [*events(None, "c"), LISTED]
+    follow(first, second)
+    follow.noted[5:7] = sorted(follow.noted[5:7])
+    listed = ("LISTED", None)
+    assert follow.noted == [
+        (None, "a"), (None, "b"), listed, ("ADDED", "c"), (None, "c"), ("DELETED", "a"), ("DELETED", "b"), listed
+    ]  # fmt: skip
 
 
 def test_what_was_replaced_under_the_same_name_is_another(follow):

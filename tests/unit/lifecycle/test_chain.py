@@ -1,5 +1,6 @@
 """Chains of queries: who reads what of whom, in which order, and what a query's status says about those before it."""
 
+import re
 import threading
 from datetime import UTC, datetime
 
@@ -7,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_api.model.sources import FilesSourceSpec
 from millrace_api.model.status import Attempt, Phase
-from millrace_operator.lifecycle.chain import Chains, Upstream, UpstreamState
+from millrace_operator.lifecycle.chain import Upstream, UpstreamState
+from millrace_operator.lifecycle.chain_places import MOST_PATTERNS
 from millrace_operator.lifecycle.chain_status import MOST_NAMED, chain_status, upstream_condition
+from millrace_operator.lifecycle.chain_updates import ChainUpdates
+from millrace_operator.lifecycle.chains import Chains
 
 NOW, BEFORE = datetime(2026, 1, 31, 12, 0, tzinfo=UTC), datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
 MISSING = Attempt(time="2026-01-31T11:00:00Z", reason="SourceMissing", message="no topic")
@@ -123,6 +128,91 @@ def test_what_a_source_reads_of_a_sink(reader, writer, place):
     assert [link[2] for link in links(chains, "reader")] == ([] if place is None else [place])
 
 
+PATHS = [
+    "/data/out",
+    "/data/o*",
+    "/data/out/*.csv",
+    "/d?ta/[no]ut/batch-*",
+    "/data/*/*",
+    "/data/out/x",
+    "/data",
+    "/*",
+    "/data/out/*/y",
+]
+PATTERNS = ["t", "t.*", "[tu]", "(?i)T", "u|t1", ".*1"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from(["/data/out", "/data/not/", "/x"])), max_size=6),
+    st.lists(st.tuples(st.sampled_from(PATTERNS), st.sampled_from(["t", "u", "t1", "T"])), max_size=6),
+    st.randoms(use_true_random=False),
+)
+def test_the_index_finds_all_that_a_comparison_of_all_pairs_finds(paths, topics, chance):
+    files = [
+        a_query(f"f{number}", sources={"s": {"files": {"path": read, "format": "csv"}, "schema": "n INT"}},
+                sink={"files": {"path": written, "format": "csv"}})
+        for number, (read, written) in enumerate(paths)
+    ]  # fmt: skip
+    streams = [
+        a_query(f"k{number}", **reads_kafka(topicPattern=read), writes=written)
+        for number, (read, written) in enumerate(topics)
+    ]
+    bodies = files + streams
+    chance.shuffle(bodies)
+    chains = chains_of(*bodies)
+    for number, (read, _) in enumerate(paths):
+        expected = {
+            f"f{other}"
+            for other, (_, written) in enumerate(paths)
+            if other != number
+            and FilesSourceSpec(path=read, format="csv").reads(f"{written}/batch-0000000000-0000.csv")
+        }
+        assert {link[0] for link in links(chains, f"f{number}")} == expected
+    for number, (read, _) in enumerate(topics):
+        expected = {f"k{n}" for n, (_, written) in enumerate(topics) if n != number and re.fullmatch(read, written)}
+        assert {link[0] for link in links(chains, f"k{number}")} == expected
+
+
+def test_patterns_beyond_the_limit_of_a_namespace_are_not_compared_and_others_are():
+    readers = [
+        a_query(f"r{n:03}", **reads_kafka(topicPattern=f"t|{n}"), writes="none") for n in range(MOST_PATTERNS + 1)
+    ]
+    chains = chains_of(*readers, a_query("named", "t", writes="none"), a_query("writer", writes="t"))
+    assert [links(chains, each)[:1] != [] for each in ("r000", "r127", "r128", "named")] == [True, True, False, True]
+    chains.gone(readers[0])
+    chains.seen(a_query("r128", **reads_kafka(topicPattern="t|z"), writes="none", generation=2))
+    assert links(chains, "r128") == [("writer", "s", "topic t")]
+
+
+def test_changes_of_a_busy_namespace_wait_for_those_of_others():
+    """Namespaces take turns, and only the latest change of a query counts."""
+    stored, may_go, chains = [], threading.Event(), Chains()
+
+    class Slow(Chains):
+        def seen(self, body):
+            may_go.wait(60)
+            stored.append((body["metadata"]["namespace"], body["metadata"]["name"], body["metadata"]["generation"]))
+            return chains.seen(body)
+
+    changed = []
+    updates = ChainUpdates(Slow(), changed.append)
+    for generation in (1, 2):
+        for number in range(5):
+            updates.note(a_query(f"m{number}", generation=generation, namespace="mallory"))
+    updates.note(ORDERS)
+    updates.note(ENRICHED)
+    updates.note(ORDERS, gone=True)
+    updates.start()
+    assert not updates.wait(0.01)
+    may_go.set()
+    assert updates.wait(60)
+    updates.stop()
+    assert [each for each in stored if each[0] == "shop"] == [("shop", "enriched", 1)]
+    assert stored.index(("shop", "enriched", 1)) <= 2
+    assert stored[-1] == ("mallory", "m4", 2)
+    assert len(stored) == 6
+
+
 def test_only_queries_of_one_namespace_form_a_chain():
     chains = chains_of(ENRICHED, a_query("orders", namespace="other"))
     assert upstream(chains, "enriched") == Upstream()
@@ -201,22 +291,25 @@ def test_a_status_of_another_version_is_one_that_is_not_known():
 EDGES = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)).filter(lambda edge: edge[0] != edge[1]))
 
 
-@given(EDGES, EDGES, st.lists(st.integers(0, 5), max_size=3))
-def test_an_index_that_was_changed_is_one_that_was_just_made(before, after, removed):
+@given(EDGES, EDGES, st.lists(st.integers(0, 5), max_size=3), st.sampled_from([1, 2, 64]))
+def test_an_index_that_was_changed_is_one_that_was_just_made(before, after, removed, most):
     def bodies(edges, generation):
         return [
             a_query(f"q{n}", *(f"q{writer}" for writer, reader in sorted(edges) if reader == n), generation=generation)
             for n in range(6)
         ]
 
-    changed = chains_of(*bodies(before, 1))
-    for body in bodies(after, 2):
-        changed.seen(body)
-    for number in removed:
-        changed.gone(a_query(f"q{number}"))
-    made = chains_of(*(body for n, body in enumerate(bodies(after, 2)) if n not in removed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millrace_operator.lifecycle.chains.MOST_WRITERS", most)
+        changed = chains_of(*bodies(before, 1))
+        for body in bodies(after, 2):
+            changed.seen(body)
+        for number in removed:
+            changed.gone(a_query(f"q{number}"))
+        made = chains_of(*(body for n, body in enumerate(bodies(after, 2)) if n not in removed))
     for number in range(6):
         assert upstream(changed, f"q{number}") == upstream(made, f"q{number}")
+        assert len({link.writer for link in upstream(made, f"q{number}").links}) <= most
 
 
 def test_an_index_can_be_read_while_it_changes():

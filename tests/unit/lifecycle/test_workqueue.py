@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_operator.lifecycle import workqueue
+from millrace_operator.lifecycle.turns import Turns
 from millrace_operator.lifecycle.workqueue import FIRST_PAUSE, LONGEST_PAUSE, WorkQueue
 
 
@@ -176,3 +177,48 @@ def test_a_key_that_is_added_first_waits_for_no_other():
     queue.add("c")
     queue.done("canary")
     assert [queue.get() for _ in range(2)] == ["c", "canary"]
+
+
+def test_owners_take_turns_and_each_leaves_workers_to_others():
+    queue = WorkQueue(owner=lambda key: key[0], most=2)
+    for key in ("m1", "m2", "m3", "m4", "b1", "b2"):
+        queue.add(key)
+    assert [queue.get() for _ in range(4)] == ["m1", "b1", "m2", "b2"]
+    queue.add("b3")
+    queue.add("c1")
+    assert queue.get() == "c1"  # m and b have two workers each
+    queue.done("b2")
+    assert queue.get() == "b3"
+    queue.done("m1")
+    queue.done("m2")
+    assert [queue.get() for _ in range(2)] == ["m3", "m4"]
+    assert len(queue) == 0
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a1", "a2", "a3", "b1", "b2", "c1"]), st.sampled_from(["add", "new", "first", "take", "done"])), max_size=80),
+    st.sampled_from([1, 2, None]),
+)  # fmt: skip
+def test_no_key_is_lost_and_no_owner_has_more_than_its_workers(steps, most):
+    turns = Turns(lambda key: key[0], most)
+    waiting, working = set(), []
+    for key, step in steps:
+        if step in ("add", "new", "first") and key not in waiting and key not in working:
+            turns.add_first(key) if step == "first" else turns.add(key, new=step == "new")
+            waiting.add(key)
+        elif step == "first" and key in waiting:
+            turns.move_first(key)
+        elif step == "take" and (taken := turns.take()) is not None:
+            waiting.remove(taken)
+            working.append(taken)
+        elif step == "done" and working:
+            turns.done(working.pop(0))
+        assert len(turns) == len(waiting)
+    while waiting or working:
+        before = len(waiting)
+        while (taken := turns.take()) is not None:
+            waiting.remove(taken)
+            working.append(taken)
+        assert len(waiting) < before or working
+        turns.done(working.pop(0))
+    assert turns.take() is None
