@@ -29,6 +29,7 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.scanning.disabled = True  # scanning needs the right to list CRDs; Operator checks for ours
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
+    settings.watching.chunk_size = 25  # each of the listed queries may have a megabyte
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.process.ultimate_exiting_timeout = 60

@@ -94,6 +94,9 @@ def operator(
         Path | None,
         typer.Option(help="YAML file with what the queries of each namespace may ask for.", show_default=False),
     ] = None,
+    namespace_mib: Annotated[
+        int, typer.Option(min=1, help="MiB that are kept of the queries and objects of one namespace.")
+    ] = 64,
     port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz; 0 takes a free one.")] = 8080,
     bind: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 - for other machines
     log_format: Annotated[
@@ -144,6 +147,7 @@ def operator(
         port=port,
         prometheus=prometheus,
         policy=Policy() if policy is None else Policy.load(policy),
+        namespace_bytes=namespace_mib << 20,
     )
     configure(log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON))
     _run(options)

@@ -10,7 +10,8 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from ..kube.client import Client
 from ..kube.informer import Informer
 from ..kube.objects import LIMITING, OWNED
-from ..lifecycle.observe import Observations, QueryKey
+from ..lifecycle.observations import Observations
+from ..lifecycle.observe import QueryKey
 from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
 from ..telemetry.watches import Watches

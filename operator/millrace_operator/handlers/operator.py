@@ -16,8 +16,8 @@ from typing import Any
 from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import HttpServer, ProbeResult
 
+from ..kube.bounded_json import decode_bounded
 from ..kube.client import Client, load_configuration, own_account, own_namespace
-from ..kube.json_depth import decode_any_depth
 from ..kube.leases import LeaseApi
 from ..kube.objects import ObjectApi
 from ..kube.queries import QueryApi
@@ -27,8 +27,9 @@ from ..leadership.shard import Shard
 from ..lifecycle.autoscaler import AskMetrics, Autoscaler
 from ..lifecycle.canary import is_canary
 from ..lifecycle.chain_updates import ChainUpdates
+from ..lifecycle.object_sizes import NAMESPACE_BYTES
 from ..lifecycle.observe import QueryKey
-from ..lifecycle.query_row import query_rows
+from ..lifecycle.query_row import QueryRows
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
@@ -68,6 +69,7 @@ class OperatorOptions:
     port: int = 8080
     prometheus: PrometheusSettings | None = None
     policy: Policy = field(default_factory=Policy)
+    namespace_bytes: int = NAMESPACE_BYTES
 
 
 class Operator:
@@ -79,7 +81,7 @@ class Operator:
 
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
-        decode_any_depth()
+        decode_bounded()
         self._shard = options.shard
         # outside a pod, the first watched namespace
         home = options.lease_namespace or own_namespace() or next(iter(options.namespaces), "default")
@@ -103,6 +105,7 @@ class Operator:
             metrics=self._metrics,
             on_error=lambda key, error: self._canary.failed(*key, error),
             permissions=Permissions(options.policy, own_account()),
+            namespace_bytes=options.namespace_bytes,
         )
         self._chain_updates = ChainUpdates(self._reconciler.chains, self._queue_all)
         self._unlisted, self._listed = set(options.namespaces or (None,)), threading.Event()
@@ -122,7 +125,7 @@ class Operator:
         self._metrics.show(
             queue_depth=lambda: len(self._reconciler.queue),
             phases=self._reconciler.observations.phases,
-            queries=lambda: query_rows(self._reconciler.observations),
+            queries=QueryRows(self._reconciler.observations),
             leads=self._leads,
             canary_age=lambda: self._canary.age,
             canary_path=lambda: self._canary.path,

@@ -59,6 +59,9 @@ _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH = re.compile(
     r"/apis?(?:/[^/]+)?/v[^/]+(?:/namespaces/[^/]+(?=/))?/(?P<plural>[^/]+)(?:/[^/]+(?P<subresource>/[^/]+)?)?"
 )
+PAGE = 50
+"""Number of objects per page of a list; each may have a megabyte."""
+
 _CONNECTIONS = 100
 """Maximum number of pooled connections; each watch uses one."""
 
@@ -147,6 +150,17 @@ class JsonClient(ApiClient):
             text = answer.read().decode(errors="replace")
             raise ApiException.from_response(http_resp=answer, body=text, data=None)
         return answer
+
+
+def pages(client: JsonClient, path: str, selector: str) -> Iterator[Manifest]:
+    """Yield a list of objects by pages, each as the API server answers. Raises errors like ``JsonClient.request``."""
+    query = {"labelSelector": selector, "limit": str(PAGE)}
+    while True:
+        page = client.request("GET", path, query)
+        yield page
+        query["continue"] = page["metadata"].get("continue") or ""
+        if not query["continue"]:
+            return
 
 
 class Client(JsonClient):

@@ -10,16 +10,14 @@ from typing import Any
 
 from kubernetes.client import ApiException
 
+from millrace_api.crd import GROUP
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
 from ..telemetry.watches import WatchHealth
-from .client import JsonClient, ResourceKind
-
-PAGE = 500
-"""Number of objects per page of a list."""
+from .client import JsonClient, ResourceKind, pages
 
 WATCH_SECONDS, TIMEOUT = 300, (3.0, 100.0)
 """Seconds after which the API server ends a watch, and timeouts to connect and of silence, after which a watch is dead.
@@ -27,7 +25,7 @@ WATCH_SECONDS, TIMEOUT = 300, (3.0, 100.0)
 The API server sends a bookmark every minute.
 """
 
-_IDENTIFYING = frozenset({"name", "namespace", "uid", "labels", "resourceVersion"})
+_IDENTIFYING = frozenset({"name", "namespace", "uid", "resourceVersion"})
 
 log = logging.getLogger(__name__)
 
@@ -108,21 +106,17 @@ class Informer:
 
     def _list(self) -> str:
         """Report all objects and the deletions since the last list; return the list's resource version."""
-        query = {"labelSelector": self._selector, "limit": str(PAGE)}
         found: set[str] = set()
-        while True:
-            page = self._client.request("GET", self._path, query)
+        for page in pages(self._client, self._path, self._selector):
             for body in page["items"]:
                 found.add(body["metadata"]["uid"])
                 self._report_seen(body)
-            query["continue"] = page["metadata"].get("continue") or ""
-            if not query["continue"]:
-                break
+            version = page["metadata"]["resourceVersion"]
         for uid in self._known.keys() - found:
             self._on_event("DELETED", self._known.pop(uid))
         self._health.heard(len(self._known))
         self.listed.set()
-        return str(page["metadata"]["resourceVersion"])
+        return str(version)
 
     def _report(self, event: Manifest) -> str:
         """Report one event; return the resource version to continue from."""
@@ -178,4 +172,6 @@ def _query_in(body: Manifest) -> str | None:
 def identity(body: Mapping[str, Any]) -> Manifest:
     """Return the fields of an object that identify it, which are enough to report its deletion."""
     metadata = {name: value for name, value in body["metadata"].items() if name in _IDENTIFYING}
+    labels = body["metadata"].get("labels") or {}
+    metadata["labels"] = {name: value for name, value in labels.items() if name.startswith(f"{GROUP}/")}
     return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata}

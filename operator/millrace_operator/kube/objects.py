@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Iterator
 from http import HTTPStatus
 
 from kubernetes.client import ApiException
@@ -12,7 +13,7 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
 from ..resources.auth import auth_secret
 from ..resources.names import Manifest, Owner
-from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, server_message
+from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, pages, server_message
 
 OWNED = (
     ResourceKind("ServiceAccount", "api/v1", "serviceaccounts"),
@@ -139,6 +140,13 @@ class ObjectApi:
                 return None
             return QuotaExceededError(text) if _QUOTA in text else PodRefusedError(text)
         return None
+
+    def objects_of(self, owner: Owner) -> Iterator[Manifest]:
+        """Yield all objects with the label of a query, while they are read."""
+        for kind in OWNED:
+            for page in pages(self._client, kind.path(owner.namespace), f"{QUERY_LABEL}={owner.name}"):
+                for each in page["items"]:
+                    yield {**kind.type_meta, **each}
 
     def _find(self, kind: ResourceKind, metadata: Manifest) -> Manifest | None:
         """Return the object of a name by a list, which needs no right beyond those for the watch."""

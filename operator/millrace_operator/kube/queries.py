@@ -48,6 +48,14 @@ class QueryApi:
                 raise MillraceError(Problem("the cluster does not know StreamQueries", hint)) from None
             log.warning("StreamQueries cannot be listed: %s %s", error.status, error.reason)
 
+    def read(self, key: QueryKey) -> Manifest:
+        """Return a query. Raises GoneError if it does not exist."""
+        query = {"fieldSelector": f"metadata.name={key.name}"}  # it needs no right beyond those for the watch
+        found = self._client.request("GET", QUERIES.path(key.namespace), query)["items"]
+        if not found:
+            raise GoneError
+        return QUERIES.type_meta | dict(found[0])
+
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
         """Apply the status: omitted fields are removed, fields of other managers stay untouched.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from ..resources.names import Manifest, Owner
@@ -32,6 +33,9 @@ class Objects(Protocol):
 
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods and return the result."""
+
+    def objects_of(self, owner: Owner) -> Iterable[Manifest]:
+        """Return all objects with the label of a query."""
 
     def refuses(self, pod: Manifest) -> RefusedError | None:
         """Return why the API server would refuse to create a pod; None if it would not, or does not say."""

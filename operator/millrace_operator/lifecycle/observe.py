@@ -1,10 +1,8 @@
-"""Cache of the observed cluster state by query, filled from watches so that reads need no API request."""
+"""A query as last observed, with all objects that belong to it."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,13 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import (
-    CANARY_LABEL,
     EXECUTOR,
     PARTITIONER,
-    QUERY_LABEL,
     ROLE_LABEL,
     Annotation,
     ObjectMeta,
@@ -36,12 +33,12 @@ from ..resources.spec_fields import REVISION, revision
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
 from .covers import covers
-from .executor_failures import FailedExecutor, FailedExecutors
+from .executor_failures import FailedExecutor
+from .object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
 
-Key = TypeVar("Key")
 Found = TypeVar("Found")
 
 
@@ -76,6 +73,8 @@ class ObservedQuery:
         allows: returns whether a policy allows what a query asks for in a namespace.
         new_secret: a Secret that was made for its next driver, and that no object names yet.
         failed_executors: its executors that failed of late, oldest first, also those whose pods are gone.
+        size: bytes of JSON of the whole object.
+        no_room: bytes that are kept of a namespace, if there is no room for this query in its own; else None.
     """
 
     body: Mapping[str, Any]
@@ -86,6 +85,28 @@ class ObservedQuery:
     allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True
     new_secret: str | None = None
     failed_executors: tuple[FailedExecutor, ...] = ()
+    size: int = 0
+    no_room: int | None = None
+
+    @property
+    def unreadable(self) -> MillraceError | None:
+        """Why the query cannot be acted upon: it, or an object of its own, is not kept; None if all is."""
+        if self.no_room is not None:
+            most = f"{self.no_room / 2**20:g} MiB"
+            message = f"the namespace has more queries and objects than the {most} that the operator keeps of one"
+            return MillraceError(Problem(message, "delete some, or let an administrator raise namespaceMiB"))
+        if TOO_LARGE in self.body:
+            message = (
+                f"the query takes {self.body[TOO_LARGE] >> 10} KiB, of {LARGEST_QUERY >> 10} KiB that one may take"
+            )
+            hint = "shorten its pod templates, texts and annotations, or mount what they contain from a ConfigMap"
+            return MillraceError(Problem(message, hint))
+        names = self.owner.object_names
+        for (kind, name), found in self.objects.items():
+            if name in names and TOO_LARGE in found:
+                size = f"{found[TOO_LARGE] >> 10} KiB, of {LARGEST_OBJECT >> 10} KiB that it may take"
+                return MillraceError(Problem(f"{kind} {name} takes {size}", "remove what others have written into it"))
+        return None
 
     @property
     def owner(self) -> Owner:
@@ -208,7 +229,7 @@ class ObservedQuery:
     def wants_pods(self) -> bool:
         """Whether the StatefulSet keeps a driver running."""
         found = self.stateful_set
-        return found is not None and found["spec"].get("replicas", 1) != 0
+        return found is not None and found.get("spec", {}).get("replicas", 1) != 0
 
     @property
     def is_drained(self) -> bool:
@@ -257,140 +278,9 @@ class ObservedQuery:
         return found if any(each.get("uid") == self.owner.uid for each in owners) else {}
 
 
-class Observations:
-    """Thread-safe cache of all queries, their objects and quotas; handlers write to it, workers read from it.
-
-    Responses to requests and watch events about one object may arrive out of order, so an older version never replaces
-    a newer one.
-    """
-
-    def __init__(self, allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True) -> None:
-        self._allows = allows
-        self._lock = threading.Lock()
-        self._queries: dict[QueryKey, Manifest] = {}
-        self._objects: defaultdict[QueryKey, dict[ObjectKey, Manifest]] = defaultdict(dict)
-        self._limits: defaultdict[str, dict[ObjectKey, Manifest]] = defaultdict(dict)
-        self._failed: defaultdict[QueryKey, FailedExecutors] = defaultdict(FailedExecutors)
-
-    def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
-        """Store the observed version of a query; return its key."""
-        key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
-        with self._lock:
-            _store(self._queries, key, body)
-        return key
-
-    def query_gone(self, body: Mapping[str, Any]) -> QueryKey:
-        """Remove a deleted query; return its key."""
-        key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
-        with self._lock:
-            _remove(self._queries, key, body)
-            self._forget_if_gone(key)
-        return key
-
-    def object_seen(self, body: Manifest) -> QueryKey:
-        """Store an object with a query's label; return the query's key."""
-        key, failed = _query_of(body), FailedExecutor.of(body)
-        with self._lock:
-            _store(self._objects[key], _key_of(body), body)
-            if failed is not None:
-                self._failed[key].add(failed)
-        return key
-
-    def object_gone(self, body: Manifest) -> QueryKey:
-        """Remove a deleted object; return the key of its query."""
-        key = _query_of(body)
-        with self._lock:
-            _remove(self._objects[key], _key_of(body), body)
-            if not self._objects[key]:
-                del self._objects[key]
-            self._forget_if_gone(key)
-        return key
-
-    def limit_seen(self, body: Manifest) -> None:
-        """Store a ResourceQuota or a LimitRange."""
-        with self._lock:
-            _store(self._limits[body["metadata"]["namespace"]], _key_of(body), body)
-
-    def limit_gone(self, body: Manifest) -> None:
-        """Remove a deleted ResourceQuota or LimitRange."""
-        namespace = body["metadata"]["namespace"]
-        with self._lock:
-            _remove(self._limits[namespace], _key_of(body), body)
-            if not self._limits[namespace]:
-                del self._limits[namespace]
-
-    def of(self, key: QueryKey) -> ObservedQuery | None:
-        """Return the observed state of a query, or None if it no longer exists."""
-        with self._lock:
-            body = self._queries.get(key)
-            if body is None:
-                return None
-            return ObservedQuery(
-                body,
-                dict(self._objects.get(key, {})),
-                tuple(self._limits.get(key.namespace, {}).values()),
-                allows=self._allows,
-                failed_executors=tuple(self._failed.get(key, ())),
-            )
-
-    def queries(self) -> list[QueryKey]:
-        """Return the keys of all queries."""
-        with self._lock:
-            return list(self._queries)
-
-    def generation(self, key: QueryKey) -> int | None:
-        """Return the generation of a query's spec, or None if the query no longer exists."""
-        with self._lock:
-            body = self._queries.get(key)
-        return None if body is None else int(body["metadata"]["generation"])
-
-    def phases(self) -> list[str]:
-        """Return the last reported phase of each query but the canaries; Pending if none was reported."""
-        with self._lock:
-            return [
-                (body.get("status") or {}).get("phase", "Pending")
-                for body in self._queries.values()
-                if CANARY_LABEL not in body["metadata"].get("labels", {})
-            ]
-
-    def _forget_if_gone(self, key: QueryKey) -> None:
-        """Forget which executors failed once neither the query nor an object of it is there."""
-        if key not in self._queries and key not in self._objects:
-            self._failed.pop(key, None)
-
-
 def _readable(read: Callable[[], Found]) -> Found | None:
     """Return what ``read`` finds in an object; None if the object lacks it or it is not valid."""
     try:
         return read()
     except (KeyError, TypeError, ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
         return None
-
-
-def _query_of(body: Manifest) -> QueryKey:
-    metadata = body["metadata"]
-    return QueryKey(metadata["namespace"], metadata["labels"][QUERY_LABEL])
-
-
-def _key_of(body: Manifest) -> ObjectKey:
-    return body["kind"], body["metadata"]["name"]
-
-
-def _store(stored: dict[Key, Manifest], key: Key, body: Mapping[str, Any]) -> None:
-    """Store an object unless a newer version is stored; drop its managed fields, which can be as large as the rest."""
-    old = stored.get(key)
-    if old is None or not _is_older(body, old):
-        metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
-        stored[key] = {**body, "metadata": metadata}
-
-
-def _remove(stored: dict[Key, Manifest], key: Key, body: Mapping[str, Any]) -> None:
-    """Remove an object unless a later one of the same name is stored."""
-    if key in stored and stored[key]["metadata"]["uid"] == body["metadata"]["uid"]:
-        del stored[key]
-
-
-def _is_older(body: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-    """Compare resource versions, which are increasing numbers (guaranteed from Kubernetes 1.35 on)."""
-    versions = [each["metadata"].get("resourceVersion", "0") for each in (body, stored)]
-    return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])

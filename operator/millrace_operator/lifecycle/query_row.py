@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from millrace_api.model.deployment import Scaling
@@ -12,18 +12,29 @@ from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL
 from ..resources.names import Manifest
 from ..telemetry.query_metrics import QueryRow
 from .canary import is_canary
-from .observe import Observations, ObservedQuery
+from .observations import Observations
+from .observe import ObservedQuery, QueryKey
 
 _ENDED = ("Failed", "Succeeded")
 _MODE = str(Scaling.model_fields["mode"].default)
 
 
-def query_rows(observations: Observations) -> Iterator[QueryRow]:
-    """Yield the row of every query but the canaries."""
-    for key in observations.queries():
-        observed = observations.of(key)
-        if observed is not None and not is_canary(observed.body):
-            yield row_of(observed)
+class QueryRows:
+    """Rows of all queries but the canaries, each computed again only when the query or an object of it has changed."""
+
+    def __init__(self, observations: Observations) -> None:
+        self._observations = observations
+        self._rows: dict[QueryKey, tuple[object, QueryRow]] = {}
+
+    def __call__(self) -> list[QueryRow]:
+        """Return the rows."""
+        before, self._rows = self._rows, {}
+        for key, version in self._observations.versions():
+            if key in before and before[key][0] == version:
+                self._rows[key] = before[key]
+            elif (observed := self._observations.of(key)) is not None and not is_canary(observed.body):
+                self._rows[key] = version, row_of(observed)
+        return [row for _, row in self._rows.values()]
 
 
 def row_of(observed: ObservedQuery) -> QueryRow:

@@ -26,10 +26,13 @@ from ..telemetry.metrics import OperatorMetrics
 from .applying import Objects, apply
 from .canary import is_canary
 from .chains import Chains
+from .checked_queries import CheckedQueries
 from .events import EventBudget, StatusEvent, events_of
 from .executor_failures import recent_failures
 from .missing_pods import PodChecks, missing_pods
-from .observe import Observations, ObservedQuery, QueryKey
+from .object_sizes import NAMESPACE_BYTES
+from .observations import Observations
+from .observe import ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
 from .status_pace import StatusPace
@@ -55,6 +58,9 @@ class GoneError(Exception):
 
 class Queries(Protocol):
     """API for the status, the finalizer and the events of queries."""
+
+    def read(self, key: QueryKey) -> Manifest:
+        """Return a query. Raises GoneError if it is gone."""
 
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
         """Replace the status of the query with this uid and return the query. Raises GoneError if it is gone."""
@@ -109,6 +115,7 @@ class Reconciler:
         metrics: the operator's own metrics.
         on_error: called with each step that failed and its error.
         permissions: what queries may ask for; by default, all that no query is refused.
+        namespace_bytes: bytes of JSON that are kept of one namespace.
     """
 
     def __init__(
@@ -120,9 +127,10 @@ class Reconciler:
         metrics: OperatorMetrics | None = None,
         on_error: Callable[[QueryKey, Exception], None] = lambda key, error: None,
         permissions: Permissions | None = None,
+        namespace_bytes: int = NAMESPACE_BYTES,
     ) -> None:
         self._permissions = permissions or Permissions()
-        self.observations = Observations(self._permissions.allow)
+        self.observations = Observations(self._permissions.allow, namespace_bytes)
         self.chains = Chains()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(
@@ -141,7 +149,7 @@ class Reconciler:
         self._refusals = Refusals()
         self._pods = PodChecks(objects.refuses)
         self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
-        self._valid: dict[QueryKey, tuple[str, int, StreamQuery | MillraceError]] = {}
+        self._checked = CheckedQueries()
         self._checks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         """Lock of each namespace in which a query is being checked."""
 
@@ -159,13 +167,14 @@ class Reconciler:
         Planned actions are written to the status before they are carried out, so that they are visible there even after
         a crash between two requests. The next round derives the remaining work from the observed state.
         """
-        observed = self.observations.of(key)
+        observed = self._observed(key)
         if observed is None:
             self._forget(key)
             return
         now = self._clock()
         query = self.query_of(key, observed)
-        missing = missing_pods(observed, running_spec(observed, query), self._defaults)
+        is_readable = observed.unreadable is None
+        missing = missing_pods(observed, running_spec(observed, query), self._defaults) if is_readable else []
         refused = self._pods.refused(key, missing, now)
         observed = replace(
             observed,
@@ -207,17 +216,30 @@ class Reconciler:
             self._refusals.forget(key)
 
     def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
-        """Return the validated query, or its validation error; cached per generation of the spec.
+        """Return the validated query, or why it is not valid.
 
-        Queries of one namespace are checked one after the other: a check can take seconds, which its author chooses, and
-        all of them share one interpreter.
+        Queries of one namespace are checked one after the other: a check can take seconds, which its author chooses,
+        and all of them share one interpreter.
         """
-        cached = self._valid.get(key)
-        if cached is None or cached[:2] != (observed.owner.uid, observed.generation):
+        if (unreadable := observed.unreadable) is not None:
+            return unreadable
+        checked = self._checked.get(key, observed)
+        if checked is None:
             with self._checks.setdefault(key.namespace, threading.Lock()):
-                validated = self._validated(observed)
-            cached = self._valid[key] = (observed.owner.uid, observed.generation, validated)
-        return cached[2]
+                checked = self._validated(observed)
+            self._checked.put(key, observed, checked)
+        return checked
+
+    def _observed(self, key: QueryKey) -> ObservedQuery | None:
+        """Return what is known of a query, after it is read again if it was not kept and there is room for it now."""
+        observed = self.observations.of(key)
+        if observed is not None and observed.no_room is not None and self.observations.has_room(key):
+            try:
+                self.observations.read_again(key, self._queries.read(key), self._objects.objects_of(observed.owner))
+            except GoneError:
+                return observed
+            return self.observations.of(key)
+        return observed
 
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
         try:
@@ -244,7 +266,7 @@ class Reconciler:
         self._refusals.forget(key)
         self._pods.forget(key)
         self._new_secrets.pop(key, None)
-        self._valid.pop(key, None)
+        self._checked.forget(key)
         self.scaling.pop(key, None)
         self._metrics.forget(key)
 

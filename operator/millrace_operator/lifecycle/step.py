@@ -36,6 +36,9 @@ _UNKNOWN = "not-made-yet"
 DRAIN_MARGIN = timedelta(seconds=60)
 """Time beyond the driver pod's grace period that a deletion waits for the driver."""
 
+READ_AGAIN_AFTER = timedelta(seconds=60)
+"""Time after which a query is looked at again that is not kept."""
+
 _LONGEST_GRACE = 5 * 365 * 86_400
 """Seconds of a grace period that count, so that a pod with a huge one does not keep its query for ever."""
 
@@ -113,6 +116,8 @@ def next_step(
         return Step(canary_status(observed, now))
     if observed.deleted_at is not None:
         return _delete(observed, observed.deleted_at, now)
+    if (unreadable := observed.unreadable) is not None:
+        return Step(invalid_status(observed, unreadable, now), requeue_at=now + READ_AGAIN_AFTER)
     if isinstance(query, MillraceError):
         return _keep_running(observed, query, defaults, now, scaling)
     if refusal is not None:

@@ -87,6 +87,12 @@ class Owner:
         """Name of the objects for all executors, such as their PodDisruptionBudget."""
         return f"{self.name}-exec"
 
+    @property
+    def object_names(self) -> frozenset[str]:
+        """Names of all objects of the query but its executors, partitioner replicas and Secrets."""
+        pods = {self.driver, self.driver_pod, self.partitioner, self.executors}
+        return frozenset(pods | {self.plan, self.healthy, self.scaling, self.query})
+
     def selector(self, role: str | None = None) -> dict[str, str]:
         """Return the labels that select the query's pods, or its pods of one role."""
         return {QUERY_LABEL: self.name} | ({ROLE_LABEL: role} if role else {})

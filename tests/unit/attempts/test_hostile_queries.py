@@ -10,7 +10,7 @@ import yaml
 
 from millrace_api.errors import MillraceError
 from millrace_api.validation.loading import read_query
-from millrace_operator.kube.json_depth import LEVELS, TOO_DEEP, shallow
+from millrace_operator.kube.bounded_json import LEVELS, TOO_DEEP, shallow
 from millrace_operator.lifecycle.chains import Chains
 from unit.resources.cases import SMALLEST
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from millrace_operator.lifecycle.observe import Observations
+from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.scaling_status import ScalingResult
 from millrace_operator.scaling.shape import Shape
 from unit.api.documents import MINIMAL, changed

@@ -8,7 +8,7 @@ import pytest
 
 from millrace_api.model.status import Attempt, ConditionType, LastScaling, PlanShape, PlanStatus, Status
 from millrace_operator.lifecycle import chain_status, conditions, scaling_status
-from millrace_operator.lifecycle.query_row import query_rows
+from millrace_operator.lifecycle.query_row import QueryRows
 from millrace_operator.telemetry.contract import OF_QUERIES
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from millrace_operator.telemetry.query_metrics import QueryCounts, QueryRow
@@ -117,7 +117,7 @@ def test_each_change_of_the_plan_counts_once_by_its_reason():
 
 def of_cluster(cluster):
     metrics = OperatorMetrics()
-    show(metrics, queries=lambda: query_rows(cluster.reconciler.observations))
+    show(metrics, queries=QueryRows(cluster.reconciler.observations))
     return series(metrics)
 
 

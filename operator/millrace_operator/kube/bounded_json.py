@@ -1,0 +1,136 @@
+"""JSON of the API server, bounded in depth and in bytes before anything of it is kept: see ``decode_bounded``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from millrace_api.crd import GROUP
+
+from ..lifecycle.object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
+
+LEVELS = 100
+"""Levels of JSON that are kept; a Kubernetes object of a known kind has fewer."""
+
+TOO_DEEP = "(nested too deeply)"
+"""Text in the place of what is nested deeper."""
+
+_SMALL = 64 << 10
+"""Bytes of JSON that is decoded as it is."""
+
+_LARGEST_FIELD = 16 << 10
+"""Bytes of a field of the metadata that is kept of an object that is too large."""
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation of ``kubectl apply`` with a copy of the whole object."""
+
+Fields = dict[str, msgspec.Raw]
+
+
+def decode_bounded() -> None:
+    """Let ``json`` decode documents of any depth, and objects of Kubernetes of any size, from now on in this process.
+
+    A pod template may have any fields, so its author chooses how deeply and how widely an object is nested. The API
+    server accepts ten thousand levels, and Python's decoder about a thousand: one such object would end every watch and
+    list that contains it, of kopf and of the operator. It also accepts 1.5 MB, of which Python can make forty times as
+    many.
+    """
+    json._default_decoder = _Decoder()  # type: ignore[attr-defined]
+
+
+class _Decoder(json.JSONDecoder):
+    """Decoder that replaces what is nested too deeply, and what is too large, if there is any."""
+
+    def decode(self, s: str, *arguments: Any) -> Any:
+        """Decode a document."""
+        if len(s) <= _SMALL:
+            try:
+                return super().decode(s, *arguments)
+            except RecursionError:
+                return super().decode(shallow(s), *arguments)
+        try:
+            return _bounded(s)
+        except RecursionError:
+            return _bounded(shallow(s))
+        except msgspec.DecodeError:  # it is no object, no list of them and no event, or no JSON
+            return super().decode(s, *arguments)
+
+
+def _bounded(text: str) -> Any:
+    """Return a list, an event or an object of Kubernetes, each of whose objects is bounded; else the whole document."""
+    document = msgspec.json.decode(text, type=Fields)
+    if "items" in document:
+        kind = msgspec.json.decode(document.get("kind", msgspec.Raw(b'""')))
+        items = msgspec.json.decode(document.pop("items"), type=list[msgspec.Raw])
+        rest = {name: msgspec.json.decode(raw) for name, raw in document.items()}
+        return rest | {"items": [_object(item, str(kind).removesuffix("List")) for item in items]}
+    if document.keys() == {"type", "object"}:
+        return {"type": msgspec.json.decode(document["type"]), "object": _object(document["object"])}
+    return _object(msgspec.Raw(text))
+
+
+def _object(text: msgspec.Raw, kind: str = "") -> Any:
+    fields = msgspec.json.decode(text, type=Fields)
+    if "metadata" not in fields:
+        return msgspec.json.decode(text)
+    metadata = msgspec.json.decode(fields.pop("metadata"), type=Fields)
+    metadata.pop("managedFields", None)
+    if _size(metadata, "annotations") > _LARGEST_FIELD:
+        metadata["annotations"] = _chosen(metadata["annotations"], lambda name: name != _LAST_APPLIED)
+    kind = msgspec.json.decode(fields["kind"]) if "kind" in fields else kind
+    size = sum(_size(part, name) for part in (metadata, fields) for name in part)
+    if size <= (LARGEST_QUERY if kind == "StreamQuery" else LARGEST_OBJECT):
+        return {"metadata": _decoded(metadata)} | _decoded(fields)
+    for name in ("annotations", "labels"):
+        if _size(metadata, name) > _LARGEST_FIELD:
+            metadata[name] = _chosen(metadata[name], lambda each: each.startswith(f"{GROUP}/"))
+    known = {name: raw for name, raw in fields.items() if name in ("apiVersion", "kind", "status")}
+    kept = (
+        {name: raw for name, raw in part.items() if _size(part, name) <= _LARGEST_FIELD} for part in (metadata, known)
+    )
+    metadata, known = kept
+    return {"metadata": _decoded(metadata), TOO_LARGE: size} | _decoded(known)
+
+
+def _size(fields: Fields, name: str) -> int:
+    return len(bytes(fields[name])) if name in fields else 0
+
+
+def _chosen(text: msgspec.Raw, choose: Callable[[str], bool]) -> msgspec.Raw:
+    entries = msgspec.json.decode(text, type=Fields)
+    return msgspec.Raw(msgspec.json.encode({name: raw for name, raw in entries.items() if choose(name)}))
+
+
+def _decoded(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    return {name: msgspec.json.decode(raw) for name, raw in fields.items()}
+
+
+def shallow(text: str) -> str:
+    """Return a JSON document with ``TOO_DEEP`` in the place of each list or object below ``LEVELS`` levels."""
+    data = text.encode()
+    level = _levels(np.frombuffer(data, np.uint8))
+    is_deep = level > LEVELS
+    edges = np.flatnonzero(np.diff(is_deep, prepend=False, append=False)).tolist()
+    parts, kept = [], 0
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        parts += [data[kept:start], json.dumps(TOO_DEEP).encode()]
+        kept = end + 1  # behind the closing bracket, which is on the level above
+    return b"".join((*parts, data[kept:])).decode()
+
+
+def _levels(data: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return for each byte of a JSON document on which level it is, an opening bracket on that of its content."""
+    place = np.arange(len(data), dtype=np.int32)
+    is_slash = data == ord("\\")
+    last_other = np.maximum.accumulate(np.where(is_slash, -1, place))
+    run = np.where(place > 0, place - 1 - np.roll(last_other, 1), 0)
+    run[:1] = 0
+    is_quote = (data == ord('"')) & (run % 2 == 0)
+    is_text = np.cumsum(is_quote, dtype=np.int32) % 2 == 1
+    opens = ((data == ord("{")) | (data == ord("["))) & ~is_text
+    closes = ((data == ord("}")) | (data == ord("]"))) & ~is_text
+    return np.cumsum(opens.astype(np.int32) - closes.astype(np.int32), dtype=np.int32)

@@ -1,0 +1,71 @@
+"""An object as the operator keeps it: see ``Kept``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from millrace_api.model.status import Phase
+from millrace_api.model.streamquery import KIND
+
+from ..resources.names import Manifest
+from .canary import is_canary
+
+_IDENTIFYING = frozenset(
+    {
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "finalizers",
+        "ownerReferences",
+    }
+)
+_OUR_LABELS = ("millrace.io/", "app.kubernetes.io/")
+
+
+class Kept:
+    """An object as JSON, which takes a tenth of the memory that it takes decoded, and what is often asked for.
+
+    Args:
+        body: the object; its managed fields, which can be as large as the rest, are left out.
+    """
+
+    __slots__ = ("_json", "generation", "is_canary", "phase", "uid", "version")
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+        version = str(metadata.get("resourceVersion", ""))
+        self._json = msgspec.json.encode({**body, "metadata": metadata})
+        self.uid: str = metadata["uid"]
+        self.version = int(version) if version.isdecimal() else None
+        self.generation: int = metadata.get("generation") or 0
+        self.phase: str = (body.get("status") or {}).get("phase", Phase.PENDING)
+        self.is_canary = is_canary(body)
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return len(self._json)
+
+    def body(self) -> Manifest:
+        """Return the object."""
+        found: Manifest = msgspec.json.decode(self._json)
+        return found
+
+    def reduced(self) -> Kept:
+        """Return the object without all but what identifies it, and a query's status."""
+        body = self.body()
+        metadata = {name: value for name, value in body["metadata"].items() if name in _IDENTIFYING}
+        labels = body["metadata"].get("labels") or {}
+        metadata["labels"] = {name: value for name, value in labels.items() if name.startswith(_OUR_LABELS)}
+        status = {"status": body["status"]} if body["kind"] == KIND and "status" in body else {}
+        return Kept({"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata} | status)
+
+    def is_older_than(self, other: Kept) -> bool:
+        """Compare resource versions, which are increasing numbers (guaranteed from Kubernetes 1.35 on)."""
+        return self.version is not None and other.version is not None and self.version < other.version
