@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.dedicated.control_topic import ControlReader, ControlWriter, DriverWatch, taken_over
 from millrace_jobs.dedicated.directions import Directions
 from millrace_jobs.dedicated.instructions import DRIVER, PLAN, WORK, Instructions, Work, version_of
@@ -16,15 +16,12 @@ from millrace_jobs.dedicated.routed_source import Generation, RoutedSource
 from millrace_jobs.dedicated.topics import TopicAdmin, Topics
 from millrace_jobs.kafka.errors import PATIENCE
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
-from millrace_jobs.pipeline.execution import unplaced_problem
+from millrace_jobs.pipeline.dedicated_needs import expression_problem, source_problem, unrouted_problem
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.base import Position, Source
 from millrace_jobs.sources.kafka.offsets import PLACED, of_position
 from millrace_jobs.sources.kafka.source import KafkaSource
-
-_FIELD = "spec.partitioner.placement"
-_INLINE = "write placement: Inline"
 
 _LESS = 0.8
 """A limit of records is published again when it has changed by more than this factor."""
@@ -171,20 +168,12 @@ def topics_of(query: StreamQuery) -> Topics:
     return Topics(query.metadata.namespace or "default", query.name)
 
 
-def dedicated_problem(query: CompiledQuery, sources: Mapping[str, Source]) -> Problem | None:
+def dedicated_problem(query: CompiledQuery, spec: Spec, sources: Mapping[str, Source]) -> Problem | None:
     """Return why replicas in processes of their own cannot place the records of a query, or None if they can."""
     execution = query.execution
     if not isinstance(execution, Routed):
-        return unplaced_problem(execution)
-    source = sources[execution.source]
-    if not isinstance(source, KafkaSource) or source.subscription.names is None or source.subscription.chosen:
-        message = "placement Dedicated reads whole topics of Kafka, by name"
-        return Problem(message, f"{_INLINE}, or name them in topic: or topics:", field=_FIELD)
-    if isinstance(source.subscription.ending, int):
-        message = "placement Dedicated does not know which records are before endingTimestamp"
-        return Problem(message, f"{_INLINE}, or write endingOffsets: latest", field=_FIELD)
-    only_spark = compile_projection(execution.projection, source.schema)
-    if isinstance(only_spark, str):
-        message = f"placement Dedicated needs expressions that Arrow computes, which {only_spark} is not"
-        return Problem(message, f"{_INLINE}, or write another expression (docs/pipeline.md lists them)", field=_FIELD)
-    return None
+        return unrouted_problem(execution)
+    if (problem := source_problem(spec.sources[execution.source])) is not None:
+        return problem
+    only_spark = compile_projection(execution.projection, sources[execution.source].schema)
+    return expression_problem(only_spark) if isinstance(only_spark, str) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -148,13 +148,8 @@ def sql_problem(error: AnalysisException | ParseException) -> Problem:
 
 def _routed(spark: SparkSession, query: Aggregation, ahead: tuple[int | None, ...]) -> Routed:
     window = query.window
-    inputs = list(dict.fromkeys(part.input for part in query.parts if part.input))
-    columns = [(key.name, key.sql) for key in query.keys]
-    if window is not None:
-        columns.append((AT, f"`{window.column}`"))
-    columns.extend((f"i{index}", sql) for index, sql in enumerate(inputs))
-    if not columns:
-        columns = [("one", "1")]
+    inputs = _inputs(query)
+    columns = block_columns(query)
     table = spark.table(query.source)
     computed = table.selectExpr(*(f"{sql} AS {name}" for name, sql in columns)).schema
     # A report row has NULL in every column, even if Spark infers that an expression is never NULL.
@@ -164,15 +159,11 @@ def _routed(spark: SparkSession, query: Aggregation, ahead: tuple[int | None, ..
         column = f"i{inputs.index(part.input)}" if part.input else ""
         kind = schema.field(column).type if column else pa.int64()
         parts.append(PartColumn(part.name, part.reduce, column, part_type(part.reduce, kind)))
-    where = query.where
-    if window is not None:
-        has_time = f"`{window.column}` IS NOT NULL"
-        where = f"({where}) AND {has_time}" if where else has_time
     keys = tuple(schema.field(key.name) for key in query.keys)
     return Routed(
         source=query.source,
         window=window,
-        projection=Projection(where, tuple(columns), schema, len(keys), _deviating_setting(spark)),
+        projection=Projection(block_filter(query), columns, schema, len(keys), deviating_setting(spark.conf.get)),
         reduction=ColumnarReduction(keys, window, tuple(parts)),
         aggregation=query,
         ahead=ahead,
@@ -180,11 +171,35 @@ def _routed(spark: SparkSession, query: Aggregation, ahead: tuple[int | None, ..
     )
 
 
-def _deviating_setting(spark: SparkSession) -> str:
-    """Return ``name=value`` of a setting that differs from the assumed ones; empty if none does."""
+def _inputs(query: Aggregation) -> list[str]:
+    return list(dict.fromkeys(part.input for part in query.parts if part.input))
+
+
+def block_columns(query: Aggregation) -> tuple[tuple[str, str], ...]:
+    """Return the columns of the blocks that workers get, each with its SQL over the source."""
+    columns = [(key.name, key.sql) for key in query.keys]
+    if query.window is not None:
+        columns.append((AT, f"`{query.window.column}`"))
+    columns.extend((f"i{index}", sql) for index, sql in enumerate(_inputs(query)))
+    return tuple(columns) or (("one", "1"),)
+
+
+def block_filter(query: Aggregation) -> str:
+    """Return the condition of the records in these blocks, as SQL over the source; empty without one."""
+    if query.window is None:
+        return query.where
+    has_time = f"`{query.window.column}` IS NOT NULL"
+    return f"({query.where}) AND {has_time}" if query.where else has_time
+
+
+def deviating_setting(value_of: Callable[[str, str], str | None]) -> str:
+    """Return ``name=value`` of a setting that differs from the assumed ones; empty if none does.
+
+    ``value_of`` returns the value of a setting, or the given default.
+    """
     for name, value in _ASSUMED_SETTINGS.items():
-        if (spark.conf.get(name, value) or "").lower() != value.lower():
-            return f"{name}={spark.conf.get(name)}"
+        if (value_of(name, value) or "").lower() != value.lower():
+            return f"{name}={value_of(name, value)}"
     return ""
 
 

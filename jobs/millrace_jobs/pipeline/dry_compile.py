@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from millrace_api.errors import MillraceError, Problem
@@ -15,9 +16,11 @@ from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.results import known_columns
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
-from millrace_jobs.pipeline.compile import CompiledQuery
-from millrace_jobs.pipeline.execution import choose_execution, unplaced_problem
+from millrace_jobs.pipeline.compile import CompiledQuery, block_columns, block_filter, deviating_setting
+from millrace_jobs.pipeline.dedicated_needs import expression_problem, source_problem, unrouted_problem
+from millrace_jobs.pipeline.execution import choose_execution
 from millrace_jobs.pipeline.expression_types import UNKNOWN, DeclaredTypes
+from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import internals_in
@@ -31,10 +34,11 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     schemas = {name: schema_of(source) for name, source in spec.sources.items()}
     try:
         chosen = choose_execution(spec, sql, schemas, DeclaredTypes(schemas), partitions=1)
+        if spec.partitioner.placement is PlacementSetting.DEDICATED:
+            problem = _dedicated_problem(spec, chosen, schemas)
+            return [] if problem is None else [problem]
         if isinstance(chosen, Aggregation):
             return []
-        if spec.partitioner.placement is PlacementSetting.DEDICATED:
-            return [unplaced_problem(chosen)]
         names = _result_names(chosen, spec)
         if names is None:
             return []
@@ -44,6 +48,21 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     except MillraceError as error:
         return list(error.problems)
     return []
+
+
+def _dedicated_problem(
+    spec: Spec, chosen: Aggregation | TableQuery | Native, schemas: Mapping[str, pa.Schema]
+) -> Problem | None:
+    """Return why replicas in processes of their own cannot place the query's records, as far as it is known here."""
+    if not isinstance(chosen, Aggregation):
+        return unrouted_problem(chosen)
+    if (problem := source_problem(spec.sources[chosen.source])) is not None:
+        return problem
+    columns = [sql for _, sql in block_columns(chosen)]
+    found = deviating_setting(spec.spark_conf.get) or compile_columns(
+        block_filter(chosen), columns, schemas[chosen.source]
+    )
+    return expression_problem(found) if isinstance(found, str) else None
 
 
 def _result_names(chosen: TableQuery | Native, spec: Spec) -> Sequence[str] | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlglot.optimizer.scope import traverse_scope
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.event_times import mixed_semi_joins, unclosed_groups
@@ -85,10 +85,3 @@ def ahead_of(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
     except NotATableQueryError as reason:
         raise not_held_back(str(reason), spec) from None
     return times_ahead(spec, lag=0)
-
-
-def unplaced_problem(chosen: TableQuery | Native) -> Problem:
-    """Return why replicas in processes of their own cannot place the records of a query that is not routed."""
-    why = chosen.reason if isinstance(chosen, Native) else "it runs by operators on tables"
-    message = f"placement Dedicated needs a query that is routed: {why}"
-    return Problem(message, "write placement: Inline", field="spec.partitioner.placement")

@@ -134,7 +134,7 @@ class Job:
         check_streaming(compiled, self.query.spec, spark, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or self._first_plan(compiled))
-        problem = dedicated_problem(compiled, sources) if pin.is_dedicated else None
+        problem = dedicated_problem(compiled, self.query.spec, sources) if pin.is_dedicated else None
         if problem is not None:
             raise MillraceError(problem)
         return explain(compiled, self.query.spec, sources, pin)

@@ -106,11 +106,16 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     from millrace_jobs.pipeline.table_needs import holds_back, may_retract, needs_tables
 
     spec, sql = query.spec, query.spec.query.sql
+    dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
+    if spec.query.python is not None and dedicated:
+        from millrace_jobs.pipeline.dedicated_needs import source_problem
+
+        problem = source_problem(spec.sources[spec.query.python.source or next(iter(spec.sources))])
+        return [] if problem is None else [problem]
     if sql is None:
         return []
     keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
     by_run = keyless and identified_by_run(spec)
-    dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
     if not (needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql) or by_run or dedicated):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.pipeline.dry_compile import dry_compile

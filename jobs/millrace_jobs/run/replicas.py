@@ -40,7 +40,7 @@ class ReplicaControl:
         """Raise MillraceError if replicas in processes of their own cannot place the query's records as planned."""
         if not pin.is_dedicated:
             return
-        problem = dedicated_problem(self._compiled, self._sources)
+        problem = dedicated_problem(self._compiled, self._query.spec, self._sources)
         if problem is None and self._compiled.mode(pin) is not RoutingMode.DEDICATED:
             problem = native_problem()
         if problem is not None:

@@ -163,3 +163,25 @@ def test_what_replicas_of_their_own_cannot_place(sql, said):
     if said is not None:
         assert f"spec.partitioner.placement: placement Dedicated needs a query that is routed: {said}" in found[0]
         assert "write placement: Inline" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "of_source", "more", "said"),
+    [
+        ({"sql": "SELECT sum(CAST(n AS DECIMAL(38, 0))) AS v FROM s"}, {}, {}, "which CAST(n AS DECIMAL(38, 0)) is not"),
+        ({"sql": "SELECT md5(k) AS h, count(*) AS v FROM s GROUP BY md5(k)"}, {}, {}, "needs expressions that Arrow computes"),
+        ({"sql": "SELECT count(*) AS v FROM s WHERE md5(k) = 'a'"}, {}, {}, "needs expressions that Arrow computes"),
+        ({"sql": "SELECT k, count(*) AS v FROM s GROUP BY k"}, {}, {"sparkConf": {"spark.sql.ansi.enabled": "false"}}, "which spark.sql.ansi.enabled=false is not"),
+        ({"sql": "SELECT k, count(*) AS v FROM s GROUP BY k"}, {"kafka": {**KAFKA, "topicPattern": "s.*"}}, {}, "reads whole topics of Kafka, by name"),
+        ({"sql": "SELECT k, count(*) AS v FROM s GROUP BY k"}, {"kafka": {**KAFKA, "topic": "s", "endingTimestamp": "2024-01-01T00:00:00Z"}}, {}, "before endingTimestamp"),
+        ({"python": {"aggregator": "a:B", "groupBy": ["k"]}}, {"kafka": {**KAFKA, "topicPattern": "s.*"}}, {}, "reads whole topics of Kafka, by name"),
+        ({"sql": "SELECT k, sum(n + 1) AS v FROM s WHERE n > 2 GROUP BY k"}, {}, {}, None),
+    ],
+)  # fmt: skip
+def test_what_replicas_of_their_own_cannot_read_or_compute(query, of_source, more, said):
+    placed = {"sources": {"s": source("s", **of_source)}, "partitioner": {"algorithm": "pkg", "placement": "Dedicated"}}
+    found = problems("SELECT 1", {"kafka": {**KAFKA, "topic": "out"}}, **placed, **more, query=query)
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert found[0].startswith("spec.partitioner.placement: placement Dedicated")
+        assert said in found[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from sqlglot import exp
 
@@ -33,16 +35,31 @@ def compile_projection(projection: Projection, source: pa.Schema) -> ArrowProjec
     """Compile a projection to Arrow, or return the expression or setting that only Spark can handle."""
     if projection.setting:
         return projection.setting
-    where = compile_expression(projection.where, source) if projection.where else None
-    if projection.where and (where is None or where.type != pa.bool_()):
-        return projection.where
-    programs = []
-    for (_, sql), field in zip(projection.columns, projection.schema, strict=True):
-        column = compile_expression(sql, source)
-        if column is None or not _same_values(column.type, field.type):
+    found = compile_columns(projection.where, [sql for _, sql in projection.columns], source)
+    if isinstance(found, str):
+        return found
+    where, columns = found
+    for column, (_, sql), field in zip(columns, projection.columns, projection.schema, strict=True):
+        if not _same_values(column.type, field.type):
             return sql
-        programs.append(column.program)
-    return ArrowProjection(where.program if where else None, tuple(programs), projection.schema)
+    programs = tuple(column.program for column in columns)
+    return ArrowProjection(where.program if where else None, programs, projection.schema)
+
+
+def compile_columns(
+    condition: str, columns: Sequence[str], source: pa.Schema
+) -> tuple[Compiled | None, list[Compiled]] | str:
+    """Compile a filter, empty for none, and columns over a source, or return the one that only Spark can evaluate."""
+    where = compile_expression(condition, source) if condition else None
+    if condition and (where is None or where.type != pa.bool_()):
+        return condition
+    programs = []
+    for sql in columns:
+        column = compile_expression(sql, source)
+        if column is None:
+            return sql
+        programs.append(column)
+    return where, programs
 
 
 def _same_values(computed: pa.DataType, wanted: pa.DataType) -> bool:
