@@ -22,6 +22,7 @@ from millrace_api.model.streamquery import CANARY_LABEL
 from ..kube.client import APPLY, MANAGER, QUERIES, Client
 from ..leadership.leader import NotLeadingError
 from ..lifecycle.canary import TOUCHED, answered_touch, touch_of
+from ..lifecycle.reconcile import ForbiddenError
 from ..telemetry.logs import in_short
 
 TOUCH_SECONDS = 30.0
@@ -164,11 +165,15 @@ class Canary:
     Args:
         name: name of the canaries.
         apis: API for the canary of each namespace that has one.
+        is_refused: returns whether a namespace is gone or forbidden, and says nothing about the path.
     """
 
-    def __init__(self, name: str, apis: Mapping[str, CanaryApi]) -> None:
+    def __init__(
+        self, name: str, apis: Mapping[str, CanaryApi], is_refused: Callable[[str], bool] = lambda namespace: False
+    ) -> None:
         self._name = name
         self._apis = apis
+        self._is_refused = is_refused
         self._staleness = {namespace: Staleness() for namespace in apis}
         self._answers = {namespace: Staleness(missed=UNANSWERED) for namespace in apis}
         self._found: dict[str, str] = {}
@@ -231,18 +236,18 @@ class Canary:
 
     def failed(self, namespace: str, name: str, error: Exception) -> None:
         """Note that a step has failed: where the API server refuses or is away, the path is not at fault."""
-        if self.owns(namespace, name) and isinstance(error, ApiException | HTTPError | NotLeadingError):
+        if self.owns(namespace, name) and isinstance(error, ApiException | HTTPError | NotLeadingError | ForbiddenError):
             self._answers[namespace].reset()
 
     @property
     def dead(self) -> list[str]:
         """Namespaces whose canary is no longer shown by the watch."""
-        return [namespace for namespace, staleness in self._staleness.items() if staleness.stale]
+        return [namespace for namespace in self._served if self._staleness[namespace].stale]
 
     @property
     def stuck(self) -> list[str]:
         """Namespaces whose canary is no longer answered: workers hang, or their statuses are not shown."""
-        return [namespace for namespace, answers in self._answers.items() if answers.stale]
+        return [namespace for namespace in self._served if self._answers[namespace].stale]
 
     @property
     def path(self) -> float | None:
@@ -250,23 +255,28 @@ class Canary:
 
         None before the first answer, and where this operator does not touch them.
         """
-        return max((took for answers in self._answers.values() if (took := answers.took) is not None), default=None)
+        times = (self._answers[namespace].took for namespace in self._served)
+        return max((took for took in times if took is not None), default=None)
 
     @property
     def age(self) -> float | None:
         """Seconds since the watch last showed a touch, the maximum of all canaries; None until each was shown once.
 
-        Kopf delivers no event before its lists are complete, so a value also means that they are.
+        None also where no namespace can be served.
         """
-        ages = [staleness.age for staleness in self._staleness.values()]
-        return None if None in ages else max(age for age in ages if age is not None)
+        ages = [self._staleness[namespace].age for namespace in self._served]
+        return None if None in ages else max((age for age in ages if age is not None), default=None)
+
+    @property
+    def _served(self) -> list[str]:
+        return [namespace for namespace in self._apis if not self._is_refused(namespace)]
 
     def _run(self) -> None:
         while not self._leads.wait(CHECK_SECONDS):
-            for namespace in self._apis:
+            for namespace in self._served:
                 self.check(namespace)
         while not self._ending.is_set():
-            for namespace in self._apis:
+            for namespace in self._served:
                 self._touch(namespace)
             self._ending.wait(TOUCH_SECONDS)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from millrace_api.crd import PLURAL
 from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import HttpServer, ProbeResult
 
@@ -96,7 +97,9 @@ class Operator:
         queries.require_kind(options.namespaces)
         name = canary_of(options.lease_name, self._shard)
         self._canary = Canary(
-            name, {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)}
+            name,
+            {namespace: CanaryApi(client, namespace, name) for namespace in options.namespaces or (home,)},
+            lambda namespace: self.watches.is_refused(PLURAL, namespace),
         )
         self._reconciler = Reconciler(
             queries,

@@ -25,6 +25,9 @@ WATCH_SECONDS, TIMEOUT = 300, (3.0, 100.0)
 The API server sends a bookmark every minute.
 """
 
+REFUSALS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
+"""Answers to a list in a namespace that is gone, or where the operator has no rights."""
+
 _IDENTIFYING = frozenset({"name", "namespace", "uid", "resourceVersion"})
 
 log = logging.getLogger(__name__)
@@ -39,7 +42,8 @@ class VersionTooOldError(Exception):
 class Informer:
     """Informer that reports each object as SEEN or DELETED, from its own thread.
 
-    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer.
+    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer. When the API
+    server refuses a namespace that is watched by name, its objects count as deleted until it can be listed again.
 
     Args:
         client: client for the API server.
@@ -62,6 +66,7 @@ class Informer:
         self.listed = threading.Event()
         self._client = client
         self._kind = kind
+        self._namespace = namespace
         self._path = kind.path(namespace)
         self._on_event = on_event
         self._health = health
@@ -98,11 +103,22 @@ class Informer:
             except VersionTooOldError:
                 version = ""
             except Exception as error:  # without this watch, the operator would miss all changes
-                self._health.failed()
+                if self._namespace is not None and isinstance(error, ApiException) and error.status in REFUSALS:
+                    version = ""
+                    self._drop()
+                else:
+                    self._health.failed()
                 if (text := in_short(error)) != last_error:  # a missing right would be logged twice a minute
                     log.warning("the watch of %s is restarted: %s", self._kind.plural, text)
                 last_error = text
             self._ended.wait(backoff.next())
+
+    def _drop(self) -> None:
+        """Report all objects as deleted, and the list as complete, so that nothing waits for it."""
+        self._health.refuse()
+        for uid in list(self._known):
+            self._on_event("DELETED", self._known.pop(uid))
+        self.listed.set()
 
     def _list(self) -> str:
         """Report all objects and the deletions since the last list; return the list's resource version."""

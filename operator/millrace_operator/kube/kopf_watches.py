@@ -18,7 +18,7 @@ from millrace_support.backoff import Backoff
 
 from ..telemetry.logs import in_short
 from ..telemetry.watches import Watches
-from .informer import identity
+from .informer import REFUSALS, identity
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,9 @@ class PatchedWatches:
     reports existing objects only, so the operator would act on the deleted ones until it is restarted.
 
     A watch is restarted after a pause when the API server refuses it as too old, cannot answer now, or ends it with an
-    error. Kopf would end the whole operator. Refusals that need a person still end it.
+    error. Kopf would end the whole operator. Refusals that need a person still end it, but for those of a namespace
+    that is watched by name: when that is gone or forbidden, its objects count as deleted, and the other namespaces are
+    served on. It is tried again, and taken up when it is back.
 
     Args:
         health: where the watches report what they hear.
@@ -85,10 +87,20 @@ class PatchedWatches:
                 _note(known, event)
                 health.heard(len(known))
         except (APIError, watching.WatchingError) as error:
-            if not _is_temporary(error):
+            if namespace is not None and is_refusal(error):
+                if not health.refused:
+                    log.warning("namespace %s is not watched until it can be: %s", namespace, in_short(error))
+                health.refuse()
+                for body in known.values():
+                    self._on_event("DELETED", body)
+                    yield {"type": "DELETED", "object": body}
+                known.clear()
+                self._on_list(namespace)
+            elif _is_temporary(error):
+                health.failed()
+                log.warning("the watch of %s is restarted: %s", resource.plural, in_short(error))
+            else:
                 raise
-            health.failed()
-            log.warning("the watch of %s is restarted: %s", resource.plural, in_short(error))
         await asyncio.sleep(backoff.next())
 
 
@@ -98,6 +110,11 @@ def _note(known: dict[str, RawBody], event: RawEvent) -> None:
         known.pop(body["metadata"]["uid"], None)
     elif event["type"] != "BOOKMARK":
         known[body["metadata"]["uid"]] = identity(body)  # type: ignore[assignment]
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether the API server refuses to list the objects of a namespace, which may be gone."""
+    return isinstance(error, APIError) and error.status in REFUSALS
 
 
 def _is_temporary(error: Exception) -> bool:

@@ -10,6 +10,7 @@ from kubernetes.client import ApiException
 
 from millrace_api.model.streamquery import QUERY_LABEL
 
+from ..lifecycle.reconcile import ForbiddenError
 from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
 from ..resources.auth import auth_secret
 from ..resources.names import Manifest, Owner
@@ -121,10 +122,17 @@ class ObjectApi:
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods, change nothing else, and return the result.
 
-        Raises ApiException if it does not exist.
+        Raises:
+            ApiException: it does not exist.
+            ForbiddenError: the operator may not do it.
         """
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
-        return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
+        try:
+            return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
+        except ApiException as error:
+            if error.status == HTTPStatus.FORBIDDEN:
+                raise ForbiddenError(server_message(error)) from None
+            raise
 
     def refuses(self, pod: Manifest) -> ObjectRefusedError | None:
         """Return why the API server would refuse to create a pod, by a dry run; None if it would not, or does not say.

@@ -17,7 +17,7 @@ from millrace_api.model.status import Status
 from ..lifecycle.conditions import format_time, shortened
 from ..lifecycle.events import StatusEvent
 from ..lifecycle.observe import QueryKey
-from ..lifecycle.reconcile import GoneError
+from ..lifecycle.reconcile import ForbiddenError, GoneError
 from ..resources.names import Manifest
 from .client import APPLY, MANAGER, MERGE, QUERIES, Client, ResourceKind, server_message
 
@@ -63,17 +63,18 @@ class QueryApi:
 
         Raises:
             GoneError: the query does not exist, or another query has its name now.
+            ForbiddenError: the operator may not do it.
         """
         return self._apply(key, {"uid": uid}, {"status": status.to_document()}, "/status")
 
     def add_finalizer(self, key: QueryKey, uid: str, finalizer: str) -> Manifest:
-        """Add a finalizer and return the query. Raises GoneError like ``write_status``."""
+        """Add a finalizer and return the query. Raises errors like ``write_status``."""
         return self._apply(key, {"uid": uid, "finalizers": [finalizer]}, {})
 
     def remove_finalizer(self, key: QueryKey, body: Mapping[str, Any], finalizer: str) -> None:
         """Remove a finalizer from the observed version of a query, even one that came with a restored backup.
 
-        Raises GoneError like ``write_status``.
+        Raises errors like ``write_status``.
         """
         metadata = body["metadata"]
         rest = [each for each in metadata.get("finalizers") or () if each != finalizer]
@@ -118,4 +119,6 @@ class QueryApi:
             replaced = error.status == HTTPStatus.CONFLICT and "uid mismatch" in str(error.body)
             if replaced or error.status == HTTPStatus.NOT_FOUND:
                 raise GoneError from None
+            if error.status == HTTPStatus.FORBIDDEN:
+                raise ForbiddenError(server_message(error)) from None
             raise

@@ -44,8 +44,8 @@ class Observations:
     """Thread-safe cache of all queries, their objects and quotas; handlers write to it, workers read from it.
 
     Responses to requests and watch events about one object may arrive out of order, so an older version never replaces
-    a newer one. So many bytes are kept of each namespace. Of a query that does not fit, only the names of its objects are
-    kept; it is to be read again once there is room.
+    a newer one. So many bytes are kept of each namespace. Of a query that does not fit, only the names of its objects
+    are kept; it is to be read again once there is room.
 
     Args:
         allows: returns whether a policy allows what a query asks for in a namespace.

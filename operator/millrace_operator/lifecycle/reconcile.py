@@ -56,6 +56,10 @@ class GoneError(Exception):
     """The object to change no longer exists."""
 
 
+class ForbiddenError(Exception):
+    """The operator may not make a change."""
+
+
 class Queries(Protocol):
     """API for the status, the finalizer and the events of queries."""
 
@@ -204,6 +208,12 @@ class Reconciler:
             self._refusals.add(key, observed, error, now)
             self.queue.add(key)
             return
+        except ForbiddenError:
+            if observed.deleted_at is None or Finalize(present=False) in step.actions:
+                raise
+            # its namespace is being deleted, and took the operator's rights with it before the query
+            log.warning("nothing may be changed here any more: the query is deleted without waiting for its driver")
+            self._queries.remove_finalizer(key, observed.body, FINALIZER)
         except GoneError:
             log.info("the query is gone")
             self.observations.query_gone(observed.body)  # its deletion may have been observed before this version

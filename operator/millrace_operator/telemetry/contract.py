@@ -91,6 +91,13 @@ _OF_OPERATOR = (
         "millrace_operator_informer_objects", "gauge", "number", "Objects of a kind that the watch knows.", (_WATCHED,)
     ),
     Metric(
+        "millrace_operator_refused_namespace",
+        "gauge",
+        "number",
+        "Always 1: a namespace that this operator is to watch by its name, and that is gone or forbidden.",
+        (Label("watched", pattern="[a-z0-9][a-z0-9-]*", bound="the namespaces that the operator is to watch"),),
+    ),
+    Metric(
         "millrace_operator_canary_age_seconds",
         "gauge",
         "seconds",

@@ -148,7 +148,10 @@ class OperatorMetrics(Collector):
             ages.add_metric([resource], max(each.age for each in watches))
             errors.add_metric([resource], sum(each.errors for each in watches))
             objects.add_metric([resource], sum(each.objects for each in watches))
-        yield from (ages, errors, objects)
+        refused = _family(_METRICS["millrace_operator_refused_namespace"])
+        for namespace in self.watches.refused:
+            refused.add_metric([namespace], 1)
+        yield from (ages, errors, objects, refused)
 
 
 _METRICS = {metric.name: metric for metric in CONTRACT}

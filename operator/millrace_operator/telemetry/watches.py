@@ -40,6 +40,8 @@ class WatchHealth:
         """Lists and watches that ended with an error."""
         self.objects = 0
         """Objects that the watch knows."""
+        self.refused = False
+        """Whether the API server refuses to list the objects of the watch's own namespace."""
         self._clock = clock
         self._heard = clock()
 
@@ -47,6 +49,12 @@ class WatchHealth:
         """Note that the API server has sent something, and the number of objects that are known now."""
         self._heard = self._clock()
         self.objects = objects
+        self.refused = False
+
+    def refuse(self) -> None:
+        """Note that the API server refuses the watch, which knows no objects any more."""
+        self.objects = 0
+        self.refused = True
 
     def failed(self) -> None:
         """Count a list or a watch that ended with an error."""
@@ -82,9 +90,21 @@ class Watches:
                 found.setdefault(resource, []).append(watch)
             return found
 
+    def is_refused(self, resource: str, namespace: str | None) -> bool:
+        """Return whether the API server refuses a watch."""
+        with self._lock:
+            watch = self._watches.get((resource, namespace))
+        return watch is not None and watch.refused
+
+    @property
+    def refused(self) -> list[str]:
+        """The namespaces that are to be watched, and are gone or forbidden."""
+        watches = [each for found in self.by_resource().values() for each in found]
+        return sorted({each.namespace for each in watches if each.needed and each.refused and each.namespace})
+
     @property
     def stale(self) -> list[WatchHealth]:
         """The needed watches that have heard nothing for longer than ``STALE_SECONDS``, oldest first."""
         watches = [each for found in self.by_resource().values() for each in found]
-        stale = [each for each in watches if each.needed and each.age > STALE_SECONDS]
+        stale = [each for each in watches if each.needed and not each.refused and each.age > STALE_SECONDS]
         return sorted(stale, key=lambda each: -each.age)

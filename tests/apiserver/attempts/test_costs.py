@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
-import ssl
 import statistics
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +15,9 @@ import pytest
 from lab.control_plane import ControlPlane
 from lab.processes import Process
 
+from .. import raw_requests
 from ..operators import ask
+from ..raw_requests import queries_in
 from ..test_operator import wait_until
 from .tenants import Document, Tenant, query
 
@@ -41,21 +39,9 @@ def send(plane: ControlPlane, mallory: Tenant) -> Send:
     mallory.run(
         "create", "rolebinding", "costly-editor", "--clusterrole=millrace-edit", "--serviceaccount=mallory:default"
     )
-    context = ssl.create_default_context(cafile=str(plane.authority))
-    root = f"{plane.url}/apis/millrace.io/v1alpha1/namespaces/mallory/streamqueries"
 
     def request(method: str, name: str, document: Document) -> int:
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
-        url = f"{root}/{name}" if name else root
-        body = json.dumps(document).encode()
-        made = urllib.request.Request(url, data=body, headers=headers, method=method)
-        try:
-            with urllib.request.urlopen(made, timeout=60, context=context) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code
+        return raw_requests.send(plane, token, method, queries_in("mallory", name), document).status
 
     wait_until(lambda: request("PATCH", "none", {}) == 404)
     return request

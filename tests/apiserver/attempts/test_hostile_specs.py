@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
-import urllib.request
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from lab.control_plane import ControlPlane
 from lab.processes import Process
 
 from ..operators import ask
+from ..raw_requests import queries_in, send
 from ..test_operator import wait_until
 from .tenants import Document, Tenant, config_map, query
 
@@ -100,18 +99,7 @@ def test_an_object_too_deep_for_python_does_not_end_the_watches(
     text = json.dumps(document).replace('"HERE"', '{"a":' * 9000 + "1" + "}" * 9000)
     token = mallory.run("create", "token", "default").strip()
     mallory.run("create", "rolebinding", "sender", "--clusterrole=admin", "--serviceaccount=mallory:default")
-    request = urllib.request.Request(
-        f"{plane.url}/apis/millrace.io/v1alpha1/namespaces/mallory/streamqueries",
-        data=text.encode(),
-        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-    )
-    context = ssl.create_default_context(cafile=str(plane.authority))
-
-    def is_sent() -> bool:
-        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-            return bool(answer.status == 201)
-
-    assert is_sent()
+    assert send(plane, token, "POST", queries_in("mallory"), text).status == 201
     reason = "jsonpath={.status.conditions[?(@.type=='Ready')].message}"
     wait_until(lambda: "levels deep" in mallory.run("get", "sq", "deep", "-o", reason))
     bank.scale("trips", 2)

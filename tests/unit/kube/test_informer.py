@@ -64,13 +64,13 @@ def follow(monkeypatch):
             pauses.append(seconds)
         return self.is_set()
 
-    def run(lists, watches):
+    def run(lists, watches, namespace=None):
         reported, server = [], Server(lists, watches)
         run.health = WatchHealth("pods", clock=lambda: next(run.ticks))
         server.informer = Informer(
             server,
             PODS,
-            None,
+            namespace,
             lambda type, body: reported.append((type, body["metadata"]["uid"], body["kind"])),
             run.health,
         )
@@ -91,6 +91,17 @@ def test_an_error_that_lasts_is_logged_once(follow, caplog):
     assert [record.getMessage() for record in caplog.records].count(
         "the watch of pods is restarted: the API server says 403 Forbidden"
     ) == 2
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_namespace_that_is_refused_loses_its_objects_and_holds_nobody_up(follow, status):
+    refused = ApiException(status=status)
+    gone = event("ERROR", {"code": 410, "metadata": {}})
+    reported, _ = follow([listed(pod("a")), refused, listed(pod("b"))], [[gone], [None]], namespace="gone")
+    assert reported == [("SEEN", "a"), ("DELETED", "a"), ("SEEN", "b")]
+    assert not follow.health.refused
+    reported, _ = follow([refused, listed()], [[None]], namespace="gone")
+    assert reported == []
 
 
 def test_a_list_in_pages_and_then_a_watch_from_there(follow):

@@ -37,7 +37,7 @@ def follow(monkeypatch):
     async def sleep(seconds):
         pauses.append(seconds)
 
-    def run(*watches):
+    def run(*watches, namespace=None):
         begun = iter(watches)
 
         async def of_kopf(**_):
@@ -56,7 +56,7 @@ def follow(monkeypatch):
         )
 
         async def all_of_them():
-            return [[each async for each in patched.follow(resource=PODS, namespace=None)] for _ in watches]
+            return [[each async for each in patched.follow(resource=PODS, namespace=namespace)] for _ in watches]
 
         return [
             [(each["type"], each["object"]["metadata"]["uid"]) for each in came if isinstance(each, dict)]
@@ -105,6 +105,18 @@ def test_what_may_pass_is_started_again_after_a_pause_that_grows(follow, error):
 def test_what_a_person_has_to_look_at_is_raised(follow):
     with pytest.raises(APIForbiddenError):
         follow([refusal(403)])
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_namespace_that_is_refused_loses_its_objects_until_it_can_be_listed(follow, status):
+    first, back = [*events(None, "a", "b"), LISTED], [*events(None, "c"), LISTED]
+    found = follow(first, [refusal(status)], [refusal(status)], namespace="gone")
+    assert found[1:] == [[("DELETED", "a"), ("DELETED", "b")], []]
+    assert follow.health.refused == ["gone"]
+    assert follow.noted[-4:] == [("DELETED", "a"), ("DELETED", "b"), ("LISTED", "gone"), ("LISTED", "gone")]
+    assert follow.health.stale == []
+    assert follow(back, namespace="gone") == [[(None, "c")]]
+    assert follow.health.refused == []
 
 
 def test_kopf_reports_its_errors_and_objects_like_our_informers(follow):
