@@ -22,7 +22,7 @@ from millrace_api.model.streamquery import CANARY_LABEL
 from ..kube.client import APPLY, MANAGER, QUERIES, Client
 from ..leadership.leader import NotLeadingError
 from ..lifecycle.canary import TOUCHED, answered_touch, touch_of
-from ..lifecycle.reconcile import ForbiddenError
+from ..lifecycle.reconcile import ChangeForbiddenError
 from ..telemetry.logs import in_short
 
 TOUCH_SECONDS = 30.0
@@ -236,7 +236,9 @@ class Canary:
 
     def failed(self, namespace: str, name: str, error: Exception) -> None:
         """Note that a step has failed: where the API server refuses or is away, the path is not at fault."""
-        if self.owns(namespace, name) and isinstance(error, ApiException | HTTPError | NotLeadingError | ForbiddenError):
+        if self.owns(namespace, name) and isinstance(
+            error, ApiException | HTTPError | NotLeadingError | ChangeForbiddenError
+        ):
             self._answers[namespace].reset()
 
     @property

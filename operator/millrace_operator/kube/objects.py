@@ -10,7 +10,7 @@ from kubernetes.client import ApiException
 
 from millrace_api.model.streamquery import QUERY_LABEL
 
-from ..lifecycle.reconcile import ForbiddenError
+from ..lifecycle.reconcile import ChangeForbiddenError
 from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
 from ..resources.auth import auth_secret
 from ..resources.names import Manifest, Owner
@@ -124,14 +124,14 @@ class ObjectApi:
 
         Raises:
             ApiException: it does not exist.
-            ForbiddenError: the operator may not do it.
+            ChangeForbiddenError: the operator may not do it.
         """
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
         try:
             return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
         except ApiException as error:
             if error.status == HTTPStatus.FORBIDDEN:
-                raise ForbiddenError(server_message(error)) from None
+                raise ChangeForbiddenError(server_message(error)) from None
             raise
 
     def refuses(self, pod: Manifest) -> ObjectRefusedError | None:

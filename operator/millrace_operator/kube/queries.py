@@ -17,7 +17,7 @@ from millrace_api.model.status import Status
 from ..lifecycle.conditions import format_time, shortened
 from ..lifecycle.events import StatusEvent
 from ..lifecycle.observe import QueryKey
-from ..lifecycle.reconcile import ForbiddenError, GoneError
+from ..lifecycle.reconcile import ChangeForbiddenError, GoneError
 from ..resources.names import Manifest
 from .client import APPLY, MANAGER, MERGE, QUERIES, Client, ResourceKind, server_message
 
@@ -63,7 +63,7 @@ class QueryApi:
 
         Raises:
             GoneError: the query does not exist, or another query has its name now.
-            ForbiddenError: the operator may not do it.
+            ChangeForbiddenError: the operator may not do it.
         """
         return self._apply(key, {"uid": uid}, {"status": status.to_document()}, "/status")
 
@@ -120,5 +120,5 @@ class QueryApi:
             if replaced or error.status == HTTPStatus.NOT_FOUND:
                 raise GoneError from None
             if error.status == HTTPStatus.FORBIDDEN:
-                raise ForbiddenError(server_message(error)) from None
+                raise ChangeForbiddenError(server_message(error)) from None
             raise

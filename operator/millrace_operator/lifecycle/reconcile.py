@@ -56,7 +56,7 @@ class GoneError(Exception):
     """The object to change no longer exists."""
 
 
-class ForbiddenError(Exception):
+class ChangeForbiddenError(Exception):
     """The operator may not make a change."""
 
 
@@ -208,7 +208,7 @@ class Reconciler:
             self._refusals.add(key, observed, error, now)
             self.queue.add(key)
             return
-        except ForbiddenError:
+        except ChangeForbiddenError:
             if observed.deleted_at is None or Finalize(present=False) in step.actions:
                 raise
             # its namespace is being deleted, and took the operator's rights with it before the query

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from millrace_support.backoff import Backoff
 
 from ..telemetry.metrics import OperatorMetrics
-from .turns import Turns
+from .fair_queue import FairQueue
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 120.0
 """Pause before a failed key is retried, in seconds: after its first failure, and at most."""
@@ -29,7 +29,7 @@ class WorkQueue(Generic[Key]):
     Args:
         clock: monotonic clock, in seconds.
         metrics: the operator's own metrics.
-        owner: returns the owner of a key; owners take turns, see ``Turns``. By default, all keys have the same one.
+        owner: returns the owner of a key; owners take turns, see ``FairQueue``. By default, all keys have the same one.
         most: number of workers that one owner may have at a time; None for no limit.
     """
 
@@ -43,7 +43,7 @@ class WorkQueue(Generic[Key]):
         self._clock = clock
         self._metrics = metrics or OperatorMetrics()
         self._changed = threading.Condition()
-        self._ready = Turns(owner, most)
+        self._ready = FairQueue(owner, most)
         self._waiting: dict[Key, float] = {}
         """Time since which each key waits; waits before the first worker's call count from that call."""
         self._opened: float | None = None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_operator.lifecycle import workqueue
-from millrace_operator.lifecycle.turns import Turns
+from millrace_operator.lifecycle.fair_queue import FairQueue
 from millrace_operator.lifecycle.workqueue import FIRST_PAUSE, LONGEST_PAUSE, WorkQueue
 
 
@@ -200,7 +200,7 @@ def test_owners_take_turns_and_each_leaves_workers_to_others():
     st.sampled_from([1, 2, None]),
 )  # fmt: skip
 def test_no_key_is_lost_and_no_owner_has_more_than_its_workers(steps, most):
-    turns = Turns(lambda key: key[0], most)
+    turns = FairQueue(lambda key: key[0], most)
     waiting, working = set(), []
     for key, step in steps:
         if step in ("add", "new", "first") and key not in waiting and key not in working:

@@ -1,4 +1,4 @@
-"""Order of keys that wait for a worker, in which the owners of the keys take turns: see ``Turns``."""
+"""Order of keys that wait for a worker, in which the owners of the keys take turns: see ``FairQueue``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Lane(Generic[Key]):
         return len(self.ready) + len(self.new)
 
 
-class Turns(Generic[Key]):
+class FairQueue(Generic[Key]):
     """Keys that wait, handed out so that no owner of many keys delays the keys of another one.
 
     The owners take turns with one key each, and an owner has at most so many workers at a time, so that others find a
