@@ -19,6 +19,9 @@ from millrace_support.http_server import HttpServer
 PATIENCE = 120.0
 """Seconds to wait until Prometheus sees a change on a busy machine."""
 
+PODS = "q-driver-0|q-partitioner-[0-9]+"
+"""The pods of the query ``q``."""
+
 
 class Driver:
     """A driver's endpoint: the address and labels of its target, and the metrics that it serves."""
@@ -71,7 +74,7 @@ def answer_with(
     """Return the first answer with the ``wanted`` values."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        found = newest_answer(prometheus, namespace, query, time.time(), executors)
+        found = newest_answer(prometheus, namespace, query, PODS, time.time(), executors)
         if found is not None and all(getattr(found, name) == value for name, value in wanted.items()):
             return found
         assert time.monotonic() < deadline, f"no answer with {wanted}, but {found}"

@@ -16,7 +16,7 @@ from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import MAX_AGE
 from millrace_operator.scaling.observation import Answer
 
-from .jobs import PATIENCE, answer_with, driver, kubelet, targets
+from .jobs import PATIENCE, PODS, answer_with, driver, kubelet, targets
 
 soon = partial(wait_until, seconds=PATIENCE)
 
@@ -34,6 +34,15 @@ def job(*batches, query="q"):
     for batch in batches:
         metrics.record(batch)
     return metrics
+
+
+def test_another_pod_does_not_speak_for_the_querys_own(start, connect):
+    """Any pod may export a query's metrics; what Prometheus says of its target is not its own to choose."""
+    with driver(job(BATCH), "ns") as one, driver(job(*[BATCH] * 5), "ns", pod="q-driver-0-forged") as other:
+        prometheus = connect(start(targets(one, other)))
+        found = answer_with(prometheus, "ns", batches_total=1)
+        soon(lambda: prometheus.instant('millrace_batches_total{pod="q-driver-0-forged"}', time.time()))
+        assert answer_with(prometheus, "ns", batches_total=1).rows_total == found.rows_total == 5_000
 
 
 def test_every_value_and_its_time(start, connect):
@@ -85,9 +94,9 @@ def test_nothing_is_said_of_other_queries_and_namespaces(start, connect):
         answer_with(prometheus, "ns", batches_total=1)
         answer_with(prometheus, "ns", 'q"} or {a="', batches_total=2)
         now = time.time()
-        assert newest_answer(prometheus, "ns", "other", now) is None
-        assert newest_answer(prometheus, "n.", "q", now) is None
-        assert newest_answer(prometheus, "", "q", now) is None
+        assert newest_answer(prometheus, "ns", "other", PODS, now) is None
+        assert newest_answer(prometheus, "n.", "q", PODS, now) is None
+        assert newest_answer(prometheus, "", "q", PODS, now) is None
 
 
 def test_what_replicas_in_pods_of_their_own_report_is_summed(start, connect):
@@ -124,17 +133,17 @@ def test_a_target_that_is_gone_leaves_an_answer_that_grows_old(start, connect):
         prometheus = connect(server)
         answer_with(prometheus, "ns", batches_total=1)
     soon(lambda: down(prometheus))
-    last = newest_answer(prometheus, "ns", "q", time.time())
+    last = newest_answer(prometheus, "ns", "q", PODS, time.time())
     assert prometheus.instant('millrace_batches_total{query="q"}') == ()  # Prometheus takes it for stale
     assert last is not None
     assert last.batches_total == 1
-    assert last == newest_answer(prometheus, "ns", "q", last.time + MAX_AGE - 1)
-    assert newest_answer(prometheus, "ns", "q", last.time + MAX_AGE + 1) is None
-    assert newest_answer(prometheus, "ns", "q", last.time - 3600) is None
+    assert last == newest_answer(prometheus, "ns", "q", PODS, last.time + MAX_AGE - 1)
+    assert newest_answer(prometheus, "ns", "q", PODS, last.time + MAX_AGE + 1) is None
+    assert newest_answer(prometheus, "ns", "q", PODS, last.time - 3600) is None
 
     server.scrape({})
     soon(lambda: not prometheus.instant("up"))
-    assert last == newest_answer(prometheus, "ns", "q", last.time + 1)
+    assert last == newest_answer(prometheus, "ns", "q", PODS, last.time + 1)
 
 
 def test_of_two_drivers_the_newer_one_counts(start, connect):
@@ -164,8 +173,8 @@ def test_processor_time_is_that_of_the_executors_that_are_ready(start, connect):
     with driver(job(BATCH), "ns") as one, kubelet("ns", containers) as node, kubelet("other", containers) as far:
         prometheus = connect(start(targets(one, node, far), scrape_interval="200ms"))
         found = answer_with(prometheus, "ns", executors=2, busy_core_seconds_total=30.5)
-        assert newest_answer(prometheus, "ns", "q", found.time, 3) == answer_with_executors(found, 3)
-        assert newest_answer(prometheus, "ns", "q", found.time) == answer_with_executors(found, None)
+        assert newest_answer(prometheus, "ns", "q", PODS, found.time, 3) == answer_with_executors(found, 3)
+        assert newest_answer(prometheus, "ns", "q", PODS, found.time) == answer_with_executors(found, None)
 
 
 def answer_with_executors(found, executors):

@@ -49,7 +49,7 @@ def test_scaling_reads_a_job_that_runs(tmp_path: Path, start, connect) -> None:
             assert run.process.poll() is None, run.finish()
             assert time.time() < begun + 2 * PATIENCE, answers
             now = time.time()
-            found = newest_answer(prometheus, "ns", "rates", now, PLAN.executors)
+            found = newest_answer(prometheus, "ns", "rates", "rates-driver-0", now, PLAN.executors)
             epoch = int(found.epoch) if found is not None and found.epoch is not None else 0
             answers.append(reading.step(found, now, epoch, PLAN))
             decisions.append(scaler.step(found, Situation(now, PLAN, epoch, PLAN.executors)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import sys
 import threading
@@ -35,9 +36,11 @@ from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
 from ..metrics_source.settings import PrometheusSettings
+from ..resources.names import Owner
 from ..resources.permissions import Permissions
 from ..resources.pod_defaults import PodDefaults
 from ..resources.policy import Policy
+from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
 from .canary import Canary, CanaryApi
@@ -263,4 +266,10 @@ def _metrics_reader(settings: PrometheusSettings | None) -> AskMetrics | None:
     if settings is None:
         return None
     prometheus = Prometheus(settings)
-    return lambda key, now, executors: newest_answer(prometheus, *key, now, executors)
+
+    def ask(key: QueryKey, now: float, executors: int | None) -> Answer | None:
+        owner = Owner(*key, uid="")
+        pods = f"{re.escape(owner.driver_pod)}|{re.escape(owner.partitioner)}-[0-9]+"
+        return newest_answer(prometheus, *key, pods, now, executors)
+
+    return ask

@@ -85,7 +85,12 @@ class Scrape:
 
 
 def newest_answer(
-    prometheus: Prometheus, namespace: str, query: str, now: float, executors: int | None = None
+    prometheus: Prometheus,
+    namespace: str,
+    query: str,
+    pods: str,
+    now: float,
+    executors: int | None = None,
 ) -> Answer | None:
     """Return the newest complete scrape of a query's driver; None without one in the last ``MAX_AGE`` seconds.
 
@@ -98,13 +103,16 @@ def newest_answer(
         prometheus: server whose series have the label ``namespace`` of their pod.
         namespace: namespace of the query.
         query: name of the query.
+        pods: regular expression of the names of the query's own pods. Series with the label ``pod`` of another one do
+            not count, since any pod may export metrics of these names.
         now: seconds since 1970; later samples are ignored.
         executors: number of ready executors, which the job's metrics do not include.
 
     Raises:
         PrometheusError: there is no answer, or no reliable one.
     """
-    matchers = [one_of("__name__", NAMES), equal("namespace", namespace), equal("query", query)]
+    own = like("pod", f"{pods}|")
+    matchers = [one_of("__name__", NAMES), equal("namespace", namespace), equal("query", query), own]
     series = prometheus.instant(raw_samples(matchers, MAX_AGE), now)
     scrapes = whole_scrapes(series)
     if not scrapes:

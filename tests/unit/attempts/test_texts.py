@@ -59,7 +59,7 @@ def test_pods_choose_no_label_of_their_own_series() -> None:
     monitors = [each for each in documents(rendered("everything")) if each["kind"] == "PodMonitor"]
     endpoints = [endpoint for each in monitors for endpoint in each["spec"]["podMetricsEndpoints"]]
     assert endpoints
-    assert not [each for each in endpoints if each.get("honorLabels")]
+    assert all(each["honorLabels"] is False for each in endpoints)
 
 
 def test_a_driver_that_reports_a_line_of_a_log_writes_no_record_of_it() -> None:

@@ -15,6 +15,7 @@ WITHOUT_VALUE = (
     "MillraceQueriesFailed",
     "MillraceQueriesWithoutMetrics",
     "MillraceSourceSilent",
+    "MillraceNamespaceRefused",
 )
 """Alerts of something that is not there."""
 
