@@ -18,6 +18,7 @@ from millrace_api.validation.places import paths
 from .asked import CONTAINERS, brokers, entries, pod_templates, schema_registries
 from .bandwidth import wrong_bandwidths
 from .checkpoint_volume import checkpoint_problems
+from .template_schema import schema_problems
 
 _OURS = (
     "spark.app.id",
@@ -113,7 +114,64 @@ _VOLUMES = frozenset(
 )
 """Volume types that the restricted level allows."""
 
+_PROFILES = ("container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.", "seccomp.security.")
+_PROFILE = "an annotation may not choose a security profile, which Kubernetes would take as it is"
+"""What is said of annotations that older versions of Kubernetes had for security profiles."""
+
 _POD_FIELDS = ("hostNetwork", "hostPID", "hostIPC", "serviceAccount", "serviceAccountName", "nodeName")
+_ALLOWED = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "affinity",
+        "containers",
+        "dnsConfig",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "hostAliases",
+        "hostUsers",
+        "hostname",
+        "imagePullSecrets",
+        "initContainers",
+        "nodeSelector",
+        "os",
+        "preemptionPolicy",
+        "priorityClassName",
+        "readinessGates",
+        "resourceClaims",
+        "restartPolicy",
+        "runtimeClassName",
+        "schedulerName",
+        "securityContext",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "subdomain",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+    }
+)
+"""Fields of a pod that a template may have, beside those whose values are checked one by one."""
+
+_ALLOWED_CONTEXT = frozenset(
+    {
+        "allowPrivilegeEscalation",
+        "appArmorProfile",
+        "capabilities",
+        "fsGroup",
+        "fsGroupChangePolicy",
+        "privileged",
+        "readOnlyRootFilesystem",
+        "runAsGroup",
+        "runAsNonRoot",
+        "runAsUser",
+        "seccompProfile",
+        "supplementalGroups",
+        "supplementalGroupsPolicy",
+    }
+)
+"""Fields of a security context that a template may have."""
+
 _MOUNT_HINT = "mount a Secret by driver.podTemplate and executors.podTemplate, or let the service account log in"
 _HINT = "leave it out: pods run at Kubernetes' restricted security level, under their own service account"
 
@@ -169,13 +227,16 @@ def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Prob
     if unknown:
         hint = "leave it out, or write it below spec if it is a field of the pod"
         yield Problem(f'a pod template has metadata and spec, not "{unknown[0]}"', hint, field=field)
-    for place, message, hint in _malformed(template):
+    malformed = list(_malformed(template)) or list(schema_problems(template))
+    for place, message, hint in malformed:
         yield Problem(message, hint, field=f"{field}.{place}")
     metadata = template.get("metadata")
     for part in ("labels", "annotations"):
         names = metadata.get(part) if isinstance(metadata, Mapping) else None
         for name in map(str, names if isinstance(names, Mapping) else ()):
-            if name.startswith(_PREFIX):
+            if part == "annotations" and name.startswith(_PROFILES):
+                yield Problem(_PROFILE, "write securityContext.appArmorProfile", field=f"{field}.metadata.{part}")
+            elif name.startswith(_PREFIX):
                 hint = "leave it out, or write it without that prefix"
                 yield Problem(f'"{name}" is the operator\'s own', hint, field=f"{field}.metadata.{part}")
             elif part == "labels" and (name in _POD_LABELS or name.startswith(_POD_LABEL_PREFIXES)):
@@ -236,6 +297,9 @@ def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, spec[name]
     if spec.get("automountServiceAccountToken") is not None:
         yield "automountServiceAccountToken", spec["automountServiceAccountToken"]
+    for name in sorted(set(spec) - _ALLOWED - {*_POD_FIELDS, *CONTAINERS, "automountServiceAccountToken"}):
+        if spec[name]:
+            yield name, spec[name]
     yield from _forbidden_context("securityContext", spec.get("securityContext"))
     for number, volume in entries(spec, "volumes"):
         for kind in sorted(set(volume) - {"name"} - _VOLUMES):
@@ -273,8 +337,8 @@ def _forbidden_context(at: str, context: object) -> Iterator[tuple[str, Any]]:
         yield f"{at}.runAsNonRoot", False
     if context.get("runAsUser") == 0:
         yield f"{at}.runAsUser", 0
-    for name in ("procMount", "seLinuxOptions", "windowsOptions", "sysctls"):
-        if context.get(name):
+    for name in sorted(set(context) - _ALLOWED_CONTEXT):
+        if context[name]:
             yield f"{at}.{name}", context[name]
     for name in ("seccompProfile", "appArmorProfile"):
         profile = context.get(name)

@@ -45,6 +45,21 @@ OUTSIDE: dict[str, Document] = {
         "driver": {"podTemplate": {"spec": {"volumes": [{"name": "disk", "hostPath": {"path": "/dev"}}]}}}
     },
     "fields that Kubernetes does not know": {"driver": {"podTemplate": {"spec": {"$patch": "replace", "evil": True}}}},
+    "root as a text, which Spark's client reads as a number": {
+        "executors": {"podTemplate": {"spec": {"securityContext": {"runAsUser": "0"}}}}
+    },
+    "root as a flag that is a text": {"driver": container(securityContext={"runAsNonRoot": "false"})},
+    "a field by its name in Python": {"driver": container(security_context={"privileged": True})},
+    "a security profile by an annotation": {
+        "driver": {
+            "podTemplate": {
+                "metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/driver": "unconfined"}}
+            }
+        }
+    },
+    "pods that stay": {"executors": {"podTemplate": {"metadata": {"finalizers": ["mallory.example/stay"]}}}},
+    "pods of another owner": {"executors": {"podTemplate": {"metadata": {"ownerReferences": []}}}},
+    "a priority": {"driver": {"podTemplate": {"spec": {"priority": 2_000_000_000}}}},
     "a setting in a setting's name": {"sparkConf": {"spark.a x\nspark.master": "local"}},
     "a plugin of Spark": {"sparkConf": {"spark.plugins": "evil.Plugin"}},
     "another namespace by a setting": {"sparkConf": {"spark.kubernetes.namespace": "bank"}},

@@ -94,7 +94,9 @@ def test_a_uri_that_could_be_read_in_two_ways_is_refused(uri):
     assert "is not a plain absolute path" in found[0] or SHARED in found[0]
 
 
-@pytest.mark.parametrize("volumes", ["x", [5], None, {}])
-def test_volumes_of_the_wrong_type_are_left_to_the_api_server(volumes):
+@pytest.mark.parametrize(
+    ("volumes", "said"), [("x", "is not a list"), ([5], "is not a mapping"), (None, SHARED), ({}, "is not a list")]
+)
+def test_volumes_of_the_wrong_type_are_refused(volumes, said):
     template = {"spec": {"volumes": volumes, "containers": [{"name": "driver", "volumeMounts": volumes}]}}
-    assert SHARED in str(problems(query(driver=template))[0])
+    assert said in str(problems(query(driver=template))[0])

@@ -362,7 +362,7 @@ def test_the_operators_own_account_is_for_no_query():
     )
 
 
-@pytest.mark.parametrize("quantity", ["NaN", "Infinity", "-1", "1x", [1], True, {"a": 1}])
+@pytest.mark.parametrize("quantity", ["NaN", "Infinity", "-1", "1x"])
 def test_an_odd_quantity_is_refused_and_ends_nothing(quantity):
     template = container("driver", resources={"limits": {"memory": quantity}})
     asked = StreamQuery.model_validate(query(driver__podTemplate=template).to_document(), by_name=False)
