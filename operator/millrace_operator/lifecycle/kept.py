@@ -63,8 +63,8 @@ class Kept:
         metadata = {name: value for name, value in body["metadata"].items() if name in _IDENTIFYING}
         labels = body["metadata"].get("labels") or {}
         metadata["labels"] = {name: value for name, value in labels.items() if name.startswith(_OUR_LABELS)}
-        status = {"status": body["status"]} if body["kind"] == KIND and "status" in body else {}
-        return Kept({"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata} | status)
+        names = ("apiVersion", "kind", "status") if body.get("kind") == KIND else ("apiVersion", "kind")
+        return Kept({name: body[name] for name in names if name in body} | {"metadata": metadata})
 
     def is_older_than(self, other: Kept) -> bool:
         """Compare resource versions, which are increasing numbers (guaranteed from Kubernetes 1.35 on)."""

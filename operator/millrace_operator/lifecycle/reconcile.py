@@ -36,7 +36,7 @@ from .observe import ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
 from .status_pace import StatusPace
-from .step import FINALIZER, Action, Apply, Drain, DropSecret, Finalize, MakeSecret, Step, next_step
+from .step import FINALIZER, READ_AGAIN_AFTER, Action, Apply, Drain, DropSecret, Finalize, MakeSecret, Step, next_step
 from .target import running_spec
 from .workqueue import WorkQueue
 
@@ -154,6 +154,8 @@ class Reconciler:
         self._pods = PodChecks(objects.refuses)
         self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
         self._checked = CheckedQueries()
+        self._read_again: dict[QueryKey, datetime] = {}
+        """When a query that was not kept may be read again."""
         self._checks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         """Lock of each namespace in which a query is being checked."""
 
@@ -171,11 +173,11 @@ class Reconciler:
         Planned actions are written to the status before they are carried out, so that they are visible there even after
         a crash between two requests. The next round derives the remaining work from the observed state.
         """
-        observed = self._observed(key)
+        now = self._clock()
+        observed = self._observed(key, now)
         if observed is None:
             self._forget(key)
             return
-        now = self._clock()
         query = self.query_of(key, observed)
         is_readable = observed.unreadable is None
         missing = missing_pods(observed, running_spec(observed, query), self._defaults) if is_readable else []
@@ -240,10 +242,13 @@ class Reconciler:
             self._checked.put(key, observed, checked)
         return checked
 
-    def _observed(self, key: QueryKey) -> ObservedQuery | None:
-        """Return what is known of a query, after it is read again if it was not kept and there is room for it now."""
+    def _observed(self, key: QueryKey, now: datetime) -> ObservedQuery | None:
+        """Return what is known of a query; read it again if it was not kept, and there may be room for it now."""
         observed = self.observations.of(key)
-        if observed is not None and observed.no_room is not None and self.observations.has_room(key):
+        if observed is None or observed.no_room is None or not self.observations.has_room(key):
+            return observed
+        if self._read_again.get(key, now) <= now:
+            self._read_again[key] = now + READ_AGAIN_AFTER
             try:
                 self.observations.read_again(key, self._queries.read(key), self._objects.objects_of(observed.owner))
             except GoneError:
@@ -277,6 +282,7 @@ class Reconciler:
         self._pods.forget(key)
         self._new_secrets.pop(key, None)
         self._checked.forget(key)
+        self._read_again.pop(key, None)
         self.scaling.pop(key, None)
         self._metrics.forget(key)
 

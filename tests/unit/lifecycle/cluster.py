@@ -8,8 +8,9 @@ import yaml
 
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.status import Status
+from millrace_operator.lifecycle.object_sizes import NAMESPACE_BYTES
 from millrace_operator.lifecycle.observe import QueryKey
-from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, GoneError, Reconciler
+from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, ChangeForbiddenError, GoneError, Reconciler
 from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedError
 from millrace_operator.lifecycle.status_pace import StatusPace
 from millrace_operator.lifecycle.workqueue import WorkQueue
@@ -70,6 +71,12 @@ class Cluster:
         """Names of the pods that the operator has asked about, with the times."""
         self.permissions = None
         """What the next operator lets queries ask for; None lets them ask for all that is valid."""
+        self.forbids = False
+        """Whether the operator has lost the rights to change anything but the finalizer."""
+        self.namespace_bytes = NAMESPACE_BYTES
+        """Bytes that the next operator keeps of the namespace."""
+        self.reads = 0
+        """How often the operator has read the query, beside its watch."""
         self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
@@ -132,7 +139,18 @@ class Cluster:
 
     # Requests of the operator to the API server.
 
+    def read(self, key):
+        if self.query is None:
+            raise GoneError
+        self.reads += 1
+        return copied(self.query)
+
+    def objects_of(self, owner):
+        return [copied(each) for each in self.objects.values()]
+
     def write_status(self, key, uid, status):
+        if self.forbids:
+            raise ChangeForbiddenError("no rights here")
         self._act(("status", status.phase and str(status.phase)))
         if self.query is None or self.query["metadata"]["uid"] != uid:
             raise GoneError
@@ -196,6 +214,8 @@ class Cluster:
         self.secrets.discard(name)
 
     def drain(self, namespace, stateful_set):
+        if self.forbids:
+            raise ChangeForbiddenError("no rights here")
         self._act(("drain", stateful_set))
         held = self.objects["StatefulSet", stateful_set]
         held["spec"]["replicas"] = 0
@@ -317,7 +337,12 @@ class Cluster:
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
         self.reconciler = Reconciler(
-            self, self, PodDefaults("example.org/jobs"), lambda: self.time, permissions=self.permissions
+            self,
+            self,
+            PodDefaults("example.org/jobs"),
+            lambda: self.time,
+            permissions=self.permissions,
+            namespace_bytes=self.namespace_bytes,
         )
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
         self.reconciler._pace = StatusPace(lambda: self.time.timestamp())

@@ -63,3 +63,12 @@ def test_one_that_has_become_invalid_or_is_paused_goes_too(cluster):
     cluster.delete()
     cluster.settle()
     assert cluster.query is None
+
+
+def test_a_query_goes_where_the_operator_has_lost_its_rights_to_the_deletion_of_the_namespace(cluster):
+    running(cluster)
+    cluster.forbids = True
+    cluster.delete()
+    cluster.settle()
+    assert cluster.query is None
+    assert cluster.actions[-1] == ("finalizer", False)
