@@ -243,7 +243,7 @@ def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Prob
                 message = f'"{name}" says what the pod belongs to, and is set by Millrace, Spark or Kubernetes'
                 yield Problem(message, "leave it out, or write another label", field=f"{field}.metadata.{part}")
     spec = template.get("spec")
-    for place, value in _forbidden(spec if isinstance(spec, Mapping) else {}):
+    for place, value in () if malformed else _forbidden(spec if isinstance(spec, Mapping) else {}):
         yield Problem(f"may not be {_shown(value)}", _HINT, field=f"{field}.spec.{place}")
 
 

@@ -182,8 +182,8 @@ class Cluster:
 
     def apply(self, manifest, *, dry_run=False):
         key = (manifest["kind"], manifest["metadata"]["name"])
-        if "nodeselector" in str(manifest):
-            raise ObjectRefusedError(".spec.template.spec.nodeselector: field not declared in schema")
+        if "not a label" in str(manifest):
+            raise ObjectRefusedError("spec.template.spec.nodeSelector: Invalid value: 'not a label'")
         if self.policy is not None and key[0] == self.policy:
             raise ObjectRefusedError(f"{key[0]}: a policy of the cluster says no")
         if dry_run:

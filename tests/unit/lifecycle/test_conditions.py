@@ -24,7 +24,7 @@ SPECS = {
     "off": MINIMAL + "  scaling: {mode: 'Off'}\n",
     "suspended": changed(MINIMAL, 12, "  state: Suspended"),
     "invalid": changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"),
-    "refused": changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeselector: {disk: ssd}}}}"),
+    "refused": changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeSelector: {'not a label': ssd}}}}"),
 }
 ANNOTATIONS = {
     "none": {},

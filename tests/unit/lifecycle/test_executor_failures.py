@@ -9,7 +9,7 @@ from .cluster import KEY, NOW, stamp
 
 INVALID = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
 OTHER = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
-REFUSED = changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeselector: {disk: ssd}}}}")
+REFUSED = changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeSelector: {'not a label': ssd}}}}")
 HEALTHY = ("ConfigMap", "trips-by-cell-healthy")
 
 

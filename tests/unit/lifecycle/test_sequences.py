@@ -72,12 +72,12 @@ def test_a_driver_whose_pod_is_never_made_is_rolled_back(healthy):
 
 def test_what_the_api_server_would_refuse_drains_nothing(healthy):
     pod = healthy.pod["metadata"]["uid"]
-    healthy.put(changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeselector: {disk: ssd}}}}"))
+    healthy.put(changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeSelector: {'not a label': ssd}}}}"))
     assert healthy.settle().phase == "Running"
     ready = healthy.condition("Ready")
     assert (ready.reason, ready.message) == (
         "InvalidQuery",
-        ".spec.template.spec.nodeselector: field not declared in schema",
+        "spec.template.spec.nodeSelector: Invalid value: 'not a label'",
     )
     assert healthy.pod["metadata"]["uid"] == pod
     healthy.put(OTHER_SQL)

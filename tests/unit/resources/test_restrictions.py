@@ -444,7 +444,8 @@ READ_OTHERWISE = [
 @pytest.mark.parametrize("role", ROLES)
 def test_a_template_is_what_kubernetes_reads_and_a_query_may_have(template, said, role):
     found = [str(problem) for problem in problems(templated(template, role))]
-    assert said in found[0], found
+    assert len(found) == 1, found
+    assert said in found[0]
 
 
 def test_what_kubernetes_takes_is_taken():
