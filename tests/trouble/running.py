@@ -18,6 +18,8 @@ from millrace_jobs.run.query_file import check_file
 from millrace_jobs.session import local_session
 
 _WORKSPACE: list[Path] = []
+_SET: set[str] = set()
+"""Spark settings of the last query, which the shared session would keep for the next one."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class _SharedSpark(Job):
             _WORKSPACE.append(Path(tempfile.mkdtemp(prefix="trouble-spark-")))
         settings = {"spark.master": "local[2, 1]", **self.query.spec.spark_conf}
         spark = local_session("trouble", partitions, settings, _WORKSPACE[0], quiet=True)
+        for name in _SET - self.query.spec.spark_conf.keys():
+            spark.conf.unset(name)
+        _SET.clear()
+        _SET.update(name for name in self.query.spec.spark_conf if spark.conf.isModifiable(name))
         for name in self.query.spec.sources:
             spark.catalog.dropTempView(name)
         return spark
