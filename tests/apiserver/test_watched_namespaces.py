@@ -21,7 +21,7 @@ from .operators import ask, running_operator
 from .raw_requests import queries_in, send
 from .test_operator import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(900)]
 
 Document = dict[str, Any]
 RIGHTS = ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")

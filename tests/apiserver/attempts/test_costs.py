@@ -21,11 +21,11 @@ from ..raw_requests import queries_in
 from ..test_operator import wait_until
 from .tenants import Document, Tenant, query
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(900)]
 
 KAFKA = {"bootstrapServers": "kafka:9092"}
 ROUNDS = 5
-FLOOR = 0.75
+FLOOR = 2.0
 """Seconds of a change that count as none, since those of kubectl's start vary by as much."""
 
 Send = Callable[[str, str, Document], int]
@@ -129,7 +129,7 @@ def test_patterns(mallory: Tenant, bank: Tenant, operator: Process, without: flo
 
     with again_and_again(rename, 0.05):
         is_no_victim(bank, without)
-    assert memory_mib(operator) - before < 150
+    assert memory_mib(operator) - before < 200
 
 
 def test_paths(mallory: Tenant, bank: Tenant, without: float, send: Send) -> None:
@@ -174,7 +174,7 @@ def test_templates_of_a_megabyte(mallory: Tenant, bank: Tenant, operator: Proces
         lambda number: send("PATCH", f"wide-{number % 12}", {"metadata": {"annotations": {"n": str(number)}}}), 1
     ):
         is_no_victim(bank, without)
-    assert memory_mib(operator) - before < 150
+    assert memory_mib(operator) - before < 200
 
 
 def test_changes_without_end(mallory: Tenant, bank: Tenant, without: float, send: Send) -> None:
