@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(90
 KAFKA = {"bootstrapServers": "kafka:9092"}
 ROUNDS = 5
 FLOOR = 2.0
-"""Seconds of a change that count as none, since those of kubectl's start vary by as much."""
+"""Shortest time of a change that counts: where a machine is busy, shorter ones vary by as much."""
 
 Send = Callable[[str, str, Document], int]
 
