@@ -155,7 +155,11 @@ def test_the_right_to_remove_finalizers_is_good_for_nothing_else(release: Releas
     wait_until(lambda: refusal in patched(image))  # the API server has seen the policy
     assert refusal in patched(finalizers)
     release.kubectl("-n", other, "delete", "sq", "held", "--wait=false")
-    for change in ({"spec": {"image": "worse"}}, {"metadata": {"labels": {"a": "b"}}}, {"metadata": {"annotations": {"a": "b"}}}):
+    for change in (
+        {"spec": {"image": "worse"}},
+        {"metadata": {"labels": {"a": "b"}}},
+        {"metadata": {"annotations": {"a": "b"}}},
+    ):
         assert refusal in patched(change), change
     assert refusal not in patched(finalizers)
     wait_until(lambda: not release.exists("-n", other, "sq", "held"))

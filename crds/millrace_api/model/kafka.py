@@ -6,7 +6,7 @@ Every secret is given by reference only: a StreamQuery never holds the secret it
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -73,7 +73,7 @@ class Sasl(Model):
 class KafkaConnection(Model):
     """Connection to a Kafka cluster; common to Kafka sources, Kafka sinks and tables."""
 
-    bootstrap_servers: Annotated[Text, Field(max_length=4096)] = Field(
+    bootstrap_servers: Text = Field(
         description="Brokers to start from, host:port, separated by commas.", examples=["kafka:9092"]
     )
     tls: Tls | None = Field(default=None, description="Use TLS.")
@@ -148,7 +148,7 @@ class KafkaSourceSpec(KafkaConnection):
 
     topic: Topic | None = Field(default=None, description="One topic.")
     topics: tuple[Topic, ...] | None = Field(default=None, min_length=1, max_length=64, description="Several topics.")
-    topic_pattern: Annotated[Text, Field(max_length=topic_patterns.LONGEST)] | None = Field(
+    topic_pattern: Text | None = Field(
         default=None, description="Regular expression of topic names; topics created later are read too."
     )
     partitions: tuple[TopicPartition, ...] | None = Field(

@@ -8,8 +8,8 @@ from typing import Any
 
 import re2
 
-LONGEST = 1024
-"""Characters of a pattern; a topic's name has up to 249."""
+_LONGEST = 1024
+"""Characters of a pattern that is matched; a topic's name has up to 249."""
 
 _BYTES = 16 << 10
 """Memory of one compiled pattern. One such as ``\\w{150}x`` takes a tenth of it, and megabytes in Unicode."""
@@ -32,9 +32,9 @@ def matches(pattern: str, topic: str) -> bool:
 
     The operator compares the queries of all tenants, and ``re`` can take for ever on a pattern such as ``(a+)+b``. RE2
     takes time proportional to the length of the name. False for a pattern that only backtracking can match, and for one
-    that does not fit into the memory it may take.
+    that is too long, or does not fit into the memory it may take.
     """
-    compiled = _compiled(pattern)
+    compiled = _compiled(pattern) if len(pattern) <= _LONGEST else None
     return compiled is not None and compiled.fullmatch(topic.encode()) is not None
 
 

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from millrace_api.model import topic_patterns
+from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec, path_parts, path_reads
 
 MOST_PLACES = 256
 """Places of one query that are compared: topics and paths that it reads or writes."""
+
+_MOST_ADDRESSES = 64
+"""Brokers of a connection by which clusters are compared."""
 
 MOST_PATTERNS = 128
 """Different patterns, of topics or of paths, that are compared in a namespace: each is compared with all results."""
@@ -182,7 +186,7 @@ def _reads(name: str, document: Any) -> Iterator[Read]:
     except (ValidationError, RecursionError):
         return
     if source.kafka is not None:
-        addresses = source.kafka.addresses
+        addresses = _addresses(source.kafka)
         for topic in sorted(source.kafka.named_topics):
             yield ReadTopic(name, topic, False, addresses)
         if source.kafka.topic_pattern is not None:
@@ -200,6 +204,10 @@ def _writes(document: Any) -> Iterator[Written]:
         return
     kafka = sink.kafka or sink.table
     if kafka is not None:
-        yield WrittenTopic(kafka.topic, kafka.addresses)
+        yield WrittenTopic(kafka.topic, _addresses(kafka))
     elif sink.files is not None:
         yield WrittenFiles(sink.files.path, path_parts(sink.files.first_file))
+
+
+def _addresses(kafka: KafkaConnection) -> frozenset[str]:
+    return frozenset(sorted(kafka.addresses)[:_MOST_ADDRESSES])

@@ -165,7 +165,9 @@ def test_another_size_of_replicas_leaves_the_driver(dedicated):
 
 def test_what_the_api_server_would_refuse_of_replicas_drains_nothing(dedicated):
     driver = dedicated.pod["metadata"]["uid"]
-    bad = OTHER_SQL.replace("Dedicated}", "Dedicated, pod: {podTemplate: {spec: {nodeSelector: {'not a label': ssd}}}}}")
+    bad = OTHER_SQL.replace(
+        "Dedicated}", "Dedicated, pod: {podTemplate: {spec: {nodeSelector: {'not a label': ssd}}}}}"
+    )
     dedicated.put(bad)
     dedicated.settle()
     assert dedicated.condition("Ready").reason == "InvalidQuery"
