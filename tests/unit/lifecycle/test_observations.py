@@ -22,7 +22,7 @@ KEY = QueryKey("shop", "totals")
 
 @pytest.fixture(autouse=True)
 def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json, "_default_decoder", json._default_decoder)  # type: ignore[attr-defined]
+    monkeypatch.setattr("json._default_decoder", vars(json)["_default_decoder"])
     decode_bounded()
 
 
@@ -73,8 +73,8 @@ def test_of_a_query_that_is_too_large_only_what_identifies_it_is_read(spec: Docu
 
 
 def test_what_kubectl_and_the_api_server_add_does_not_count() -> None:
-    added = {"managedFields": [{"fieldsV1": {"x": "y" * 900_000}}]}
-    added["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "z" * 200_000, "mine": "1"}  # type: ignore[assignment]
+    added: Document = {"managedFields": [{"fieldsV1": {"x": "y" * 900_000}}]}
+    added["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "z" * 200_000, "mine": "1"}
     found = read(a_query(metadata=added, spec={"text": "x" * 100_000}))
     assert TOO_LARGE not in found
     assert found["metadata"]["annotations"] == {"mine": "1"}
