@@ -87,7 +87,7 @@ class PatchedWatches:
                 _note(known, event)
                 health.heard(len(known))
         except (APIError, watching.WatchingError) as error:
-            if namespace is not None and is_refusal(error):
+            if namespace is not None and _is_refusal(error):
                 if not health.refused:
                     log.warning("namespace %s is not watched until it can be: %s", namespace, in_short(error))
                 health.refuse()
@@ -112,7 +112,7 @@ def _note(known: dict[str, RawBody], event: RawEvent) -> None:
         known[body["metadata"]["uid"]] = identity(body)  # type: ignore[assignment]
 
 
-def is_refusal(error: Exception) -> bool:
+def _is_refusal(error: Exception) -> bool:
     """Return whether the API server refuses to list the objects of a namespace, which may be gone."""
     return isinstance(error, APIError) and error.status in REFUSALS
 
