@@ -6,8 +6,6 @@ import re
 from functools import lru_cache
 from typing import Any
 
-import re2
-
 _LONGEST = 1024
 """Characters of a pattern that is matched; a topic's name has up to 249."""
 
@@ -40,6 +38,8 @@ def matches(pattern: str, topic: str) -> bool:
 
 @lru_cache(maxsize=_CACHED)
 def _compiled(pattern: str) -> Any:
+    import re2  # only queries with a pattern need it
+
     options = re2.Options()
     options.max_mem, options.log_errors, options.never_capture = _BYTES, False, True
     options.encoding = re2.Options.Encoding.LATIN1  # names of topics are ASCII
