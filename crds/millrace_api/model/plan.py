@@ -20,6 +20,9 @@ PLAN_KEY = "plan.yaml"
 APPLIED_KEY = "applied.json"
 """Entry of the ConfigMap with the driver's acknowledgement; the driver writes it."""
 
+FIRST_EPOCH = 1
+"""Epoch of the first plan of a query."""
+
 
 class Plan(Model):
     """The plan of a job, read from a file or a ConfigMap; each batch is pinned to one before it starts."""
@@ -56,10 +59,10 @@ class Plan(Model):
 
     @classmethod
     def initial(cls, spec: Spec, *, auto: Algorithm = Algorithm.NATIVE) -> Self:
-        """Return the first plan of a query, epoch 1; ``auto`` is the algorithm that ``algorithm: auto`` starts with."""
+        """Return the first plan of a query; ``auto`` is the algorithm that ``algorithm: auto`` starts with."""
         wanted = spec.partitioner
         return cls(
-            epoch=1,
+            epoch=FIRST_EPOCH,
             algorithm=auto if wanted.algorithm is Algorithm.AUTO else wanted.algorithm,
             parameters=wanted.parameters,
             placement=wanted.placement.at_start,

@@ -36,7 +36,19 @@ from .observe import ObservedQuery, QueryKey
 from .refusals import Refusals, RefusedError
 from .scaling_status import ScalingResult
 from .status_pace import StatusPace
-from .step import FINALIZER, READ_AGAIN_AFTER, Action, Apply, Drain, DropSecret, Finalize, MakeSecret, Step, next_step
+from .step import (
+    DRAIN_MARGIN,
+    FINALIZER,
+    READ_AGAIN_AFTER,
+    Action,
+    Apply,
+    Drain,
+    DropSecret,
+    Finalize,
+    MakeSecret,
+    Step,
+    next_step,
+)
 from .target import running_spec
 from .workqueue import WorkQueue
 
@@ -48,6 +60,9 @@ REQUEUE_SECONDS = 0.25
 
 REQUEUE_MARGIN = 0.5
 """Seconds added to the time at which a query is due again, since times in a status are in whole seconds."""
+
+UNSEEN_SECONDS = 5.0
+"""Seconds after which a query is looked at again whose objects may not be listed."""
 
 log = logging.getLogger(__name__)
 
@@ -178,6 +193,9 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return
+        if self._is_unseen(key, observed, now):
+            self.queue.add_later(key, UNSEEN_SECONDS)
+            return
         query = self.query_of(key, observed)
         is_readable = observed.unreadable is None
         missing = missing_pods(observed, running_spec(observed, query), self._defaults) if is_readable else []
@@ -255,6 +273,15 @@ class Reconciler:
                 return observed
             return self.observations.of(key)
         return observed
+
+    def _is_unseen(self, key: QueryKey, observed: ObservedQuery, now: datetime) -> bool:
+        """Return whether the query's objects may exist although none is known, as their watches are refused.
+
+        A query that is deleted does not wait for rights that may never come back.
+        """
+        if is_canary(observed.body) or not self._metrics.watches.refuses(key.namespace):
+            return False
+        return observed.deleted_at is None or now < observed.deleted_at + DRAIN_MARGIN
 
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Placement
-from millrace_api.model.plan import Plan
+from millrace_api.model.plan import FIRST_EPOCH, Plan
 from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, FailureClass, RejectedSpec
 from millrace_api.model.streamquery import DRIVER, QueryState, Spec, StreamQuery
 
@@ -178,6 +178,7 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
     """Return the current plan with the changes of the spec or, if there are none, of scaling; within the spec's bounds.
 
     A plan is written to the status before it is written for the driver. After a crash, the status has the newer plan.
+    If that is the first plan, nothing says which spec it is of, so it follows the current one.
     With placement Auto, a driver that fails runs Inline next: it may be unable to follow any other plan.
     """
     plan = _current_plan(observed, query.spec)
@@ -185,7 +186,8 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
         return Plan.initial(query.spec)
     wanted, before = json.loads(plan_settings(query)), observed.plan_settings
     changes: Mapping[str, Any] = {}
-    if before is not None and before.get("replanNonce") != wanted["replanNonce"]:
+    is_unwritten = before is None and plan.epoch == FIRST_EPOCH
+    if is_unwritten or (before is not None and before.get("replanNonce") != wanted["replanNonce"]):
         changes = wanted
     elif before is not None and before != wanted:
         changes = {name: value for name, value in wanted.items() if before.get(name) != value}

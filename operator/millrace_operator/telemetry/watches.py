@@ -96,6 +96,11 @@ class Watches:
             watch = self._watches.get((resource, namespace))
         return watch is not None and watch.refused
 
+    def refuses(self, namespace: str) -> bool:
+        """Return whether the API server refuses a needed watch of this namespace, so that not all of it is known."""
+        with self._lock:
+            return any(each.refused and each.needed for (_, of), each in self._watches.items() if of == namespace)
+
     @property
     def refused(self) -> list[str]:
         """The namespaces that are to be watched, and are gone or forbidden."""

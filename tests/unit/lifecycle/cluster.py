@@ -15,6 +15,7 @@ from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedEr
 from millrace_operator.lifecycle.status_pace import StatusPace
 from millrace_operator.lifecycle.workqueue import WorkQueue
 from millrace_operator.resources.pod_defaults import PodDefaults
+from millrace_operator.telemetry.metrics import OperatorMetrics
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 KEY = QueryKey("default", "trips-by-cell")
@@ -336,11 +337,13 @@ class Cluster:
 
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
+        self.metrics = OperatorMetrics()
         self.reconciler = Reconciler(
             self,
             self,
             PodDefaults("example.org/jobs"),
             lambda: self.time,
+            metrics=self.metrics,
             permissions=self.permissions,
             namespace_bytes=self.namespace_bytes,
         )

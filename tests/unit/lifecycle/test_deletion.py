@@ -2,6 +2,8 @@
 
 from unit.api.documents import MINIMAL, changed
 
+from .cluster import KEY
+
 BROKEN = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
 
 
@@ -72,3 +74,13 @@ def test_a_query_goes_where_the_operator_has_lost_its_rights_to_the_deletion_of_
     cluster.settle()
     assert cluster.query is None
     assert cluster.actions[-1] == ("finalizer", False)
+
+
+def test_a_query_that_is_deleted_goes_although_its_objects_cannot_be_listed_any_more(cluster):
+    running(cluster)
+    cluster.metrics.watches.of("pods", KEY.namespace).refuse()
+    cluster.delete()
+    cluster.reconciler.reconcile(KEY)
+    assert cluster.actions == []
+    cluster.pass_time(minutes=5)
+    assert cluster.query is None

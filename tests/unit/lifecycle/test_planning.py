@@ -110,6 +110,19 @@ def test_a_plan_that_was_announced_is_written_after_a_crash(deployed):
     assert (plan(deployed).shape, plan(deployed).epoch) == ("6/8/2", 2)
 
 
+def test_a_first_plan_that_was_not_written_before_a_crash_follows_a_later_spec(cluster):
+    cluster.put(MINIMAL)
+    cluster.dies_at = 1  # after the status
+    with pytest.raises(ConnectionError):
+        cluster.settle()
+    cluster.dies_at = None
+    assert (cluster.status.plan.shape, PLAN in cluster.objects) == ("1/8/2", False)
+    cluster.put(changed(MINIMAL, 12, "  executors: {initial: 5}"))
+    cluster.start_operator()
+    cluster.settle()
+    assert (plan(cluster).shape, plan(cluster).epoch) == ("5/8/2", 2)
+
+
 def test_a_plan_that_another_operator_has_written_meanwhile_is_not_overwritten(deployed):
     stale = deployed.reconciler
     wants(deployed, 6, epoch=1)

@@ -6,7 +6,7 @@ import pytest
 
 from millrace_api.model.status import ConditionType
 from millrace_operator.lifecycle.events import EventBudget
-from millrace_operator.lifecycle.reconcile import ApplyBackoff
+from millrace_operator.lifecycle.reconcile import UNSEEN_SECONDS, ApplyBackoff
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY
@@ -239,3 +239,20 @@ def test_a_request_that_fails_is_not_taken_for_somebody_who_changes_things_back(
     cluster.reconciler.reconcile(KEY)  # makes the Secret that the objects name
     cluster.reconciler.reconcile(KEY)
     assert len(applied(cluster)) == 9
+
+
+def test_a_query_whose_objects_cannot_be_listed_yet_is_left_alone(cluster):
+    cluster.put(MINIMAL)
+    cluster.settle()
+    cluster.actions.clear()
+    cluster.metrics.watches.of("pods", KEY.namespace).refuse()
+    for kind_and_name in list(cluster.objects):
+        cluster.reconciler.observations.object_gone(cluster.objects[kind_and_name])
+    cluster.put(changed(MINIMAL, 12, "  executors: {initial: 5}"))
+    cluster.reconciler.reconcile(KEY)
+    assert (cluster.actions, cluster.status.plan.executors) == ([], 1)
+    cluster.pass_time(seconds=UNSEEN_SECONDS)
+    assert cluster.actions == []
+    cluster.metrics.watches.of("pods", KEY.namespace).heard(1)
+    cluster.pass_time(seconds=UNSEEN_SECONDS)
+    assert cluster.status.plan.executors == 5
