@@ -182,7 +182,6 @@ class Cluster(ControlPlane):
             "--bind-address=0.0.0.0",
             f"--advertise-address={ADDRESS}",
             "--endpoint-reconciler-type=lease",
-            "--allow-privileged",
             "--kubelet-preferred-address-types=InternalIP",
         ]
         options["kube-controller-manager"] += [f"--root-ca-file={self.authority}"]

@@ -218,6 +218,7 @@ class ControlPlane:
                 f"--secure-port={ports['api']}",
                 f"--service-cluster-ip-range={_SERVICES}",
                 f"--token-auth-file={folder / 'tokens.csv'}",
+                "--allow-privileged",
                 "--authorization-mode=RBAC",
                 "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
                 "--anonymous-auth=false",

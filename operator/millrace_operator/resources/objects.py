@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from millrace_api.crd import GROUP, PLURAL
 from millrace_api.model.plan import PLAN_KEY, Plan
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
 
@@ -103,7 +104,10 @@ def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
 
 
 def _role(owner: Owner) -> Manifest:
-    """Return the driver's Role: manage pods, which RBAC cannot restrict by label, and read and patch its plan."""
+    """Return the driver's Role: manage pods, which RBAC cannot restrict by label, and read and patch its plan.
+
+    By the verb ``drive``, the chart's admission policy knows the accounts of drivers.
+    """
     pods = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": pods},
@@ -113,6 +117,7 @@ def _role(owner: Owner) -> Manifest:
             "resourceNames": [owner.plan],
             "verbs": ["get", "watch", "patch"],
         },
+        {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["drive"]},
     ]
     return owner.manifest("rbac.authorization.k8s.io/v1", "Role", owner.driver, {"rules": rules})
 

@@ -18,6 +18,7 @@ from ..test_rbac import RULES, grant
 from .tenants import OPERATORS, Tenant, new_tenant, query
 
 USER_ROLES = "millrace-edit", "millrace-view"
+DRIVER_PODS = "millrace-operator-driver-pods"
 
 
 @pytest.fixture(scope="package")
@@ -25,9 +26,11 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of its own, since the operator is that of the whole cluster."""
     with running_control_plane(tmp_path_factory.mktemp("attempts")) as started:
         install_crd(started)
-        roles = [each for each in documents(rendered()) if each["metadata"]["name"] in USER_ROLES]
-        assert len(roles) == len(USER_ROLES)
-        done = started.kubectl("apply", "-f", "-", document=roles)
+        release = documents(rendered())
+        roles = [each for each in release if each["metadata"]["name"] in USER_ROLES]
+        policy = [each for each in release if each["metadata"]["name"] == DRIVER_PODS]
+        assert (len(roles), len(policy)) == (len(USER_ROLES), 2)
+        done = started.kubectl("apply", "-f", "-", document=[*roles, *policy])
         assert done.returncode == 0, done.stderr
         assert started.kubectl("create", "namespace", OPERATORS).returncode == 0
         yield started

@@ -106,8 +106,11 @@ def test_a_drivers_role_cannot_be_kept_wider(mallory: Tenant) -> None:
 
 def test_a_drivers_binding_cannot_be_kept_for_others(mallory: Tenant, bank: Tenant) -> None:
     mallory.deploy(query("binding"))
-    others = [{"kind": "ServiceAccount", "name": "trips-driver", "namespace": "bank"}]
-    mallory.patch("rolebinding", "binding-driver", {"subjects": others})
+    others = {"subjects": [{"kind": "ServiceAccount", "name": "trips-driver", "namespace": "bank"}]}
+    change = ("patch", "rolebinding", "binding-driver", "--type=merge", "-p", json.dumps(others))
+    assert "attempting to grant RBAC permissions not currently held" in mallory.attempt(*change).stderr
+    administrator = mallory.plane.kubectl("--namespace", mallory.name, *change)
+    assert administrator.returncode == 0, administrator.stderr
     wait_until(
         lambda: (
             [each["name"] for each in mallory.get("rolebinding", "binding-driver")["subjects"]] == ["binding-driver"]
