@@ -60,6 +60,16 @@ def with_annotation(name: str, value: str, pod: Document) -> None:
     pod["metadata"].setdefault("annotations", {})[name] = value
 
 
+def with_unmasked_proc(pod: Document) -> None:
+    of_pod("hostUsers", False, pod)
+    of_containers_context("procMount", "Unmasked", pod)
+
+
+def with_windows_process(pod: Document) -> None:
+    of_pod("hostNetwork", True, pod)
+    of_context("windowsOptions", {"hostProcess": True}, pod)
+
+
 ASKED = {"httpGet": {"host": "169.254.169.254", "port": 80}}
 ATTEMPTS: dict[str, Callable[[Document], None]] = {
     "another account of the namespace": partial(of_pod, "serviceAccountName", "deployer"),
@@ -87,15 +97,9 @@ ATTEMPTS: dict[str, Callable[[Document], None]] = {
     ),
     "a type of SELinux": partial(of_containers_context, "seLinuxOptions", {"type": "spc_t"}),
     "a role of SELinux": partial(of_context, "seLinuxOptions", {"role": "sysadm_r"}),
-    "an unmasked /proc": lambda pod: (
-        of_pod("hostUsers", False, pod),
-        of_containers_context("procMount", "Unmasked", pod),
-    )[0],
+    "an unmasked /proc": with_unmasked_proc,
     "a setting of the kernel": partial(of_context, "sysctls", [{"name": "kernel.msgmax", "value": "1"}]),
-    "a process of the Windows host": lambda pod: (
-        of_context("windowsOptions", {"hostProcess": True}, pod),
-        of_pod("hostNetwork", True, pod),
-    )[0],
+    "a process of the Windows host": with_windows_process,
     "a first container without a context": with_init_container,
     "a first container with privileges": partial(with_init_container, securityContext={"privileged": True}),
     "a probe of another host": partial(of_container, "livenessProbe", ASKED),
