@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
 from .chain_status import UpstreamReason
 from .conditions import ReadyReason, condition_of
+from .observe import QueryKey
+from .token_buckets import TokenBuckets
 
 _WARNINGS = (
     ReadyReason.INVALID_QUERY,
@@ -58,25 +60,19 @@ def _changed(before: Status, now: Status, type: ConditionType) -> Condition | No
 
 
 class EventBudget:
-    """Token bucket per query, like client-go's event recorder: a burst, then one event every ``SECONDS_EACH``.
-
-    A query must not be used by two threads at a time.
-    """
+    """Limits of events: of a query, as in client-go's event recorder, and of all queries of a namespace together."""
 
     BURST, SECONDS_EACH = 25, 60.0
+    BURST_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE = 500, 1.0
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._left: dict[Hashable, tuple[float, float]] = {}
+        self._of_queries = TokenBuckets(self.BURST, self.SECONDS_EACH, clock)
+        self._of_namespaces = TokenBuckets(self.BURST_OF_NAMESPACE, self.SECONDS_EACH_OF_NAMESPACE, clock)
 
-    def take(self, key: Hashable) -> bool:
-        """Take a token and return whether another event is allowed now."""
-        now = self._clock()
-        left, since = self._left.get(key, (float(self.BURST), now))
-        left = min(left + (now - since) / self.SECONDS_EACH, float(self.BURST))
-        self._left[key] = (max(left - 1, 0.0) if left >= 1 else left, now)
-        return left >= 1
+    def take(self, key: QueryKey) -> bool:
+        """Return whether another event about a query is allowed now, and count it if so."""
+        return self._of_queries.take(key) and self._of_namespaces.take(key.namespace)
 
-    def forget(self, key: Hashable) -> None:
-        """Drop the bucket of a deleted query."""
-        self._left.pop(key, None)
+    def forget(self, key: QueryKey) -> None:
+        """Drop what is known of a deleted query."""
+        self._of_queries.forget(key)

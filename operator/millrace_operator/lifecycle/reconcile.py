@@ -50,6 +50,7 @@ from .step import (
     next_step,
 )
 from .target import running_spec
+from .token_buckets import TokenBuckets
 from .workqueue import WorkQueue
 
 WORKERS, MOST_WORKERS = 8, 4
@@ -60,6 +61,9 @@ REQUEUE_SECONDS = 0.25
 
 REQUEUE_MARGIN = 0.5
 """Seconds added to the time at which a query is due again, since times in a status are in whole seconds."""
+
+REQUESTS, REQUEST_SECONDS = 2000, 0.01
+"""Changes that the operator makes for the queries of one namespace: in a burst, and seconds for each one after it."""
 
 UNSEEN_SECONDS = 5.0
 """Seconds after which a query is looked at again whose objects may not be listed."""
@@ -165,6 +169,7 @@ class Reconciler:
         self._backoff = ApplyBackoff()
         self._pace = StatusPace()
         self._events = EventBudget()
+        self._requests = TokenBuckets(REQUESTS, REQUEST_SECONDS)
         self._refusals = Refusals()
         self._pods = PodChecks(objects.refuses)
         self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
@@ -220,6 +225,7 @@ class Reconciler:
             if pause > 0:
                 self.queue.add_later(key, pause)
             else:
+                self._requests.spend(key.namespace, len(step.actions) + (step.status != observed.status))
                 self._write_status(key, observed, step.status)
                 self._act(key, observed, step)
         except RefusedError as error:
@@ -329,10 +335,11 @@ class Reconciler:
                 self._queries.post_event(key, observed.owner.uid, each)
 
     def _pause(self, key: QueryKey, observed: ObservedQuery, step: Step) -> float:
-        """Return the seconds until the status may be written; one that announces actions may be written at once."""
-        if step.actions or is_canary(observed.body):
+        """Return the seconds until the step may be taken; one with actions waits only for its namespace's budget."""
+        if is_canary(observed.body) or not (step.actions or step.status != observed.status):
             return 0.0
-        return self._pace.wait(key, observed.status, step.status)
+        pace = 0.0 if step.actions else self._pace.wait(key, observed.status, step.status)
+        return max(pace, self._requests.wait(key.namespace))
 
     def _dry_run(self, observed: ObservedQuery, step: Step, *, everything: bool) -> None:
         """Dry-run the objects that follow a drain, so that a rejected one leaves the driver running.

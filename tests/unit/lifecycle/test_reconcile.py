@@ -6,7 +6,8 @@ import pytest
 
 from millrace_api.model.status import ConditionType
 from millrace_operator.lifecycle.events import EventBudget
-from millrace_operator.lifecycle.reconcile import UNSEEN_SECONDS, ApplyBackoff
+from millrace_operator.lifecycle.observe import QueryKey
+from millrace_operator.lifecycle.reconcile import REQUESTS, UNSEEN_SECONDS, ApplyBackoff
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY
@@ -149,7 +150,28 @@ def test_events_come_in_a_burst_and_then_seldom():
         now += 10
         allowed += budget.take(KEY)
     assert allowed == 1000 // EventBudget.SECONDS_EACH
-    assert budget.take("another")
+    assert budget.take(QueryKey(KEY.namespace, "another"))
+
+
+def test_all_queries_of_a_namespace_share_its_events():
+    budget = EventBudget(lambda: 0.0)
+    taken = [budget.take(QueryKey("attacker", f"q{number}")) for number in range(1000)]
+    assert sum(taken) == EventBudget.BURST_OF_NAMESPACE
+    assert budget.take(KEY)
+
+
+def test_a_namespace_that_has_spent_its_requests_waits_for_more(cluster):
+    cluster.put(MINIMAL)
+    cluster.reconciler._requests.spend(KEY.namespace, REQUESTS + 1)
+    cluster.reconciler.reconcile(KEY)
+    assert cluster.actions == []
+    cluster.reconciler._requests.forget(KEY.namespace)
+    cluster.settle()
+    assert cluster.status.phase == "Deploying"
+    assert cluster.reconciler._requests.wait(KEY.namespace) == 0
+    cluster.reconciler._requests.spend("another", REQUESTS)
+    assert cluster.reconciler._requests.wait("another") > 0
+    assert cluster.reconciler._requests.wait(KEY.namespace) == 0
 
 
 def test_what_is_wrong_is_in_the_condition_with_its_place(cluster):
