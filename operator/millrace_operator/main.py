@@ -9,7 +9,7 @@ import kopf
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
 
-from .handlers.operator import Operator, OperatorOptions
+from .handlers.operator import Operator, OperatorOptions, begin_afresh
 from .kube.kopf_history import NoHistory
 from .kube.kopf_watches import patch_watches
 
@@ -36,7 +36,7 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.persistence.diffbase_storage = NoHistory()
     if "operator" not in memo:
         memo.operator = Operator(OperatorOptions())
-    patch_watches(memo.operator.watches, memo.operator.note_chain, memo.operator.on_list)
+    patch_watches(memo.operator.watches, memo.operator.note_chain, memo.operator.on_list, begin_afresh)
     memo.operator.start()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import shutil
 import ssl
 import subprocess
 import time
@@ -117,6 +118,20 @@ class ControlPlane:
         """Kill all parts."""
         for process in reversed(self._processes.values()):
             process.kill()
+        self._processes.clear()
+
+    def back_up(self, to: Path) -> None:
+        """Copy what is stored, as a backup of etcd has it; all parts are restarted."""
+        self.kill()
+        shutil.copytree(self.folder / "etcd", to)
+        self.start()
+
+    def restore(self, backup: Path) -> None:
+        """Replace what is stored by a backup, and restart all parts, as after the loss of etcd."""
+        self.kill()
+        shutil.rmtree(self.folder / "etcd")
+        shutil.copytree(backup, self.folder / "etcd")
+        self.start()
 
     def kubectl(self, *arguments: str | Path, document: object = None) -> subprocess.CompletedProcess[str]:
         """Run ``kubectl``. ``document`` is what it reads from ``-f -``: text, an object, or a list of objects."""

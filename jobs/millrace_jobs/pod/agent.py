@@ -87,7 +87,7 @@ class Agent:
         self._plans = plans
         self._applied: Applied | None = None  # its executors_ready is set on writing
         self._partitions = 1
-        self._acknowledged: Applied | None = None
+        self._acknowledged: tuple[int, Applied] | None = None  # and the restores of the ConfigMap until then
         self.ready = 0
         """Number of executors that take tasks."""
         self._stopped = threading.Event()
@@ -148,18 +148,19 @@ class Agent:
                 pause = backoff.next()
 
     def _acknowledge(self) -> bool:
-        """Write the acknowledgement if it has changed; return False if the API server cannot be reached."""
+        """Write the acknowledgement if it has changed or is lost; return False if the API server cannot be reached."""
         if self._applied is None:
             return True
         applied = self._applied.model_copy(update={"executors_ready": self.ready})
-        if applied == self._acknowledged:
+        acknowledged = self._plans.restores, applied
+        if acknowledged == self._acknowledged:
             return True
         try:
             self._write(applied.to_json())
         except (ApiException, HTTPError, OSError) as error:
             log.warning("the plan's progress cannot be reported to the operator for now: %s", error_line(error))
             return False
-        self._acknowledged = applied
+        self._acknowledged = acknowledged
         return True
 
     def _write(self, text: str | None) -> None:

@@ -48,9 +48,12 @@ class PlanWatch:
         first = load_plan(mounted)
         pin_of(first)
         self._newest = first
+        self._seen = first.epoch
         self._unread: Plan | None = first
         self._invalid: MillraceError | None = None
         self._refused: str | None = None  # the text of the invalid plan that is in the ConfigMap
+        self.restores = 0
+        """How often the ConfigMap has gone back to an earlier plan, as when the API server's store is restored."""
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -113,7 +116,10 @@ class PlanWatch:
                 self._adopt(event["object"])
 
     def _adopt(self, found: V1ConfigMap) -> None:
-        """Adopt a plan of a later epoch; report an unreadable one once, and keep the last good plan."""
+        """Adopt a plan of a later epoch; report an unreadable one once, and keep the last good plan.
+
+        An earlier plan is not followed: the operator writes it under a later epoch once it knows the driver's.
+        """
         text = (found.data or {}).get(PLAN_KEY)
         if text is None or text == self._refused:  # every acknowledgement and every new watch brings it again
             return
@@ -129,6 +135,8 @@ class PlanWatch:
         with self._lock:
             if plan.epoch > self._newest.epoch:
                 self._newest = self._unread = plan
+            self.restores += plan.epoch < min(self._seen, self._newest.epoch)
+            self._seen = plan.epoch
 
 
 def error_line(error: Exception) -> str:

@@ -32,6 +32,7 @@ class OwnedObjects:
         queue: receives the queries whose objects have changed.
         owns: returns whether a query, given by namespace and name, belongs to this operator.
         watches: where the watches report their health.
+        on_restore: called when the API server's store was restored from a backup.
     """
 
     def __init__(
@@ -42,15 +43,24 @@ class OwnedObjects:
         queue: WorkQueue[QueryKey],
         owns: Callable[[str, str], bool],
         watches: Watches,
+        on_restore: Callable[[], None],
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
         self._informers = [
-            Informer(client, kind, namespace, self._on_event, watches.of(kind.plural, namespace))
+            Informer(client, kind, namespace, self._on_event, watches.of(kind.plural, namespace), on_restore)
             for kind in OWNED
             for namespace in namespaces or (None,)
         ]
         self._limits = [
-            Informer(client, kind, namespace, self._on_limit, watches.of(kind.plural, namespace, needed=False), "")
+            Informer(
+                client,
+                kind,
+                namespace,
+                self._on_limit,
+                watches.of(kind.plural, namespace, needed=False),
+                on_restore,
+                selector="",
+            )
             for kind in LIMITING
             for namespace in namespaces or (None,)
         ]

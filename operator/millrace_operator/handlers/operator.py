@@ -52,8 +52,8 @@ LEASE = "millrace-operator"
 _CHAINS_SECONDS = 60.0
 """Time for which the first step waits until the chains of all listed queries are known."""
 
-_LOST_STATUS = 1
-"""Exit status of an operator that has lost the lease; Kubernetes restarts it as a standby."""
+_ENDED_STATUS = 1
+"""Exit status of an operator that ends itself, to be started again by Kubernetes."""
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Operator:
         if options.leader_elect:
             leases = LeaseApi(Client(self._metrics), home, self._shard.name(options.lease_name))
             identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-            self._leader = Leader(leases, identity, options.timing, self._on_lead, _exit_at_once)
+            self._leader = Leader(leases, identity, options.timing, self._on_lead, _give_way)
         client = Client(self._metrics, self._leader.require) if self._leader else Client(self._metrics)
         objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kind(options.namespaces)
@@ -123,6 +123,7 @@ class Operator:
             self._reconciler.queue,
             self._shard.owns,
             self.watches,
+            begin_afresh,
         )
         self._loops = (self._reconciler, self._autoscaler)
         self._lock = threading.Lock()
@@ -254,11 +255,21 @@ def canary_of(lease: str, shard: Shard) -> str:
     return f"{name[: OBJECT_NAME_LENGTH - len(digest) - 1].rstrip('-')}-{digest}"
 
 
-def _exit_at_once() -> None:
-    """End the process at once, whatever its threads wait for: another operator may be working already."""
-    log.critical("the lease is lost: ending with status %d, to be started again as a standby", _LOST_STATUS)
+def begin_afresh() -> None:
+    """End the process, to be started again: what it remembers is of a later time than what the API server stores."""
+    _exit_at_once("the API server's store was restored from a backup: ending with status %d, to begin afresh")
+
+
+def _give_way() -> None:
+    """End the process, since another operator may be working already."""
+    _exit_at_once("the lease is lost: ending with status %d, to be started again as a standby")
+
+
+def _exit_at_once(why: str) -> None:
+    """End the process at once, whatever its threads wait for."""
+    log.critical(why, _ENDED_STATUS)
     sys.stderr.flush()
-    os._exit(_LOST_STATUS)
+    os._exit(_ENDED_STATUS)
 
 
 def _metrics_reader(settings: PrometheusSettings | None) -> AskMetrics | None:

@@ -42,8 +42,9 @@ class VersionTooOldError(Exception):
 class Informer:
     """Informer that reports each object as SEEN or DELETED, from its own thread.
 
-    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer. When the API
-    server refuses a namespace that is watched by name, its objects count as deleted until it can be listed again.
+    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer: all objects are
+    listed again, as a backup with earlier versions may have been restored. When the API server refuses a namespace that is
+    watched by name, its objects count as deleted until it can be listed again.
 
     Args:
         client: client for the API server.
@@ -51,6 +52,7 @@ class Informer:
         namespace: namespace of the objects; None for all.
         on_event: handler of the events; the bodies include the kind.
         health: where the informer reports what it hears.
+        on_restore: called when a listed object is older than the informer has seen it, see ``is_restored``.
         selector: labels of the objects; empty for all objects.
     """
 
@@ -61,6 +63,7 @@ class Informer:
         namespace: str | None,
         on_event: EventHandler,
         health: WatchHealth,
+        on_restore: Callable[[], None],
         selector: str = QUERY_LABEL,
     ) -> None:
         self.listed = threading.Event()
@@ -70,6 +73,7 @@ class Informer:
         self._path = kind.path(namespace)
         self._on_event = on_event
         self._health = health
+        self._on_restore = on_restore
         self._selector = selector
         self._known: dict[str, Manifest] = {}
         self._ended = threading.Event()
@@ -103,8 +107,8 @@ class Informer:
             except VersionTooOldError:
                 version = ""
             except Exception as error:  # without this watch, the operator would miss all changes
+                version = ""
                 if self._namespace is not None and isinstance(error, ApiException) and error.status in REFUSALS:
-                    version = ""
                     self._drop()
                 else:
                     self._health.failed()
@@ -125,7 +129,10 @@ class Informer:
         found: set[str] = set()
         for page in pages(self._client, self._path, self._selector):
             for body in page["items"]:
-                found.add(body["metadata"]["uid"])
+                uid = body["metadata"]["uid"]
+                if is_restored(self._known.get(uid), body):
+                    self._on_restore()
+                found.add(uid)
                 self._report_seen(body)
             version = page["metadata"]["resourceVersion"]
         for uid in self._known.keys() - found:
@@ -183,6 +190,17 @@ def watch_events(
 def _query_in(body: Manifest) -> str | None:
     query: str | None = body["metadata"].get("labels", {}).get(QUERY_LABEL)
     return query
+
+
+def is_restored(before: Mapping[str, Any] | None, listed: Mapping[str, Any]) -> bool:
+    """Return whether a listed object is older than the same watch has seen it: a backup was restored meanwhile.
+
+    Lists are consistent reads. Resource versions are increasing numbers (guaranteed from Kubernetes 1.35 on).
+    """
+    if before is None:
+        return False
+    old, new = (str(each["metadata"].get("resourceVersion", "")) for each in (before, listed))
+    return old.isdecimal() and new.isdecimal() and int(new) < int(old)
 
 
 def identity(body: Mapping[str, Any]) -> Manifest:

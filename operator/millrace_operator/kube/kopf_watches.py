@@ -11,14 +11,15 @@ from typing import Any, TypeAlias
 
 from kopf._cogs.clients import watching
 from kopf._cogs.clients.errors import APIError
-from kopf._cogs.structs.bodies import RawBody, RawEvent
+from kopf._cogs.configs.configuration import OperatorSettings
+from kopf._cogs.structs.bodies import RawBody, RawEvent, RawInput
 from kopf._cogs.structs.references import Namespace, Resource
 
 from millrace_support.backoff import Backoff
 
 from ..telemetry.logs import in_short
 from ..telemetry.watches import Watches
-from .informer import REFUSALS, identity
+from .informer import REFUSALS, identity, is_restored
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +29,25 @@ _Watch: TypeAlias = "tuple[Resource, Namespace]"
 OnEvent = Callable[[str | None, Mapping[str, Any]], None]
 """Receives the type of an event, None for a listed object, and the object."""
 
-_kopf_watch = watching.continuous_watch
+_kopf_watch, _kopf_stream = watching.continuous_watch, watching.watch_objs
+
+_MARGIN_SECONDS = 5.0
+"""Seconds by which the API server may end a watch before its time."""
 
 
-def patch_watches(health: Watches, on_event: OnEvent, on_list: Callable[[str | None], None]) -> None:
+def patch_watches(
+    health: Watches, on_event: OnEvent, on_list: Callable[[str | None], None], on_restore: Callable[[], None]
+) -> None:
     """Patch kopf so that all watches started from now on use ``PatchedWatches``, which report their health."""
-    watching.continuous_watch = PatchedWatches(health, on_event, on_list).follow
+    watching.continuous_watch = PatchedWatches(health, on_event, on_list, on_restore).follow
+    watching.watch_objs = _stream
 
 
 class PatchedWatches:
-    """Watches like kopf's, each from one list until the next list is due, with two differences.
+    """Watches like kopf's, each from one list until the next list is due, with three differences.
+
+    All objects are listed again when a connection breaks. Kopf would watch on from the last version that it has seen.
+    If a backup of the API server's store is restored meanwhile, that version is still to come, and nothing is heard.
 
     Objects deleted between the end of a watch and the next list are reported as deleted, as client-go does. Kopf
     reports existing objects only, so the operator would act on the deleted ones until it is restarted.
@@ -51,10 +61,13 @@ class PatchedWatches:
         health: where the watches report what they hear.
         on_event: receives each event before kopf hands it to the handlers, in a task per object. It must be fast.
         on_list: receives the namespace of a watch, None for all, when it has listed all objects.
+        on_restore: called when a listed object is older than the watch has seen it, see ``is_restored``.
     """
 
-    def __init__(self, health: Watches, on_event: OnEvent, on_list: Callable[[str | None], None]) -> None:
-        self._health, self._on_event, self._on_list = health, on_event, on_list
+    def __init__(
+        self, health: Watches, on_event: OnEvent, on_list: Callable[[str | None], None], on_restore: Callable[[], None]
+    ) -> None:
+        self._health, self._on_event, self._on_list, self._on_restore = health, on_event, on_list, on_restore
         self._known: defaultdict[_Watch, dict[str, RawBody]] = defaultdict(dict)
         """Identifying fields of the known objects, by watch and uid."""
         self._backoffs: defaultdict[_Watch, Backoff] = defaultdict(Backoff)
@@ -77,13 +90,16 @@ class PatchedWatches:
                     self._on_list(namespace)
                     health.heard(len(known))
                     continue
+                uid = event["object"]["metadata"].get("uid", "")
+                if not is_listed and is_restored(known.get(uid), event["object"]):
+                    self._on_restore()
                 if event["type"] != "BOOKMARK":
                     self._on_event(event["type"], event["object"])
                 yield event
                 if is_listed:
                     backoff.reset()
                 else:
-                    listed.add(event["object"]["metadata"]["uid"])
+                    listed.add(uid)
                 _note(known, event)
                 health.heard(len(known))
         except (APIError, watching.WatchingError) as error:
@@ -102,6 +118,16 @@ class PatchedWatches:
             else:
                 raise
         await asyncio.sleep(backoff.next())
+
+
+async def _stream(*, settings: OperatorSettings, **others: Any) -> AsyncIterator[RawInput]:
+    """Watch like kopf's ``watch_objs``, but raise an error when the connection breaks."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + (settings.watching.server_timeout or 0.0) - _MARGIN_SECONDS
+    async for event in _kopf_stream(settings=settings, **others):
+        yield event
+    if clock() < until:
+        raise watching.WatchingError("the connection broke")
 
 
 def _note(known: dict[str, RawBody], event: RawEvent) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Placement
-from millrace_api.model.plan import FIRST_EPOCH, Plan
+from millrace_api.model.plan import FIRST_EPOCH, Applied, Plan
 from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, FailureClass, RejectedSpec
 from millrace_api.model.streamquery import DRIVER, QueryState, Spec, StreamQuery
 
@@ -40,6 +40,9 @@ RUNS_TO_ROLL_BACK = 3
 
 _POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
+
+_LOST_EPOCHS = 100_000
+"""Plans that a restored backup may lack."""
 
 _NOT_OF_PLAN = ("replanNonce", AUTO_FOR)
 """Settings beside those of a plan."""
@@ -184,6 +187,7 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
     plan = _current_plan(observed, query.spec)
     if plan is None:
         return Plan.initial(query.spec)
+    plan = _after_restore(plan, observed.applied)
     wanted, before = json.loads(plan_settings(query)), observed.plan_settings
     changes: Mapping[str, Any] = {}
     is_unwritten = before is None and plan.epoch == FIRST_EPOCH
@@ -280,6 +284,16 @@ def _current_plan(observed: ObservedQuery, spec: Spec) -> Plan | None:
         executors=announced.executors,
         placement=announced.placement,
     )
+
+
+def _after_restore(plan: Plan, applied: Applied | None) -> Plan:
+    """Return the plan, above the epoch that the driver has applied if the API server's store was restored since then.
+
+    Other epochs than lost ones are not the driver's, which anyone may write who may change the ConfigMap.
+    """
+    if applied is None or not 0 < applied.epoch - plan.epoch <= _LOST_EPOCHS:
+        return plan
+    return plan.model_copy(update={"epoch": applied.epoch + 1})
 
 
 def _next_plan(plan: Plan, changes: Mapping[str, Any], spec: Spec) -> Plan:

@@ -134,7 +134,7 @@ def test_an_object_that_is_relabeled_again_and_again_is_kept_once() -> None:
             informer.stop()
             yield {"type": "BOOKMARK", "object": bodies[-1]}
 
-    informer = Informer(Server(), kind, None, note, WatchHealth(kind.plural))  # type: ignore[arg-type]
+    informer = Informer(Server(), kind, None, note, WatchHealth(kind.plural), lambda: None)  # type: ignore[arg-type]
     informer._run()
     kept = [key for key, found in observations._objects.items() if found]
     assert [key.name for key in kept] == ["query-49"]

@@ -34,7 +34,10 @@ class Server:
 
     def request(self, method, path, query):
         self.asked.append(("list", query.get("continue", "")))
-        found = next(self.lists)
+        found = next(self.lists, None)
+        if found is None:
+            self.informer.stop()
+            found = listed()
         if isinstance(found, Exception):
             raise found
         return copy.deepcopy(found)
@@ -73,14 +76,16 @@ def follow(monkeypatch):
             namespace,
             lambda type, body: reported.append((type, body["metadata"]["uid"], body["kind"])),
             run.health,
+            lambda: run.restores.append(len(reported)),
         )
+        run.restores.clear()
         with monkeypatch.context() as patch:
             patch.setattr(threading.Event, "wait", wait)
             server.informer._run()
         assert {kind for *_, kind in reported} <= {"Pod"}
         return [each[:2] for each in reported], server.asked
 
-    run.pauses, run.ticks, run.health = pauses, itertools.count(), None
+    run.pauses, run.ticks, run.health, run.restores = pauses, itertools.count(), None, []
     return run
 
 
@@ -131,13 +136,27 @@ def test_a_watch_that_is_too_old_is_listed_again_and_what_went_is_told(follow, e
 @pytest.mark.parametrize(
     "end", [ProtocolError("cut"), ApiException(status=500), event("ERROR", {"code": 500, "metadata": {}})], ids=str
 )
-def test_a_watch_that_breaks_goes_on_from_where_it_was_after_a_pause(follow, end):
+def test_after_a_watch_that_breaks_and_a_pause_all_is_listed_again(follow, end):
     reported, asked = follow(
-        [listed(pod("a"))], [[event("ADDED", pod("b", 15)), end], [event("DELETED", pod("a", 16))]]
+        [listed(pod("a")), listed(pod("b", 15), version=16)], [[event("ADDED", pod("b", 15)), end], [None]]
     )
+    assert reported == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "b"), ("DELETED", "a")]
+    assert asked == [("list", ""), ("watch", "10"), ("list", ""), ("watch", "16")]
+    assert follow.pauses == [FIRST_PAUSE]
+
+
+def test_a_watch_that_ends_goes_on_from_where_it_was(follow):
+    reported, asked = follow([listed(pod("a"))], [[event("ADDED", pod("b", 15))], [event("DELETED", pod("a", 16))]])
     assert reported == [("SEEN", "a"), ("SEEN", "b"), ("DELETED", "a")]
     assert asked == [("list", ""), ("watch", "10"), ("watch", "15"), ("watch", "16")]
-    assert follow.pauses == [FIRST_PAUSE]
+
+
+@pytest.mark.parametrize(("version", "restores"), [(14, [2]), (15, []), (16, []), ("a", [])])
+def test_an_object_that_is_older_than_it_was_shows_that_a_backup_was_restored(follow, version, restores):
+    """It is said before the object is reported."""
+    broken = ProtocolError("cut")
+    follow([listed(pod("a")), listed(pod("b", version))], [[event("ADDED", pod("b", 15)), broken], [None]])
+    assert follow.restores == restores
 
 
 def test_pauses_grow_until_something_is_told(follow):
@@ -157,7 +176,8 @@ def test_a_list_that_breaks_in_the_middle_deletes_nothing(follow):
 
 def test_health_is_what_was_heard_last_the_errors_and_the_objects(follow):
     broken, gone = ProtocolError("cut"), ApiException(status=410)
-    follow([listed(pod("a"), pod("b")), listed(pod("b"))], [[event("BOOKMARK", pod("", 20)), broken], [gone]])
+    lists = [listed(pod("a"), pod("b")), listed(pod("b")), listed(pod("b"))]
+    follow(lists, [[event("BOOKMARK", pod("", 20)), broken], [gone]])
     assert (follow.health.errors, follow.health.objects) == (1, 1)  # a version that is too old is no error
 
 

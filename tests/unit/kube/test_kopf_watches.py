@@ -1,6 +1,7 @@
 """Watches that break: deletions in the meantime are reported, and the operator goes on."""
 
 import asyncio
+import contextlib
 import hashlib
 import inspect
 import itertools
@@ -8,6 +9,7 @@ import itertools
 import pytest
 from kopf._cogs.clients import watching
 from kopf._cogs.clients.errors import APIError, APIForbiddenError
+from kopf._cogs.configs.configuration import OperatorSettings
 from kopf._cogs.structs.references import Resource
 
 from millrace_operator.kube import kopf_watches
@@ -53,6 +55,7 @@ def follow(monkeypatch):
             run.health,
             lambda kind, body: run.noted.append((kind, body["metadata"]["uid"])),
             lambda namespace: run.noted.append(("LISTED", namespace)),
+            lambda: run.noted.append(("RESTORED", None)),
         )
 
         async def all_of_them():
@@ -94,6 +97,36 @@ def test_a_list_that_breaks_deletes_nothing(follow):
         [(None, "a")],
         [(None, "a"), ("DELETED", "b")],
     ]
+
+
+def test_a_query_that_is_older_than_it_was_shows_that_a_backup_was_restored(follow):
+    def at(version, kind):
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"uid": "a", "resourceVersion": version}}
+        return {"type": kind, "object": body}
+
+    follow([at("9", None), LISTED, at("10", "MODIFIED")], [at("10", None), LISTED], [at("9", None), LISTED])
+    assert follow.noted[-3:] == [("RESTORED", None), (None, "a"), ("LISTED", None)]
+    assert follow.noted.count(("RESTORED", None)) == 1
+
+
+@pytest.mark.parametrize(("seconds", "breaks"), [(2, True), (294, True), (296, False)])
+def test_a_connection_that_ends_before_its_time_has_broken(monkeypatch, seconds, breaks):
+    """Kopf would watch on, so a deletion that nobody saw would be missed, and the store of a backup, too."""
+    settings = OperatorSettings()
+    settings.watching.server_timeout = 300
+    clock = iter([0.0, float(seconds)])
+
+    async def of_kopf(**_):
+        for each in events("ADDED", "a"):
+            yield each
+
+    async def came():
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: next(clock, seconds + 1.0))
+        return [each async for each in kopf_watches._stream(settings=settings)]
+
+    monkeypatch.setattr(kopf_watches, "_kopf_stream", of_kopf)
+    with pytest.raises(watching.WatchingError) if breaks else contextlib.nullcontext():
+        assert asyncio.run(came()) == events("ADDED", "a")
 
 
 @pytest.mark.parametrize("error", [refusal(410), refusal(503), watching.WatchingError("410")], ids=str)

@@ -135,6 +135,16 @@ def test_a_plan_that_another_operator_has_written_meanwhile_is_not_overwritten(d
     assert json.loads(deployed.objects[PLAN]["data"]["plan.yaml"])["executors"] == 4
 
 
+def test_a_plan_goes_on_above_those_that_a_restored_backup_lacks(deployed):
+    deployed.driver_follows(executors=1, partitions=8)
+    report = json.loads(deployed.objects[PLAN]["data"]["applied.json"])
+    for epoch, planned in ((8, 9), (9, 9), (2**53, 9)):  # the last is nothing that a driver has followed
+        deployed.objects[PLAN]["data"]["applied.json"] = json.dumps(report | {"epoch": epoch})
+        deployed._changed(deployed.objects[PLAN])
+        deployed.settle()
+        assert (plan(deployed).epoch, plan(deployed).shape) == (planned, "1/8/2")
+
+
 def _observations(cluster):
     """As they are now, whatever is seen later."""
     held = Observations()
