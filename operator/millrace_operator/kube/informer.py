@@ -43,8 +43,8 @@ class Informer:
     """Informer that reports each object as SEEN or DELETED, from its own thread.
 
     Deletions missed by a watch are reported after the next list. No error of a watch ends the informer: all objects are
-    listed again, as a backup with earlier versions may have been restored. When the API server refuses a namespace that is
-    watched by name, its objects count as deleted until it can be listed again.
+    listed again, as a backup with earlier versions may have been restored. When the API server refuses a namespace that
+    is watched by name, its objects count as deleted until it can be listed again.
 
     Args:
         client: client for the API server.
