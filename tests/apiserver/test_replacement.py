@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NAME, POD = "trips-by-cell", "trips-by-cell-driver-0"
 CHANGED = SMALLEST + "  image: example.org/other:2\n"
+BROKERS = '{bootstrapServers: "kafka-2:9092", topic: trips}'
 Kubectl = Callable[..., str]
 
 
@@ -132,3 +133,38 @@ def test_a_mistake_is_given_up_with_the_drivers_own_words_until_the_spec_changes
     assert condition(kubectl, "Progressing")["message"].startswith("given up after 2 runs")
     deploy(kubectl, SMALLEST + "  restartNonce: 1\n")
     assert status_of(kubectl, NAME)["failures"] == 0
+
+
+@pytest.mark.usefixtures("operator")
+def test_an_outage_counts_against_other_brokers_only_and_these_are_tried_again(kubectl: Kubectl) -> None:
+    """Ten minutes and an hour pass by setting back the times in the status."""
+    deploy(kubectl, SMALLEST)
+    become_healthy(kubectl)
+    healthy = status_of(kubectl, NAME)["revision"]
+    deploy(kubectl, CHANGED)
+    fail(kubectl, "SourceFailed", "kafka:9092 cannot be reached", 1)
+    wait_until(lambda: status_of(kubectl, NAME).get("failures") == 1)
+    report(kubectl, revisionTime=stamp(timedelta(minutes=11)))
+    waits = "not rolled back: the last healthy spec has the same sources"
+    wait_until(lambda: waits in condition(kubectl, "Progressing")["message"])
+
+    deploy(kubectl, SMALLEST.replace('{bootstrapServers: "kafka:9092", topic: trips}', BROKERS))
+    changed = status_of(kubectl, NAME)["revision"]
+    fail(kubectl, "SourceFailed", "kafka-2:9092 cannot be reached", 2)
+    wait_until(lambda: status_of(kubectl, NAME).get("failures") == 1)
+    report(kubectl, revisionTime=stamp(timedelta(minutes=11)))
+    wait_until(lambda: _runs(kubectl, healthy))
+    become_healthy(kubectl)
+    rejected = status_of(kubectl, NAME)["rejected"]
+    assert (rejected["revision"], rejected["tries"]) == (changed, 1)
+    report(kubectl, rejected=rejected | {"retryTime": stamp()})
+    wait_until(lambda: _runs(kubectl, changed))
+    become_healthy(kubectl)
+    wait_until(lambda: "rejected" not in status_of(kubectl, NAME))
+
+
+def report(kubectl: Kubectl, **changes: Any) -> None:
+    """Change the query's status as the operator does, which can remove these fields again."""
+    query = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": NAME}}
+    apply = ("apply", "--server-side", "--field-manager=millrace-operator", "--subresource=status", "-f", "-")
+    kubectl(*apply, document=query | {"status": status_of(kubectl, NAME) | changes})

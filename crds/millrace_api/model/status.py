@@ -158,10 +158,15 @@ class Chain(Model):
 class RejectedSpec(Model):
     """A spec that did not become healthy and was rolled back to the last healthy one."""
 
-    revision: str = Field(description="Revision of that spec; only a spec of another revision is tried again.")
+    revision: str = Field(description="Revision of that spec.")
     generation: int = Field(description="Generation of that spec.")
     time: _Time = Field(description="When it was rolled back.")
     message: _Text = Field(default="", description="Why, in a sentence.")
+    tries: int = Field(default=1, description="How often it was tried and rolled back.")
+    retry_time: _Time | None = Field(
+        default=None,
+        description="When it is tried again, since the cause may pass; without it, only a spec of another revision is.",
+    )
 
 
 class Status(Model):
@@ -195,6 +200,10 @@ class Status(Model):
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     selector: str | None = Field(default=None, description="Label selector of the executor pods.")
+
+    def rejects(self, revision: str) -> bool:
+        """Return whether the spec of this revision was rolled back, and is not being tried again."""
+        return self.rejected is not None and self.rejected.revision == revision != self.revision
 
 
 class FailureClass(StrEnum):

@@ -143,7 +143,7 @@ class _Diff:
             yield "state", remark
         replaced = is_replaced(old, new, status)
         running = old.state is QueryState.RUNNING and status.phase is not Phase.SUSPENDED
-        if status.rejected is not None and status.rejected.revision == revision(old):
+        if status.rejected is not None and status.rejects(revision(old)):
             message = "the spec on the cluster was rolled back, and the last healthy one runs"
             yield "rejected", f"{message}: {status.rejected.message}"
         if new.state is QueryState.SUSPENDED and running:
@@ -194,8 +194,8 @@ def _names(query: StreamQuery, owner: Owner) -> set[tuple[str, str]]:
 def is_replaced(old: Spec, new: Spec, status: Status) -> bool:
     """Return whether the driver that runs is replaced when ``new`` follows ``old``, which it may not run itself."""
     wanted = revision(new)
-    if status.rejected is not None and status.rejected.revision == wanted:
-        return False  # a spec that was rolled back is not tried again
+    if status.rejects(wanted):
+        return False  # a spec that was rolled back is not tried again at once
     runs = None if status.driver is None else status.driver.revision
     return wanted != (runs or revision(old))
 

@@ -37,6 +37,12 @@ def ready_since(pod: Manifest) -> datetime | None:
     return None
 
 
+def healthy_from(pod: Manifest | None) -> datetime | None:
+    """Return when the driver's spec will count as healthy if the driver stays ready; None if it is not ready."""
+    since = None if pod is None else ready_since(pod)
+    return None if since is None else since + HEALTHY_AFTER
+
+
 def created(pod: Manifest) -> datetime:
     """Return when the pod was created."""
     return parse_time(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))
@@ -106,8 +112,12 @@ STUCK_AFTER = timedelta(seconds=60)
 UNSCHEDULABLE_AFTER = timedelta(minutes=2)
 """Time that a pod may stay unschedulable before this counts as a failure."""
 
-_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
-_CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+"""Why a container waits whose image cannot be pulled."""
+
+CONFIG_REASONS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+"""Why a container waits that cannot be made."""
+
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
 _MEMORY = {
     DRIVER: "spec.driver.memory",
@@ -149,9 +159,9 @@ def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureCl
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         message = f"{reason}: {waiting['message']}" if waiting.get("message") else reason
-        if reason in _IMAGE:
+        if reason in IMAGE_REASONS:
             return FailureClass.IMAGE, message
-        if reason in _CONFIG:
+        if reason in CONFIG_REASONS:
             return FailureClass.CONFIG, message
     for each in pod.get("status", {}).get("conditions", ()):
         lasts = now >= created(pod) + UNSCHEDULABLE_AFTER

@@ -26,12 +26,13 @@ from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
 from .driver_health import blocked, failed_runs, ready_since, waiting_for
+from .driver_runs import POD_MISSING, FailedRuns
 from .executor_failures import executor_trouble
 from .observe import ObservedQuery
 from .partitioners import partitioner_status, trouble
 from .refusals import Refusal
 from .scaling_status import ActiveReason, ScalingResult, undecided
-from .target import POD_MISSING, DriverTarget, FailedRuns, pod_missing_at
+from .target import DriverTarget, pod_missing_at
 
 
 class _Summary(NamedTuple):
@@ -77,6 +78,9 @@ def status_of(
     summary = _summary(observed, target, draining=draining)
     if progress is not None:
         summary = summary._replace(progress=progress[0], progress_message=progress[1])
+    if target.waits and summary.progress in (ProgressingReason.DEPLOYING, ProgressingReason.BACKING_OFF):
+        waits = f"not rolled back: {target.waits}"
+        summary = summary._replace(progress_message="; ".join(filter(None, (summary.progress_message, waits))))
     before, failed, running = observed.status, target.failed, summary.phase is Phase.RUNNING
     changes = {
         **_changes(observed, summary, now, _degraded(observed, target, now), failed.last),
@@ -86,7 +90,7 @@ def status_of(
         "attempts": failed.attempts,
         "failures": failed.failures,
         "retry_time": None if failed.retry_time is None else format_time(failed.retry_time),
-        "rejected": target.rejected,
+        "rejected": target.rejected or target.retried,
     }
     if plan is not None:
         changes["plan"] = _plan_status(plan, observed.applied, target.query.spec)
@@ -255,8 +259,9 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
     missing_at = pod_missing_at(observed, target)
     if rejected is not None:
         reason = DegradedReason.ROLLED_BACK
-        message = f"generation {rejected.generation} did not become healthy, and the last healthy spec runs again: "
-        message += rejected.message
+        again = f", is tried again at {rejected.retry_time}" if rejected.retry_time is not None else ""
+        message = f"generation {rejected.generation} did not become healthy{again}, and the last healthy spec runs"
+        message += f"{' until then' if again else ' again'}: {rejected.message}"
     elif observed.refused:
         _, reason, message = observed.refused[0]
     elif last is not None and not was_too_early(observed.upstream, last):

@@ -18,14 +18,14 @@ from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import replaced_fields, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
-from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created
+from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created, healthy_from
 from .executor_failures import executor_trouble, executor_trouble_at
 from .observe import ObservedQuery
 from .partitioners import partitioners_for, trouble_at
 from .refusals import Refusal
 from .scaling_status import ScalingResult
 from .status import deleting_status, healthy_lost_status, invalid_status, refused_status, status_of
-from .target import DriverTarget, healthy_from, plan_for, pod_missing_at, runs_healthy, target_of
+from .target import DriverTarget, plan_for, pod_missing_at, runs_healthy, target_of
 
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""
@@ -125,7 +125,7 @@ def next_step(
         return replace(step, requeue_at=_soonest((refusal.until, step.requeue_at), now))
     if _healthy_is_lost(observed, query):
         return Step(healthy_lost_status(observed, now))
-    target = target_of(observed, query, now)
+    target = target_of(observed, query, defaults, now)
     if observed.is_set(Annotation.PAUSED):
         paused = (ProgressingReason.PAUSED, f"the annotation {Annotation.PAUSED} is set: nothing is changed")
         if scaling is not None and scaling.change is not None:
@@ -139,10 +139,10 @@ def next_step(
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
     """Return whether the current spec was rejected and the last healthy one, which the driver runs, is lost."""
-    rejected = observed.status.rejected
-    if rejected is None or rejected.revision != revision(query.spec) or observed.healthy is not None:
+    applied = revision(query.spec)
+    if observed.healthy is not None or not observed.status.rejects(applied):
         return False
-    return observed.revision not in (None, rejected.revision)
+    return observed.revision not in (None, applied)
 
 
 def _keep_running(
@@ -173,7 +173,7 @@ def _keep_running(
     follows = isinstance(why, MillraceError) and runs_healthy(observed)
     if observed.healthy is None or not (restarts or follows):
         return Step(status(), requeue_at=due)
-    target = target_of(observed, observed.query_with(observed.healthy[1]), now)
+    target = target_of(observed, observed.query_with(observed.healthy[1]), defaults, now)
     step = _apply(observed, target, defaults, now, scaling)
     return replace(step, status=status(step.status))
 
@@ -206,6 +206,8 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
     changed = [] if observed.healthy is None else replaced_fields(observed.healthy[1], target.query.spec)
     fields = ", ".join(changed) or "the spec"
     message = f"{fields} changed: the driver ends after its running batch, and another continues from the checkpoint"
+    if target.retried is not None:
+        message = f"generation {target.retried.generation} is tried again: {message}"
     return ProgressingReason.REPLACING, message
 
 

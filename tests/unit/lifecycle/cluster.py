@@ -278,6 +278,11 @@ class Cluster:
         }
         return self.pod_shows(key, conditions=[ready], startTime=since, containerStatuses=[state])
 
+    def driver_starts(self):
+        """Let the driver's container run and serve its probes; the driver is not ready."""
+        running = {"running": {"startedAt": stamp(self.time)}}
+        return self.pod_shows(containerStatuses=[{"name": "driver", "started": True, "state": running}])
+
     def driver_follows(self, executors, partitions):
         """Report that batches run under the current plan, on ``executors`` executors."""
         held = self.objects["ConfigMap", f"{KEY.name}-plan"]
