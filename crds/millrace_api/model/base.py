@@ -72,6 +72,13 @@ class Model(BaseModel):
         """Return plain dicts, lists and scalars with the names of the YAML; unset optional fields are left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
+    def to_short_document(self) -> dict[str, Any]:
+        """Return ``to_document`` without the fields at their defaults.
+
+        An earlier version, which refuses fields that it does not know, reads it as long as no new field is used.
+        """
+        return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+
     def to_json(self) -> str:
         """Return ``to_document`` as one line of JSON; equal models give the same text."""
         return self.model_dump_json(exclude_none=True)

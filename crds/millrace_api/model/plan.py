@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from millrace_api.model.base import Model, Rule
 from millrace_api.model.deployment import Algorithm, Placement
@@ -73,7 +73,12 @@ class Plan(Model):
 
 
 class Applied(Model):
-    """The driver's acknowledgement: the plan that its last batch ran under, and the number of executors."""
+    """The driver's acknowledgement: the plan that its last batch ran under, and the number of executors.
+
+    Unknown fields are ignored: the driver's image may be later than what reads this.
+    """
+
+    model_config = ConfigDict(extra="ignore")
 
     epoch: WholeNumber = Field(description="Epoch of the plan.")
     algorithm: Algorithm = Field(description="Partitioning algorithm; auto may have chosen another than the plan's.")

@@ -119,6 +119,15 @@ class ObjectApi:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
+    def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
+        """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
+        path = _KINDS["ConfigMap"].path(owner.namespace, name)
+        try:
+            self._client.request("DELETE", path, {}, {"preconditions": {"uid": uid}})
+        except ApiException as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                raise
+
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods, change nothing else, and return the result.
 

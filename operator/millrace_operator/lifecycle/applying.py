@@ -31,6 +31,9 @@ class Objects(Protocol):
     def drop_secret(self, owner: Owner, name: str) -> None:
         """Delete a Secret of ``make_secret``, if it is there."""
 
+    def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
+        """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
+
     def drain(self, namespace: str, stateful_set: str) -> Manifest:
         """Scale a StatefulSet to zero pods and return the result."""
 

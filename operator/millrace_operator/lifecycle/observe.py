@@ -26,6 +26,7 @@ from millrace_api.model.streamquery import (
 )
 
 from ..resources.auth import mounted_auth
+from ..resources.configuration import mounted_configuration
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
 from ..resources.restrictions import problems
@@ -224,6 +225,17 @@ class ObservedQuery:
         if self.driver is not None and (name := mounted_auth(self.owner, self.driver)) is not None:
             return name
         return None if self.stateful_set is None else mounted_auth(self.owner, self.stateful_set["spec"]["template"])
+
+    @property
+    def configuration(self) -> str | None:
+        """Name of the ConfigMap with the configuration of the driver's pod; None without a pod."""
+        return None if self.driver is None else mounted_configuration(self.owner, self.driver)
+
+    @property
+    def configurations(self) -> list[Manifest]:
+        """ConfigMaps with the configurations of drivers, also of earlier ones."""
+        names = [name for kind, name in self.objects if kind == "ConfigMap" and self.owner.is_configuration(name)]
+        return [found for name in sorted(names) if (found := self._config_map(name))]
 
     @property
     def wants_pods(self) -> bool:

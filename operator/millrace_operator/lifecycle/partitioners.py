@@ -45,19 +45,24 @@ def partitioners_for(
     """Return the replicas that should run in pods of their own; None if there are no objects for them.
 
     As many as the plan says place records while the query runs. When the plan goes back to Inline, they stay until the
-    driver has acknowledged that, because a batch of the plan before may need what they write. They run the driver's
-    image, so that a new default image reaches both at once: with the driver's next start.
+    driver has acknowledged that, because a batch of the plan before may need what they write. They have the
+    driver's image and configuration, so that a new default image reaches both at once: with the driver's next start.
     """
     found = observed.partitioner_set
     if plan.placement is Placement.INLINE and found is None:
         return None
     image = spec.image or _image(observed.driver) or default_image
+    configuration = observed.configuration
+    if ("ConfigMap", configuration) not in observed.objects:
+        configuration = None
     if not running:
-        return Partitioners(0, image)
-    if plan.placement is Placement.DEDICATED:
-        return Partitioners(plan.replicas, image)
-    acknowledged = observed.applied is not None and observed.applied.epoch >= plan.epoch
-    return Partitioners(0 if acknowledged else _wanted(observed), image)
+        replicas = 0
+    elif plan.placement is Placement.DEDICATED:
+        replicas = plan.replicas
+    else:
+        acknowledged = observed.applied is not None and observed.applied.epoch >= plan.epoch
+        replicas = 0 if acknowledged else _wanted(observed)
+    return Partitioners(replicas, image, configuration)
 
 
 def partitioner_status(observed: ObservedQuery, now: datetime) -> PartitionerStatus | None:

@@ -43,6 +43,7 @@ from .step import (
     Action,
     Apply,
     Drain,
+    DropConfiguration,
     DropSecret,
     Finalize,
     MakeSecret,
@@ -388,6 +389,10 @@ class Reconciler:
                 self._new_secrets[key] = observed.owner.uid, self._objects.make_secret(observed.owner)
             case DropSecret(name):
                 self._objects.drop_secret(observed.owner, name)
+            case DropConfiguration(found):
+                metadata = found["metadata"]
+                self._objects.drop_configuration(observed.owner, metadata["name"], metadata["uid"])
+                self.observations.object_gone(found)
             case Finalize(present=True):
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():

@@ -18,6 +18,7 @@ from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import replaced_fields, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
+from .configurations import forged_configurations, lacks_configuration, unused_configurations
 from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created, healthy_from
 from .executor_failures import executor_trouble, executor_trouble_at
 from .observe import ObservedQuery
@@ -81,7 +82,14 @@ class DropSecret:
     name: str
 
 
-Action = Apply | Drain | Finalize | MakeSecret | DropSecret
+@dataclass(frozen=True)
+class DropConfiguration:
+    """Action that deletes a ConfigMap with the configuration of drivers that have ended."""
+
+    found: Manifest
+
+
+Action = Apply | Drain | Finalize | MakeSecret | DropSecret | DropConfiguration
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ def next_step(
             scaling = replace(scaling, last_scaling=None)  # decided before the pause, so it may not have been applied
         status = status_of(observed, target, now, progress=paused, scaling=scaling)
         return Step(status, requeue_at=_due(observed, target, now))
-    if _must_drain(observed, target):
+    if _must_drain(observed, target, defaults):
         return _drain(observed, target, defaults, now)
     return _apply(observed, target, defaults, now, scaling)
 
@@ -178,11 +186,17 @@ def _keep_running(
     return replace(step, status=status(step.status))
 
 
-def _must_drain(observed: ObservedQuery, target: DriverTarget) -> bool:
+def _must_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults) -> bool:
     """Return whether the driver has to end before the objects can be updated."""
     if observed.stateful_set is None or observed.is_drained:
         return False
-    return not target.may_run or observed.revision not in (None, target.revision)
+    if not target.may_run or observed.revision not in (None, target.revision):
+        return True
+    if not lacks_configuration(observed):
+        return False
+    auth = _auth_secret(observed, target) or _UNKNOWN
+    desired = _objects(observed, target, plan_for(observed, target.query), defaults, auth)
+    return observed.configuration not in [each["metadata"]["name"] for each in desired]
 
 
 def _drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime) -> Step:
@@ -201,8 +215,11 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
         return ProgressingReason.ROLLING_BACK, target.rejected.message
     if not target.is_wanted:
         return ProgressingReason.DRAINING, "spec.state is Suspended"
-    if target.failed.last is not None and observed.revision == target.revision:
+    if target.failed.last is not None and not target.may_run and observed.revision == target.revision:
         return None
+    if observed.revision == target.revision:
+        message = f"the driver's configuration, ConfigMap {observed.configuration}, was deleted: another driver starts"
+        return ProgressingReason.REPLACING, message
     changed = [] if observed.healthy is None else replaced_fields(observed.healthy[1], target.query.spec)
     fields = ", ".join(changed) or "the spec"
     message = f"{fields} changed: the driver ends after its running batch, and another continues from the checkpoint"
@@ -217,9 +234,15 @@ def _apply(
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
     auth = _auth_secret(observed, target)
-    missing = observed.missing(_objects(observed, target, plan, defaults, auth or _UNKNOWN))
+    desired = _objects(observed, target, plan, defaults, auth or _UNKNOWN)
+    missing = observed.missing(desired)
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
-    actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
+    if dropped := forged_configurations(observed, missing):
+        actions += [DropConfiguration(each) for each in dropped]  # the next step makes them
+    else:
+        actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
+    if not missing:
+        actions += [DropConfiguration(each) for each in unused_configurations(observed, desired)]
     actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
     healthy = healthy_from(observed.driver) if target.may_run else None
     failing = executor_trouble(observed.failed_executors, observed.driver, now) is not None

@@ -22,8 +22,23 @@ CHECKPOINT = "/var/lib/millrace/checkpoint"
 LOCAL = "/var/lib/millrace/local"
 """Folder for shuffle files and RocksDB's local files."""
 
+FILES = "/etc/millrace/query"
+"""Mount path of a driver's configuration."""
+
+QUERY_FILE = f"{FILES}/query.yaml"
+"""Path of the document that the driver runs."""
+
 _OPERATOR_FIELDS = frozenset({"state", "image", "serviceAccountName", "restartNonce", "replanNonce"})
 """Fields of a spec that only the operator uses."""
+
+_OPERATOR_PARTS = {
+    "driver": {"podTemplate"},
+    "executors": {"podTemplate", "initial", "min"},
+    "parallelism": {"initial", "min"},
+    "partitioner": {"pod", "replicas"},
+    "scaling": {"mode", "window", "grace"},
+}
+"""Parts of further fields that only the operator uses, such as numbers that the plan gives to the driver."""
 
 _GRACE = 30
 """Seconds that a pod may take to end, in addition to its running batch."""
@@ -36,15 +51,16 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
     """Return the document that the driver runs, and the entries that it needs, by Secret.
 
     The document lacks the parts that only the operator uses, and has paths of files instead of references to Secrets.
+    It also lacks what is at its default, so that an image of an earlier version reads it, too.
     It names the namespace, since queries of several namespaces may have topics of their own in one Kafka cluster.
     A Secret is mounted and read as a file on use. So no ConfigMap contains it, and a rotated Secret takes effect.
     """
-    document = query.to_document()
+    document = query.to_short_document()
     name = document["metadata"]["name"]
     spec = {part: value for part, value in document["spec"].items() if part not in _OPERATOR_FIELDS}
-    for pod in ("driver", "executors"):
-        spec[pod].pop("podTemplate", None)
-    spec["partitioner"].pop("pod", None)
+    for field, parts in _OPERATOR_PARTS.items():
+        rest = {part: value for part, value in spec.pop(field, {}).items() if part not in parts}
+        spec |= {field: rest} if rest else {}
     secrets: dict[str, set[str]] = {}
     spec = _with_files(spec, secrets)
     if query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None:
@@ -88,7 +104,7 @@ def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, exec
         "spark.kubernetes.namespace": owner.namespace,
         "spark.kubernetes.driver.pod.name": owner.driver_pod,
         "spark.kubernetes.executor.container.image": query.spec.image or defaults.image,
-        "spark.kubernetes.executor.podTemplateFile": "/etc/millrace/query/executor-pod.yaml",
+        "spark.kubernetes.executor.podTemplateFile": f"{FILES}/executor-pod.yaml",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -77,10 +78,16 @@ class Owner:
         """Name of the ConfigMap of ``scaling_config_map``."""
         return scaling_config_map(self.name)
 
-    @property
-    def query(self) -> str:
-        """Name of the ConfigMap with the driver's query and configuration."""
-        return f"{self.name}-query"
+    def configuration(self, revision: str) -> str:
+        """Return the name of the ConfigMap with this revision of the driver's query and configuration."""
+        return f"{self.name}-query-{revision}"
+
+    def is_configuration(self, name: str) -> bool:
+        """Return whether a ConfigMap of this name has the configuration of a driver of the query.
+
+        Before there were revisions, the name had none.
+        """
+        return re.fullmatch(rf"{re.escape(self.name)}-query(-[0-9a-f]{{10}})?", name) is not None
 
     @property
     def executors(self) -> str:
@@ -89,9 +96,9 @@ class Owner:
 
     @property
     def object_names(self) -> frozenset[str]:
-        """Names of all objects of the query but its executors, partitioner replicas and Secrets."""
+        """Names of all objects of the query but its executors, partitioner replicas, configurations and Secrets."""
         pods = {self.driver, self.driver_pod, self.partitioner, self.executors}
-        return frozenset(pods | {self.plan, self.healthy, self.scaling, self.query})
+        return frozenset(pods | {self.plan, self.healthy, self.scaling})
 
     def selector(self, role: str | None = None) -> dict[str, str]:
         """Return the labels that select the query's pods, or its pods of one role."""

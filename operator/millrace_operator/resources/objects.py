@@ -12,6 +12,7 @@ from millrace_api.model.plan import PLAN_KEY, Plan
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
 
 from .auth import with_auth
+from .configuration import configuration, with_configuration
 from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .network import job_policy
@@ -59,31 +60,33 @@ def objects(
     replicas in pods of their own; with None, there are no objects for them.
     """
     document, secrets = mounted_query(query)
-    template = with_auth(driver_pod(query, owner, defaults, secrets), DRIVER, auth)
     executor = with_auth(executor_pod(query, owner, defaults, secrets), EXECUTOR, auth)
     files = {
         "query.yaml": to_yaml(document),
         "spark-defaults.conf": spark_defaults(query, owner, defaults, executor),
         "executor-pod.yaml": to_yaml(executor),
     }
+    config_map = configuration(owner, files)
+    mounted = config_map["metadata"]["name"]
+    driver = with_auth(with_configuration(driver_pod(query, owner, defaults, secrets), DRIVER, mounted), DRIVER, auth)
     account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
     return [
         *account,
         _role(owner),
         _role_binding(owner, query.spec.service_account_name or owner.driver),
-        owner.manifest("v1", "ConfigMap", owner.query, {"data": files}),
+        config_map,
         _plan(query, owner, plan),
         _service(owner),
         job_policy(owner),
         _disruption_budget(owner, plan),
-        *([] if partitioners is None else partitioner_objects(query, owner, partitioners, defaults)),
-        _stateful_set(owner, template, running=running),
+        *([] if partitioners is None else partitioner_objects(query, owner, partitioners, mounted, defaults)),
+        _stateful_set(owner, driver, running=running),
     ]
 
 
 def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
     """Return the ConfigMap with the spec to roll back to if a later one does not become healthy."""
-    data = {"spec.json": to_json(query.spec.to_document())}
+    data = {"spec.json": to_json(query.spec.to_short_document())}
     config_map = owner.manifest("v1", "ConfigMap", owner.healthy, {"data": data})
     config_map["metadata"]["annotations"] = {REVISION: revision(query.spec)}
     return config_map
@@ -98,7 +101,8 @@ def plan_settings(query: StreamQuery) -> str:
 
 
 def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
-    config_map = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {PLAN_KEY: plan.to_json()}})
+    data = {PLAN_KEY: to_json(plan.to_short_document())}
+    config_map = owner.manifest("v1", "ConfigMap", owner.plan, {"data": data})
     config_map["metadata"]["annotations"] = {PLAN_SETTINGS: plan_settings(query)}
     return config_map
 

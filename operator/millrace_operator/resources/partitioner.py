@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from millrace_api.model.streamquery import PARTITIONER, StreamQuery
 
+from .configuration import with_configuration
 from .driver_config import source_secrets
 from .names import METRICS_PORT, Manifest, Owner
 from .network import partitioner_policy
@@ -20,22 +21,31 @@ from .pods import partitioner_pod
 
 @dataclass(frozen=True)
 class Partitioners:
-    """Number of replicas that should run, 0 or more, and their image."""
+    """Replicas that should run.
+
+    Attributes:
+        replicas: their number, 0 or more.
+        image: their image.
+        configuration: name of the ConfigMap that they mount: the running driver's; None for that of the next driver.
+    """
 
     replicas: int
     image: str
+    configuration: str | None = None
 
 
 def partitioner_objects(
-    query: StreamQuery, owner: Owner, wanted: Partitioners, defaults: PodDefaults
+    query: StreamQuery, owner: Owner, wanted: Partitioners, configuration: str, defaults: PodDefaults
 ) -> list[Manifest]:
-    """Return the desired objects for replicas, the StatefulSet last."""
+    """Return the desired objects for replicas, the StatefulSet last; ``configuration`` is that of the next driver."""
+    pod = partitioner_pod(query, owner, replace(defaults, image=wanted.image), source_secrets(query))
+    template = with_configuration(pod, PARTITIONER, wanted.configuration or configuration)
     return [
         owner.manifest("v1", "ServiceAccount", owner.partitioner, {"automountServiceAccountToken": False}, PARTITIONER),
         _service(owner),
         partitioner_policy(owner),
         _disruption_budget(owner),
-        _stateful_set(query, owner, wanted.replicas, replace(defaults, image=wanted.image)),
+        _stateful_set(owner, wanted.replicas, template),
     ]
 
 
@@ -59,13 +69,13 @@ def _disruption_budget(owner: Owner) -> Manifest:
     return owner.manifest("policy/v1", "PodDisruptionBudget", owner.partitioner, {"spec": spec}, PARTITIONER)
 
 
-def _stateful_set(query: StreamQuery, owner: Owner, replicas: int, defaults: PodDefaults) -> Manifest:
+def _stateful_set(owner: Owner, replicas: int, template: Manifest) -> Manifest:
     """Return a StatefulSet that starts and ends replicas side by side, and rolls a changed template one by one."""
     spec = {
         "replicas": replicas,
         "serviceName": owner.partitioner,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": owner.selector(PARTITIONER)},
-        "template": partitioner_pod(query, owner, defaults, source_secrets(query)),
+        "template": template,
     }
     return owner.manifest("apps/v1", "StatefulSet", owner.partitioner, {"spec": spec}, PARTITIONER)

@@ -10,7 +10,7 @@ from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
-from .driver_config import AUTH_FILE, CHECKPOINT, LOCAL, SECRETS, grace, mounted_query
+from .driver_config import AUTH_FILE, CHECKPOINT, FILES, LOCAL, QUERY_FILE, SECRETS, grace, mounted_query
 from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
@@ -22,7 +22,8 @@ Secrets = Mapping[str, set[str]]
 Volumes = Mapping[str, tuple[str, Manifest]]
 """Mount path and source of volumes, by name."""
 
-_CONFIGURATION = "/etc/millrace"
+_PLAN = "/etc/millrace/plan"
+"""Mount path of the plan's ConfigMap."""
 
 _REPORT = "/dev/termination-log"
 """Path of the container's termination message."""
@@ -72,9 +73,9 @@ _WHOLE = frozenset({"volumes", "env"})
 
 
 def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:
-    """Return the pod template of the driver's StatefulSet."""
-    arguments = ["millrace", "driver", f"{_CONFIGURATION}/query/query.yaml"]
-    arguments += ["--plan", f"{_CONFIGURATION}/plan/{PLAN_KEY}", "--plan-config-map", owner.plan]
+    """Return the pod template of the driver's StatefulSet, but for its configuration and its Secret."""
+    arguments = ["millrace", "driver", QUERY_FILE]
+    arguments += ["--plan", f"{_PLAN}/{PLAN_KEY}", "--plan-config-map", owner.plan]
     arguments += ["--metrics-port", str(METRICS_PORT), "--grace", str(grace(query) - 5)]
     arguments += ["--auth-secret", AUTH_FILE]
     container = {
@@ -82,7 +83,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
         "image": query.spec.image or defaults.image,
         "args": arguments,  # for the image's entry point, which reaps orphaned processes
         "env": [
-            {"name": "SPARK_CONF_DIR", "value": f"{_CONFIGURATION}/query"},
+            {"name": "SPARK_CONF_DIR", "value": FILES},
             _HOME,
             {"name": REPORT_VARIABLE, "value": _REPORT},
             _from_pod("POD_IP", "status.podIP"),
@@ -102,10 +103,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
         "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _HUNG_GRACE},
         "securityContext": _CONTAINER_SECURITY,
     }
-    volumes = {
-        "query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}}),
-        "plan": (f"{_CONFIGURATION}/plan", {"configMap": {"name": owner.plan}}),
-    }
+    volumes = {"plan": (_PLAN, {"configMap": {"name": owner.plan}})}
     pod = _pod(container, _spark_volumes(query), volumes, secrets, defaults)
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
@@ -149,13 +147,13 @@ def made_executor(query: StreamQuery, owner: Owner, defaults: PodDefaults) -> Ma
 
 
 def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:
-    """Return the pod template of the StatefulSet of partitioner replicas.
+    """Return the pod template of the StatefulSet of partitioner replicas, but for its configuration.
 
     A replica has no Spark, no checkpoint and no right in the cluster. It is ready when it places records, for which the
     driver has to run; that it serves probes is enough to have started.
     """
     settings = query.spec.partitioner.pod
-    arguments = ["millrace", "partitioner", f"{_CONFIGURATION}/query/query.yaml", "--index", f"$({_INDEX})"]
+    arguments = ["millrace", "partitioner", QUERY_FILE, "--index", f"$({_INDEX})"]
     arguments += ["--host", "0.0.0.0", "--metrics-port", str(METRICS_PORT)]  # noqa: S104 - Prometheus and the kubelet
     container = {
         "name": PARTITIONER,
@@ -176,8 +174,7 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
         "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _HUNG_GRACE},
         "securityContext": _CONTAINER_SECURITY,
     }
-    volumes = {"query": (f"{_CONFIGURATION}/query", {"configMap": {"name": owner.query}})}
-    pod = _pod(container, {"tmp": (_TEMPORARY, {"emptyDir": {}})}, volumes, secrets, defaults)
+    pod = _pod(container, {"tmp": (_TEMPORARY, {"emptyDir": {}})}, {}, secrets, defaults)
     pod["serviceAccountName"] = owner.partitioner
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)

@@ -29,7 +29,7 @@ def with_spec(**spec: Any) -> str:
 def settings_of(text: str) -> list[str]:
     """Names of the settings in the file that Spark reads."""
     made = objects_of(text)
-    (files,) = [each["data"] for each in made if each["metadata"]["name"] == "trips-by-cell-query"]
+    (files,) = [each["data"] for each in made if each["metadata"]["name"].startswith("trips-by-cell-query-")]
     return [line.partition(" ")[0] for line in files["spark-defaults.conf"].splitlines()]
 
 

@@ -76,6 +76,8 @@ class Cluster:
         """Whether the operator has lost the rights to change anything but the finalizer."""
         self.namespace_bytes = NAMESPACE_BYTES
         """Bytes that the next operator keeps of the namespace."""
+        self.image = "example.org/jobs"
+        """Default image of the next operator."""
         self.reads = 0
         """How often the operator has read the query, beside its watch."""
         self.writes, self.events, self.actions = 0, [], []
@@ -197,8 +199,17 @@ class Cluster:
         held["metadata"]["uid"] = f"uid of {key}"
         if APPLIED_KEY in (data := self.objects.get(key, {}).get("data", {})):  # another manager's
             held["data"][APPLIED_KEY] = data[APPLIED_KEY]
+        if key[0] == "StatefulSet":
+            self._follow(held, self.objects.get(key))
         self.objects[key] = held
         return self._changed(held)
+
+    def _follow(self, held, before):
+        """Count the changes of a StatefulSet, of which its controller reports the latest that it has seen."""
+        before = before or {"spec": None, "metadata": {"generation": 0}}
+        held["metadata"]["generation"] = before["metadata"]["generation"] + (held["spec"] != before["spec"])
+        if "status" in before:
+            held["status"] = before["status"]
 
     def make_secret(self, owner, *, dry_run=False):
         if self.policy == "Secret":
@@ -213,6 +224,10 @@ class Cluster:
     def drop_secret(self, owner, name):
         self._act(("drop", name))
         self.secrets.discard(name)
+
+    def drop_configuration(self, owner, name, uid):
+        self._act(("drop", name))
+        assert self.objects.pop(("ConfigMap", name))["metadata"]["uid"] == uid
 
     def drain(self, namespace, stateful_set):
         if self.forbids:
@@ -232,6 +247,18 @@ class Cluster:
     def pod(self):
         return self.objects.get(POD)
 
+    def configuration(self, at=POD):
+        """Return the ConfigMap with the configuration that a pod, or the template of a StatefulSet, mounts."""
+        held = self.objects[at]
+        spec = held["spec"] if at[0] == "Pod" else held["spec"]["template"]["spec"]
+        (volume,) = [each for each in spec["volumes"] if each["name"] == "query"]
+        return self.objects["ConfigMap", volume["configMap"]["name"]]
+
+    @property
+    def configurations(self):
+        """Names of all ConfigMaps with configurations."""
+        return {name for kind, name in self.objects if kind == "ConfigMap" and "-query" in name}
+
     def control(self):
         """Create and delete pods, as the StatefulSet controller does."""
         for name in (SET[1], REPLICAS[1]):
@@ -246,7 +273,8 @@ class Cluster:
                 if key in self.objects:
                     self.reconciler.observations.object_gone(self.objects.pop(key))
             if held is not None:
-                held["status"] = {"replicas": sum(key in self.objects for key in pods)}
+                replicas = sum(key in self.objects for key in pods)
+                held["status"] = {"replicas": replicas, "observedGeneration": held["metadata"]["generation"]}
 
     def _create_pod(self, key, template):
         made = copied(template)
@@ -346,7 +374,7 @@ class Cluster:
         self.reconciler = Reconciler(
             self,
             self,
-            PodDefaults("example.org/jobs"),
+            PodDefaults(self.image),
             lambda: self.time,
             metrics=self.metrics,
             permissions=self.permissions,

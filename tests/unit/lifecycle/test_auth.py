@@ -35,7 +35,7 @@ def test_there_is_one_before_anything_names_it(running):
     made = [action[0] for action in running.actions if action[0] in ("make", "apply")]
     assert made.index("make") == 0
     assert made.count("make") == 1
-    executor = running.objects["ConfigMap", "trips-by-cell-query"]["data"]["executor-pod.yaml"]
+    executor = running.configuration()["data"]["executor-pod.yaml"]
     assert f"secretName: {mounted(running.pod)}" in executor
 
 

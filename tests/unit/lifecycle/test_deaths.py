@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from unit.api.documents import MINIMAL, changed
 
-from .cluster import Cluster
+from .cluster import POD, SET, Cluster
 
 OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
 KAFKA = changed(MINIMAL, 7, '      kafka: {bootstrapServers: "kafka:9092", topic: trips}')
 SECRET = re.compile(r"trips-by-cell-auth-\d+")
+CONFIGURATION = re.compile(r"trips-by-cell-query-[0-9a-f]{10}")
 ACTS = {
     "dedicated": lambda cluster: cluster.put(KAFKA + "  partitioner: {placement: Dedicated}\n"),
     "inline": lambda cluster: cluster.put(KAFKA),
@@ -62,14 +63,23 @@ def end_of(acts, deaths):
 
 
 def _comparable(cluster):
-    """The query and its objects without what differs each time, such as names of Secrets; each of those is there."""
+    """The query and its objects without what differs each time, such as names of Secrets; each of those is there.
+
+    So are the configurations that are mounted, and no others.
+    """
     mounted = {name for each in cluster.objects.values() for name in SECRET.findall(str(each))}
     assert mounted <= cluster.secrets
     found = copy.deepcopy({"query": cluster.query, **cluster.objects})
     for each in found.values():
         for name in ("resourceVersion", "uid", "creationTimestamp"):
             each["metadata"].pop(name, None)
-    return ast.literal_eval(SECRET.sub("trips-by-cell-auth", str(found)))
+        if each["kind"] == "StatefulSet":
+            del each["metadata"]["generation"], each["status"]
+    for at in (POD, SET):
+        assert at not in cluster.objects or cluster.configuration(at)
+    pods = [each for each in cluster.objects.values() if each["kind"] in ("Pod", "StatefulSet")]
+    assert cluster.configurations == {name for each in pods for name in CONFIGURATION.findall(str(each))}
+    return ast.literal_eval(CONFIGURATION.sub("trips-by-cell-query", SECRET.sub("trips-by-cell-auth", str(found))))
 
 
 @settings(max_examples=40, deadline=None)

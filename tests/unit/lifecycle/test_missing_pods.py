@@ -11,7 +11,7 @@ from millrace_operator.lifecycle.refusals import FIRST_PAUSE, LONGEST_PAUSE, Pod
 from millrace_operator.resources.pod_defaults import PodDefaults
 from unit.api.documents import MINIMAL, changed
 
-from .cluster import KEY, POD, REPLICAS
+from .cluster import KEY, POD, REPLICAS, SET
 from .test_partitioners import DEDICATED
 
 QUOTA = QuotaExceededError('pods "x" is forbidden: exceeded quota: few')
@@ -226,7 +226,7 @@ def test_the_expected_executor_is_the_template_with_what_spark_adds(running):
     query = running.reconciler.query_of(KEY, observed)
     pod = expected_executor(observed, query.spec, PodDefaults("example.org/jobs"))
     container = pod["spec"]["containers"][0]
-    conf = running.objects["ConfigMap", "trips-by-cell-query"]["data"]
+    conf = running.configuration(SET)["data"]
     assert (container["image"], pod["spec"]["priorityClassName"]) == ("example.org/jobs", "high")
     assert container["resources"] == {
         "requests": {"cpu": "3", "memory": "3276Mi"},

@@ -61,15 +61,15 @@ def test_why_a_driver_is_replaced_is_said(healthy):
 
 def test_until_the_driver_has_ended_it_keeps_what_it_runs(healthy):
     """A driver that crashes while it drains begins again with its own query, and not with the next one."""
-    config = ("ConfigMap", "trips-by-cell-query")
-    before = healthy.objects[config]
+    before = healthy.configuration()
     healthy.put(OTHER_SQL)
     control, healthy.control = healthy.control, lambda: None
     healthy.settle()
-    assert healthy.objects[config] == before
+    assert healthy.configuration() == before
     healthy.control = control
     healthy.settle()
-    assert healthy.objects[config] != before
+    assert healthy.configuration()["data"] != before["data"]
+    assert healthy.configurations == {healthy.configuration()["metadata"]["name"]}
 
 
 def test_another_restart_nonce_replaces_the_driver(healthy):

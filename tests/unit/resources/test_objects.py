@@ -18,6 +18,13 @@ def by_kind(text):
     return {(each["kind"], each["metadata"]["name"]): each for each in objects_of(text)}
 
 
+def files_of(found):
+    """The configuration that the driver mounts."""
+    volumes = found["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]["volumes"]
+    (name,) = [each["configMap"]["name"] for each in volumes if each["name"] == "query"]
+    return found["ConfigMap", name]["data"]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_objects_are_those_of_the_golden_file(case):
     """MILLRACE_GOLDENS=write rewrites the files; review the difference before committing it."""
@@ -41,7 +48,7 @@ def test_selectors_find_the_pods_they_mean(case):
     found = by_kind(CASES[case])
     driver = found["StatefulSet", "trips-by-cell-driver"]["spec"]
     labels = driver["template"]["metadata"]["labels"]
-    executor = yaml.safe_load(found["ConfigMap", "trips-by-cell-query"]["data"]["executor-pod.yaml"])
+    executor = yaml.safe_load(files_of(found)["executor-pod.yaml"])
     assert driver["selector"]["matchLabels"].items() <= labels.items()
     assert found["Service", "trips-by-cell-driver"]["spec"]["selector"].items() <= labels.items()
     budget = found["PodDisruptionBudget", "trips-by-cell-exec"]["spec"]["selector"]["matchLabels"]
@@ -52,8 +59,8 @@ def test_selectors_find_the_pods_they_mean(case):
 
 def test_no_secret_and_no_reference_to_one_is_in_a_config_map():
     found = by_kind(CASES["secured"])
-    assert "secretKeyRef" not in str(found["ConfigMap", "trips-by-cell-query"])
-    document = yaml.safe_load(found["ConfigMap", "trips-by-cell-query"]["data"]["query.yaml"])
+    assert "secretKeyRef" not in str(files_of(found))
+    document = yaml.safe_load(files_of(found)["query.yaml"])
     sasl = document["spec"]["sources"]["trips"]["kafka"]["sasl"]
     assert sasl["password"] == {"file": "/etc/millrace/secrets/kafka-login/password"}
     pod = found["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]
@@ -66,7 +73,7 @@ def test_no_secret_and_no_reference_to_one_is_in_a_config_map():
 
 def test_what_the_driver_runs_is_a_valid_query():
     for text in CASES.values():
-        document = by_kind(text)["ConfigMap", "trips-by-cell-query"]["data"]["query.yaml"]
+        document = files_of(by_kind(text))["query.yaml"]
         assert query_of(document).spec.query == query_of(text).spec.query
         assert (query_of(document).name, query_of(document).metadata.namespace) == ("trips-by-cell", "cabs")
 
@@ -129,6 +136,6 @@ def test_memory_is_the_heap_and_what_is_beside_it():
     assert (spec.driver.memory.bytes, spec.executors.memory.bytes, spec.executors.cores) == (2 << 30, 4 << 30, 4)
     pod = found["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"]["memory"] == f"{2048 + 256 + 384 + 384}Mi"
-    settings = found["ConfigMap", "trips-by-cell-query"]["data"]["spark-defaults.conf"]
+    settings = files_of(found)["spark-defaults.conf"]
     assert f"spark.executor.memoryOverhead {256 + 4 * 256 + 409}m\n" in settings
     assert "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB 409\n" in settings
