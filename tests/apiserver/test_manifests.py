@@ -33,7 +33,8 @@ def test_driver_and_executors_are_admitted_where_pods_are_restricted(plane, rest
     template = found["StatefulSettrips-by-cell-driver"]["spec"]["template"]
     driver = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "driver"}, "spec": template["spec"]}
     driver["spec"]["serviceAccountName"] = "default"
-    executor = yaml.safe_load(found["ConfigMaptrips-by-cell-query"]["data"]["executor-pod.yaml"])
+    (files,) = [each["data"] for each in found.values() if "executor-pod.yaml" in each.get("data", {})]
+    executor = yaml.safe_load(files["executor-pod.yaml"])
     executor["metadata"]["name"] = "executor"
     executor["spec"]["containers"][0]["image"] = "example.org/image"  # which Spark fills in
     for pod in (driver, executor):

@@ -95,16 +95,19 @@ def test_a_correction_is_seen_and_told_in_events(kubectl):
 @pytest.mark.usefixtures("operator")
 def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(kubectl):
     kubectl("apply", "-f", "-", document=CASES["secured"])
-    names = [f"{each['kind']}/{each['metadata']['name']}" for each in objects_of(CASES["secured"])]
+    made = [each for each in objects_of(CASES["secured"]) if not each.get("immutable")]
+    names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
     wait_until(lambda: kubectl("get", *names, "-o", "name").count("trips-by-cell") == len(names))
     wait_until(lambda: status_of(kubectl, "trips-by-cell").get("driver", {}).get("pod") == "trips-by-cell-driver-0")
     _, row = kubectl("get", "sq").splitlines()
     assert row.split()[:4] == ["trips-by-cell", "Deploying", "native", "3/8/2"]
 
-    kubectl("delete", "service/trips-by-cell-driver", "configmap/trips-by-cell-query")
+    configuration = mounted_configuration(kubectl)
+    kubectl("delete", "service/trips-by-cell-driver", configuration)
     kubectl("patch", "pdb", "trips-by-cell-exec", "-p", '{"spec": {"minAvailable": 0}}')
     wait_until(lambda: kubectl("get", *names, "-o", "name").count("trips-by-cell") == len(names))
     wait_until(lambda: kubectl("get", "pdb", "trips-by-cell-exec", "-o", "jsonpath={.spec.minAvailable}") == "2")
+    wait_until(lambda: kubectl("get", configuration, "-o", "jsonpath={.immutable}") == "true")
 
     kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"state": "Suspended"}}')
     wait_until(lambda: status_of(kubectl, "trips-by-cell")["phase"] == "Suspended")
@@ -114,6 +117,12 @@ def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(ku
     kubectl("delete", "sq", "trips-by-cell")
     labeled = ("-l", "millrace.io/query=trips-by-cell", "-o", "name")
     wait_until(lambda: not kubectl("get", "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod", *labeled))
+
+
+def mounted_configuration(kubectl: Callable[..., str], query: str = "trips-by-cell") -> str:
+    """The ConfigMap with the configuration of a query's driver, as kubectl takes it."""
+    path = "{.spec.template.spec.volumes[?(@.name=='query')].configMap.name}"
+    return f"configmap/{kubectl('get', 'statefulset', f'{query}-driver', '-o', f'jsonpath={path}')}"
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -32,12 +32,15 @@ def forged_configurations(observed: ObservedQuery, missing: Iterable[Manifest]) 
 
     They may be immutable, and a driver reads every file in them.
     """
-    found = {each["metadata"]["name"]: each for each in observed.configurations}
-    pairs = [(found[each["metadata"]["name"]], each) for each in missing if each["metadata"]["name"] in found]
+    owner = observed.owner
+    desired = [each for each in missing if owner.is_configuration(each["metadata"]["name"])]
+    pairs = [(observed.objects.get((each["kind"], each["metadata"]["name"])), each) for each in desired]
     return [
-        there
-        for there, each in pairs
-        if each["kind"] == "ConfigMap" and (there.get("data"), there.get("immutable")) != (each["data"], True)
+        found
+        for found, each in pairs
+        if found is not None
+        and owner.owns(found)
+        and (found.get("data"), found.get("immutable")) != (each["data"], each["immutable"])
     ]
 
 

@@ -101,8 +101,8 @@ def plan_settings(query: StreamQuery) -> str:
 
 
 def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
-    data = {PLAN_KEY: to_json(plan.to_short_document())}
-    config_map = owner.manifest("v1", "ConfigMap", owner.plan, {"data": data})
+    document = plan.to_short_document() | {"executors": plan.executors}  # people read it, too
+    config_map = owner.manifest("v1", "ConfigMap", owner.plan, {"data": {PLAN_KEY: to_json(document)}})
     config_map["metadata"]["annotations"] = {PLAN_SETTINGS: plan_settings(query)}
     return config_map
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ..test_operator import wait_until
+from ..test_operator import mounted_configuration, wait_until
 from .tenants import Document, Tenant, config_map, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -141,7 +141,9 @@ def test_an_emptied_network_policy_is_restored(mallory: Tenant) -> None:
 
 
 def test_objects_with_the_victims_labels_are_not_the_victims(mallory: Tenant, bank: Tenant) -> None:
-    before = {kind: version(bank, kind, name) for kind, name in (("cm", "trips-query"), ("netpol", "trips-driver"))}
+    configuration = mounted_configuration(bank.run, "trips").removeprefix("configmap/")
+    victims = (("cm", configuration), ("cm", "trips-plan"), ("netpol", "trips-driver"))
+    before = [version(bank, kind, name) for kind, name in victims]
     status = bank.status("trips")
     pod = {
         "apiVersion": "v1",
@@ -149,17 +151,14 @@ def test_objects_with_the_victims_labels_are_not_the_victims(mallory: Tenant, ba
         "metadata": {"name": "trips-driver-0", "labels": EVIL_LABELS | {"millrace.io/role": "driver"}},
         "spec": {"containers": [{"name": "driver", "image": "none"}]},
     }
-    mallory.apply(
-        pod, *(config_map(f"trips-{part}", {"plan.yaml": "evil"}, labels=EVIL_LABELS) for part in ("plan", "query"))
-    )
+    forged = ("trips-plan", configuration)
+    mallory.apply(pod, *(config_map(name, {"plan.yaml": "evil"}, labels=EVIL_LABELS) for name in forged))
     mallory.deploy(query("after"))
-    assert {
-        kind: version(bank, kind, name) for kind, name in (("cm", "trips-query"), ("netpol", "trips-driver"))
-    } == before
+    assert [version(bank, kind, name) for kind, name in victims] == before
     assert bank.status("trips") == status
     assert mallory.get("cm", "trips-plan")["data"] == {"plan.yaml": "evil"}
     mallory.run("delete", "pod", "trips-driver-0", "--grace-period=0", "--force")
-    mallory.run("delete", "cm", "trips-plan", "trips-query")
+    mallory.run("delete", "cm", *forged)
 
 
 def test_an_object_owned_by_the_victims_query_takes_nothing_of_the_victims_along(mallory: Tenant, bank: Tenant) -> None:
@@ -177,7 +176,7 @@ def test_an_object_owned_by_the_victims_query_takes_nothing_of_the_victims_along
         lambda: mallory.attempt("get", "cm", "trips-healthy").returncode != 0
     )  # its owner is not in its namespace
     assert bank.get("sq", "trips")["metadata"]["uid"] == uid
-    assert bank.get("cm", "trips-query")["metadata"]["ownerReferences"][0]["uid"] == uid
+    assert bank.get("cm", "trips-plan")["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
 def test_the_drivers_last_words_become_no_records_of_the_log_and_no_long_status(mallory: Tenant, operator) -> None:
@@ -222,3 +221,17 @@ def test_a_finalizer_taken_away_ends_the_query_and_nothing_else(mallory: Tenant,
     wait_until(lambda: mallory.attempt("get", "sq", "hasty").returncode != 0)
     mallory.deploy(query("hasty"))
     bank.scale("trips", 1)
+
+
+def test_a_forged_configuration_is_replaced_though_it_is_immutable(mallory: Tenant) -> None:
+    """A driver reads every file in it, and nothing but another object can correct it."""
+    mallory.deploy(query("configured"))
+    name = mounted_configuration(mallory.run, "configured").removeprefix("configmap/")
+    made = mallory.get("cm", name)
+    metadata = {part: made["metadata"][part] for part in ("name", "labels")}
+    mallory.run("annotate", "sq", "configured", "millrace.io/paused=true")
+    wait_until(lambda: "Paused" in [each["reason"] for each in mallory.status("configured")["conditions"]])
+    mallory.run("delete", "cm", name)
+    mallory.run("create", "-f", "-", document=made | {"metadata": metadata, "data": {"spark-defaults.conf": "evil"}})
+    mallory.run("annotate", "sq", "configured", "millrace.io/paused-")
+    wait_until(lambda: mallory.get("cm", name)["data"] == made["data"])

@@ -23,7 +23,7 @@ NARROW = """\
 def plan(cluster):
     written = json.loads(cluster.objects[PLAN]["data"]["plan.yaml"])
     announced = cluster.status.plan
-    assert (announced.epoch, announced.executors) == (written["epoch"], written.get("executors", 1))
+    assert (announced.epoch, announced.executors) == (written["epoch"], written["executors"])
     return announced
 
 
@@ -104,7 +104,7 @@ def test_a_plan_that_was_announced_is_written_after_a_crash(deployed):
     with pytest.raises(ConnectionError):
         deployed.settle()
     deployed.dies_at = None
-    assert json.loads(deployed.objects[PLAN]["data"]["plan.yaml"]).get("executors", 1) == 1
+    assert json.loads(deployed.objects[PLAN]["data"]["plan.yaml"])["executors"] == 1
     deployed.start_operator()  # which knows nothing of the decision
     deployed.settle()
     assert (plan(deployed).shape, plan(deployed).epoch) == ("6/8/2", 2)
