@@ -19,10 +19,11 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.model.streamquery import CANARY_LABEL
 
-from ..kube.client import APPLY, MANAGER, QUERIES, Client
+from ..kube.client import APPLY, QUERIES, Client
 from ..leadership.leader import NotLeadingError
 from ..lifecycle.canary import TOUCHED, answered_touch, touch_of
 from ..lifecycle.reconcile import ChangeForbiddenError
+from ..resources.names import MANAGER
 from ..telemetry.logs import in_short
 
 TOUCH_SECONDS = 30.0

@@ -12,6 +12,7 @@ import numpy as np
 from millrace_api.crd import GROUP
 
 from ..lifecycle.object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
+from ..resources.names import MANAGER
 
 LEVELS = 100
 """Levels of JSON that are kept; a Kubernetes object of a known kind has fewer."""
@@ -78,12 +79,14 @@ def _object(text: msgspec.Raw, kind: str = "") -> Any:
     if "metadata" not in fields:
         return msgspec.json.decode(text)
     metadata = msgspec.json.decode(fields.pop("metadata"), type=Fields)
-    metadata.pop("managedFields", None)
+    managed = metadata.pop("managedFields", None)
     if _size(metadata, "annotations") > _LARGEST_FIELD:
         metadata["annotations"] = _chosen(metadata["annotations"], lambda name: name != _LAST_APPLIED)
     kind = msgspec.json.decode(fields["kind"]) if "kind" in fields else kind
     size = sum(_size(part, name) for part in (metadata, fields) for name in part)
     if size <= (LARGEST_QUERY if kind == "StreamQuery" else LARGEST_OBJECT):
+        if managed is not None:
+            metadata["managedFields"] = _applied(managed)
         return {"metadata": _decoded(metadata)} | _decoded(fields)
     for name in ("annotations", "labels"):
         if _size(metadata, name) > _LARGEST_FIELD:
@@ -94,6 +97,20 @@ def _object(text: msgspec.Raw, kind: str = "") -> Any:
     )
     metadata, known = kept
     return {"metadata": _decoded(metadata), TOO_LARGE: size} | _decoded(known)
+
+
+class _Entry(msgspec.Struct):
+    """What says whose an entry of managed fields is."""
+
+    manager: str = ""
+    operation: str = ""
+
+
+def _applied(entries: msgspec.Raw) -> msgspec.Raw:
+    """Return the entries of managed fields that the operator has applied, unless they are too large."""
+    small = (raw for raw in msgspec.json.decode(entries, type=list[msgspec.Raw]) if len(bytes(raw)) <= _LARGEST_FIELD)
+    ours = [raw for raw in small if msgspec.json.decode(raw, type=_Entry) == _Entry(MANAGER, "Apply")]
+    return msgspec.Raw(msgspec.json.encode(ours))
 
 
 def _size(fields: Fields, name: str) -> int:

@@ -26,14 +26,11 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import KIND
 from millrace_support.refusals import message_of
 
-from ..resources.names import Manifest
+from ..resources.names import MANAGER, Manifest
 from ..resources.permissions import Account
 
 if TYPE_CHECKING:
     from ..telemetry.metrics import OperatorMetrics
-
-MANAGER = "millrace-operator"
-"""Field manager of server-side apply."""
 
 TIMEOUT = (3.0, 15.0)
 """Timeouts in seconds: to connect, and to receive the answer."""

@@ -13,8 +13,8 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from ..lifecycle.reconcile import ChangeForbiddenError
 from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
 from ..resources.auth import auth_secret
-from ..resources.names import Manifest, Owner
-from .client import APPLY, MANAGER, MERGE, Client, ResourceKind, pages, server_message
+from ..resources.names import MANAGER, Manifest, Owner
+from .client import APPLY, MERGE, Client, ResourceKind, pages, server_message
 
 OWNED = (
     ResourceKind("ServiceAccount", "api/v1", "serviceaccounts"),

@@ -18,8 +18,8 @@ from ..lifecycle.conditions import format_time, shortened
 from ..lifecycle.events import StatusEvent
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import ChangeForbiddenError, GoneError
-from ..resources.names import Manifest
-from .client import APPLY, MANAGER, MERGE, QUERIES, Client, ResourceKind, server_message
+from ..resources.names import MANAGER, Manifest
+from .client import APPLY, MERGE, QUERIES, Client, ResourceKind, server_message
 
 _EVENTS = ResourceKind("Event", "api/v1", "events")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ..resources.names import Manifest, Owner
+from .as_applied import with_digest
 from .observe import ObservedQuery
 from .refusals import NameTakenError, RefusedError
 
@@ -56,6 +57,7 @@ def apply(objects: Objects, observed: ObservedQuery, manifest: Manifest, *, dry_
     """
     kind, metadata = manifest["kind"], manifest["metadata"]
     found = observed.objects.get((kind, metadata["name"]))
+    manifest = with_digest(manifest)
     if found is None:
         return objects.create(manifest, observed.owner, dry_run=dry_run)
     if not observed.owner.owns(found):
@@ -63,4 +65,4 @@ def apply(objects: Objects, observed: ObservedQuery, manifest: Manifest, *, dry_
     pinned = {"uid": found["metadata"]["uid"]}
     if metadata["name"] == observed.owner.plan:
         pinned["resourceVersion"] = found["metadata"].get("resourceVersion")
-    return objects.apply(manifest | {"metadata": metadata | pinned}, dry_run=dry_run)
+    return objects.apply(manifest | {"metadata": manifest["metadata"] | pinned}, dry_run=dry_run)

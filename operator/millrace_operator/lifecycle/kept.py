@@ -11,6 +11,7 @@ from millrace_api.model.status import Phase
 from millrace_api.model.streamquery import KIND
 
 from ..resources.names import Manifest
+from .as_applied import applied_entries
 from .canary import is_canary
 
 _IDENTIFYING = frozenset(
@@ -26,6 +27,9 @@ _IDENTIFYING = frozenset(
         "ownerReferences",
     }
 )
+_NOT_APPLIED = (KIND, "Pod")
+"""Kinds of objects that the operator does not apply, or not in order to compare them."""
+
 _OUR_LABELS = ("millrace.io/", "app.kubernetes.io/")
 
 
@@ -33,13 +37,15 @@ class Kept:
     """An object as JSON, which takes a tenth of the memory that it takes decoded, and what is often asked for.
 
     Args:
-        body: the object; its managed fields, which can be as large as the rest, are left out.
+        body: the object; of its managed fields, which can be as large as the rest, those that the operator applied.
     """
 
     __slots__ = ("_json", "generation", "is_canary", "phase", "uid", "version")
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+        if body.get("kind") not in _NOT_APPLIED and (entries := body["metadata"].get("managedFields")):
+            metadata["managedFields"] = applied_entries(entries)
         version = str(metadata.get("resourceVersion", ""))
         self._json = msgspec.json.encode({**body, "metadata": metadata})
         self.uid: str = metadata["uid"]

@@ -31,9 +31,9 @@ from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
 from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION, revision
+from .as_applied import is_as_applied
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
-from .covers import covers
 from .executor_failures import FailedExecutor
 from .object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
 
@@ -262,10 +262,9 @@ class ObservedQuery:
         return annotation.is_set(self.body["metadata"].get("annotations") or {})
 
     def missing(self, desired: Iterable[Manifest]) -> list[Manifest]:
-        """Return the desired objects that are missing or differ, in the given order."""
-        return [
-            each for each in desired if not covers(self.objects.get((each["kind"], each["metadata"]["name"])), each)
-        ]
+        """Return the desired objects that are missing, or that others have changed, in the given order."""
+        found = ((self.objects.get((each["kind"], each["metadata"]["name"])), each) for each in desired)
+        return [each for there, each in found if not is_as_applied(there, each)]
 
     def query_with(self, spec: Spec) -> StreamQuery:
         """Return the query with another spec than that of its body, which may be invalid."""

@@ -12,6 +12,9 @@ from millrace_api.model.streamquery import API_VERSION, KIND, QUERY_LABEL, ROLE_
 
 Manifest = dict[str, Any]
 
+MANAGER = "millrace-operator"
+"""Field manager of server-side apply, and the label that says who manages an object."""
+
 RPC_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8080
 """Ports of the driver for executors and Prometheus; executors use the block port too."""
 
@@ -109,7 +112,7 @@ class Owner:
         recommended = {
             "app.kubernetes.io/name": "millrace",
             "app.kubernetes.io/instance": self.name,
-            "app.kubernetes.io/managed-by": "millrace-operator",
+            "app.kubernetes.io/managed-by": MANAGER,
         }
         component = {"app.kubernetes.io/component": role} if role else {}
         return recommended | component | self.selector(role)

@@ -81,6 +81,16 @@ def test_what_kubectl_and_the_api_server_add_does_not_count() -> None:
     assert found["spec"] == {"text": "x" * 100_000}
 
 
+def test_of_managed_fields_those_that_the_operator_applied_are_read_unless_they_are_too_large() -> None:
+    ours = {"manager": "millrace-operator", "operation": "Apply", "fieldsV1": {"f:spec": {}}}
+    others = [ours | {"operation": "Update"}, ours | {"manager": "kubectl"}, {"manager": "x" * 900_000}]
+    body = an_object("StatefulSet", "driver", metadata={"managedFields": [*others, ours]}, spec={"text": "x" * 100_000})
+    for found in (read(body), read({"kind": "StatefulSetList", "metadata": {}, "items": [body]})["items"][0]):
+        assert found["metadata"]["managedFields"] == [ours]
+    body["metadata"]["managedFields"] = [ours | {"fieldsV1": {"f:spec": {"f:x": "y" * 20_000}}}]
+    assert read(body)["metadata"]["managedFields"] == []
+
+
 def test_labels_that_are_too_large_do_not_hide_whose_an_object_is() -> None:
     labels = {f"label-{number}": "x" * 60 for number in range(10_000)} | {"millrace.io/query": KEY.name}
     found = read(an_object("ConfigMap", "bait", metadata={"labels": labels}))
