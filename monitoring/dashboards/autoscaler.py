@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from .parts import Panel, board, choice, graph, number
+from .selections import queries
 
 _SOME = '{cluster=~"$cluster", namespace=~"$namespace", query=~"$query"}'
 _NAME = "{{namespace}}/{{query}}"
@@ -19,8 +20,8 @@ def dashboard() -> Dashboard:
         "autoscaler",
         "What was decided and why, and was it right? millrace explain NAME shows it for one query.",
         [
-            choice("namespace", 'millrace_batches_total{cluster=~"$cluster"}', many=True),
-            choice("query", 'millrace_batches_total{cluster=~"$cluster", namespace=~"$namespace"}', many=True),
+            choice("namespace", queries('cluster=~"$cluster"'), many=True),
+            choice("query", queries('cluster=~"$cluster", namespace=~"$namespace"'), many=True),
         ],
         [*_numbers(), *_decisions(), *_outcome()],
         plans_of=_SOME,
@@ -33,13 +34,13 @@ def _numbers() -> list[Panel]:
         number(
             "Changes of plan, 1 h",
             "Changes of plan of the selected queries within the last hour.",
-            f"sum(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h]))",
+            f"sum(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h])) or vector(0)",
             width=6,
         ),
         number(
             "Most changes of one query, 1 h",
             "Changes of plan within the last hour of the selected query with the most; above 6, an alert fires.",
-            f"max(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h]))",
+            f"max(changes(namespace_query:millrace_plan_epoch:max{_SOME}[1h])) or vector(0)",
             steps={4: "orange", 7: "red"},
             width=6,
         ),
@@ -54,7 +55,7 @@ def _numbers() -> list[Panel]:
         number(
             "Prediction error, 6 h",
             f"Median difference between predicted and observed batch time after changes of plan. {_OF_ALL}",
-            f"histogram_quantile(0.5, sum by (le) (increase({_ERROR}_bucket[6h])))",
+            f"histogram_quantile(0.5, sum by (le) (increase({_ERROR}_bucket[6h]))) >= 0",
             "percentunit",
             steps={0.2: "orange", 0.3: "red"},
             decimals=0,

@@ -6,6 +6,7 @@ from grafana_foundation_sdk.builders import table
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from .parts import KEPT, RUNBOOKS, Panel, board, choice, graph, number, rows
+from .selections import critical, firing, queries, warnings
 
 _ALL = '{cluster=~"$cluster", namespace=~"$namespace"}'
 _QUERY = f"/d/millrace-query?{KEPT}&var-namespace=${{__data.fields.Namespace}}&var-query=${{__data.fields.Query}}"
@@ -14,6 +15,15 @@ _OVER = "namespace_query:millrace_batches_over_interval:ratio1h" + _ALL
 _LAG = "namespace_query:millrace_source_lag:seconds" + _ALL
 _LAG_ROWS = "namespace_query:millrace_source_lag_rows:max" + _ALL
 _ROWS = "namespace_query:millrace_input_rows:rate5m" + _ALL
+_INFO = "namespace_query:millrace_query_info:max" + _ALL
+_CONDITION = "namespace_query:millrace_query_condition:max" + _ALL
+_INTERVAL = "namespace_query:millrace_batch_interval_seconds:max"
+
+_ALERTS = (_ALL[1:-1] + ', query!=""', 'cluster=~"$cluster", namespace="millrace", query=""')
+"""Matchers of the alerts of the selected queries, and those of the operator, which concern all of them.
+
+The operator's are believed from the operator's namespace only, which the chart writes here.
+"""
 
 
 def dashboard() -> Dashboard:
@@ -21,40 +31,76 @@ def dashboard() -> Dashboard:
     return board(
         "fleet",
         "All queries of the selected namespaces: which of them need attention?",
-        [choice("namespace", 'millrace_batches_total{cluster=~"$cluster"}', many=True)],
+        [choice("namespace", queries('cluster=~"$cluster"'), many=True)],
         [*_numbers(), _alerts(), _table(), *_graphs()],
     )
 
 
+def _with(selector: str, labels: str) -> str:
+    """Return the series of a selector that have these labels, too."""
+    return f"{selector[:-1]}, {labels}}}"
+
+
+def _count(queries: str, alert: str = "") -> str:
+    """Return an expression for the number of queries with a series, or for which this alert fires."""
+    if alert:
+        queries = f'{queries} or ALERTS{{{_ALL[1:-1]}, alertname="{alert}", alertstate="firing"}}'
+    return f"count(group by (cluster, namespace, query) ({queries})) or vector(0)"
+
+
 def _numbers() -> list[Panel]:
-    phase = 'sum(max by (cluster, namespace, job) (millrace_operator_queries{{phase="{}"}})) or vector(0)'
+    not_ready = 'condition="Ready", status!="True", reason!~"Suspended|Draining|Deleting|Failed"'
     return [
-        number("Running", "Queries in the phase Running, in all namespaces.", phase.format("Running")),
+        number("Running", "Queries in the phase Running.", _count(_with(_INFO, 'phase="Running"')), width=3),
+        number(
+            "Not ready",
+            "Queries that should run and whose condition Ready is not true. Failed ones are counted beside this.",
+            _count(_with(_CONDITION, not_ready)),
+            steps={1: "orange"},
+            width=3,
+        ),
         number(
             "Failed",
-            "Queries in the phase Failed, in all namespaces: millrace status NAME says why.",
-            phase.format("Failed"),
+            "Queries in the phase Failed: millrace status NAME says why.",
+            _count(_with(_INFO, 'phase="Failed"')),
             steps={1: "red"},
+            width=3,
         ),
         number(
             "Too slow",
-            "Queries whose batches of the last five minutes took longer than their interval on average (W above 1).",
-            f"count({_W} > 1) or vector(0)",
+            "Queries whose batches of the last five minutes took longer than their interval, on average (W above 1) or "
+            "so often that MillraceBatchesOverInterval fires.",
+            _count(f"{_W} > 1", "MillraceBatchesOverInterval"),
             steps={1: "red"},
+            width=3,
         ),
         number(
-            "Growing lag",
-            "Queries with more than ten intervals' worth of records waiting, whose number keeps growing.",
-            f"count({_LAG} > 10 * namespace_query:millrace_batch_interval_seconds:max"
-            " and namespace_query:millrace_source_lag_rows:deriv15m > 0) or vector(0)",
+            "Behind",
+            "Queries with more than ten intervals' worth of records waiting, whether or not they become more.",
+            _count(f"{_LAG} > 10 * {_INTERVAL}", "MillraceLagGrowing"),
             steps={1: "orange"},
+            width=3,
         ),
-        number("Records per second", "Records that all queries together read.", f"sum({_ROWS})", "short"),
         number(
-            "Alerts",
-            "Firing alerts of Millrace, in all namespaces.",
-            'count(ALERTS{alertname=~"Millrace.*", alertstate="firing"}) or vector(0)',
+            "Critical",
+            "Critical alerts that fire: results are wrong, late or missing.",
+            f"count({critical(*_ALERTS)}) or vector(0)",
             steps={1: "red"},
+            width=3,
+        ),
+        number(
+            "Warnings",
+            "Alerts that fire as warnings only.",
+            f"count({warnings(*_ALERTS)}) or vector(0)",
+            steps={1: "orange"},
+            width=3,
+        ),
+        number(
+            "Records per second",
+            "Records that all queries together read.",
+            f"sum({_ROWS}) or vector(0)",
+            "short",
+            width=3,
         ),
     ]
 
@@ -62,12 +108,14 @@ def _numbers() -> list[Panel]:
 def _alerts() -> table.Panel:
     return rows(
         "Firing alerts",
-        "Alerts of Millrace that fire, in all namespaces; each links to its runbook.",
-        {"Firing": ('ALERTS{cluster=~"$cluster", alertname=~"Millrace.*", alertstate="firing"}', "none")},
+        "Alerts of the selected queries and of the operator, the most severe first; each links to its runbook.",
+        {"Firing": (firing(*_ALERTS), "none")},
         {"alertname": "Alert", "severity": "Severity", "namespace": "Namespace", "query": "Query", "reason": "Reason"},
         link=("Alert", RUNBOOKS + "/${__data.fields.Alert}.md"),
         sort="Severity",
-        height=6,
+        descending=False,
+        none="No alert fires.",
+        height=9,
     )
 
 
@@ -80,16 +128,19 @@ def _table() -> table.Panel:
         "Records waiting": (_LAG_ROWS, "short"),
         "Workers": (f"millrace_plan_workers{_ALL}", "none"),
         "Replicas": (f"millrace_plan_replicas{_ALL}", "none"),
-        "Executors ready": (f'namespace_query:millrace_query_executors:max{_ALL[:-1]}, state="ready"}}', "none"),
+        "Executors ready": (_with(f"namespace_query:millrace_query_executors:max{_ALL}", 'state="ready"'), "none"),
     }
     return rows(
         "Queries",
-        "W is batch time over batch interval. Lag is the time to read all waiting records at the present rate.",
+        "State is the reason of the condition Ready, W batch time over batch interval, and Lag the time to read all "
+        "waiting records at the present rate. A query that has never run has a state only.",
         columns,
         {"cluster": "Cluster", "namespace": "Namespace", "query": "Query"},
+        texts={"State": (_with(_CONDITION, 'condition="Ready"'), "reason")},
         steps={"W": {0.9: "orange", 1: "red"}, "Over the interval, 1 h": {0.01: "orange", 0.06: "red"}},
         link=("Query", _QUERY),
         sort="W",
+        height=12,
     )
 
 

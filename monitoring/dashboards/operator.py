@@ -30,12 +30,12 @@ def _numbers() -> list[Panel]:
         number(
             "Operators",
             "Operators that Prometheus scrapes; one leads, the others stand by.",
-            f"count(millrace_operator_leader{_OF})",
+            f"count(millrace_operator_leader{_OF}) or vector(0)",
         ),
         number(
             "Leaders",
             "Should be 1 for each release.",
-            f"sum(millrace_operator_leader{_OF})",
+            f"sum(millrace_operator_leader{_OF}) or vector(0)",
             steps={0: "red", 1: "green", 2: "orange"},
         ),
         number(

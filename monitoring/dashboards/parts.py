@@ -16,6 +16,8 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heat_options
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from .selections import SEVERITIES, queries
+
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 """Prometheus data source selected by the user."""
 
@@ -72,7 +74,7 @@ def board(
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .link(links)
         .with_variable(builders.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
-        .with_variable(choice("cluster", "millrace_batches_total", many=True))  # all, where series have no such label
+        .with_variable(choice("cluster", queries('namespace!=""', "millrace_operator_leader"), many=True))
     )
     for variable in variables:
         made.with_variable(variable)
@@ -161,6 +163,7 @@ def graph(
     right_unit: str = "",
     width: int = 12,
     runbook: str = "",
+    none: str = "",
 ) -> timeseries.Panel:
     """Return a graph of lines over time.
 
@@ -174,6 +177,7 @@ def graph(
         right_unit: unit of that axis.
         width: width in columns, of 24.
         runbook: alert whose runbook the panel links to.
+        none: text where there are no series because all is well.
     """
     panel = (
         timeseries.Panel()
@@ -199,6 +203,8 @@ def graph(
     if right:
         axis = {"custom.axisPlacement": "right", "unit": right_unit, "decimals": 0}
         panel.override_by_regexp(right, [models.DynamicConfigValue(name, value) for name, value in axis.items()])
+    if none:
+        panel.no_value(none)
     if runbook:
         panel.links([builders.DashboardLink(f"Runbook: {runbook}").url(f"{RUNBOOKS}/{runbook}.md").target_blank(True)])
     for letter, (name, expr) in zip(_LETTERS, series.items(), strict=False):
@@ -223,10 +229,12 @@ def heat(title: str, description: str, name: str, expr: str, unit: str, *, width
     )
 
 
-def timeline(title: str, description: str, series: Mapping[str, str], *, width: int = 24) -> statetimeline.Panel:
+def timeline(
+    title: str, description: str, series: Mapping[str, str], *, none: str, width: int = 24
+) -> statetimeline.Panel:
     """Return a panel with a bar for each series while it exists, whatever its value.
 
-    ``series`` are expressions by their legends.
+    ``series`` are expressions by their legends, and ``none`` is the text where there are no series.
     """
     panel = (
         statetimeline.Panel()
@@ -238,6 +246,7 @@ def timeline(title: str, description: str, series: Mapping[str, str], *, width: 
         .show_value(options.VisibilityMode.NEVER)
         .row_height(0.8)
         .unit("none")
+        .no_value(none)
         .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color("orange"))
         .legend(common.VizLegendOptions().show_legend(False))
     )
@@ -283,9 +292,12 @@ def rows(
     columns: Mapping[str, tuple[str, str]],
     keys: Mapping[str, str],
     *,
+    texts: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     steps: Mapping[str, ColorSteps] = MappingProxyType({}),
     link: tuple[str, str] | None = None,
     sort: str,
+    descending: bool = True,
+    none: str = "",
     width: int = 24,
     height: int = 10,
 ) -> table.Panel:
@@ -295,9 +307,12 @@ def rows(
         description: the question that the table answers.
         columns: expression and unit of each column, by its title; a single one selects the rows, and is not shown.
         keys: titles of the label columns, by label.
+        texts: expression and label of each column that shows a label of a row, by its title.
         steps: colors of the values in a column, by its title.
         link: title of a column, and the URL that its values link to; None for no links.
-        sort: title of the column to sort by, largest value first.
+        sort: title of the column to sort by.
+        descending: whether the largest value comes first.
+        none: text where there is no row because all is well.
         width: width in columns, of 24.
         height: height in lines.
     """
@@ -308,28 +323,55 @@ def rows(
         .datasource(SOURCE)
         .height(height)
         .span(width)
-        .sort_by([common.TableSortByFieldState().display_name(sort).desc(True)])
+        .sort_by([common.TableSortByFieldState().display_name(sort).desc(descending)])
         .with_transformation(models.DataTransformerConfig("merge", options={}))
-        .with_transformation(models.DataTransformerConfig("organize", options=_arranged(columns, keys)))
+        .with_transformation(models.DataTransformerConfig("organize", options=_arranged(columns, keys, texts)))
     )
+    if none:
+        panel.no_value(none)
+        for name in keys.values():
+            panel.override_by_name(name, [models.DynamicConfigValue("noValue", "-")])
+    if "severity" in keys:
+        panel.override_by_name(keys["severity"], _in_colors(SEVERITIES))
     if link:
         panel.override_by_name(link[0], [models.DynamicConfigValue("links", [{"title": "Open", "url": link[1]}])])
-    for letter, (name, (expr, unit)) in zip(_LETTERS, columns.items(), strict=False):
-        same = f"max by ({', '.join(keys)}) ({expr})"  # max drops the metric name, which would split the rows
+    shown = [*((expr, ()) for expr, _ in columns.values()), *((expr, (label,)) for expr, label in texts.values())]
+    for letter, (expr, others) in zip(_LETTERS, shown, strict=False):
+        same = (
+            f"max by ({', '.join((*keys, *others))}) ({expr})"  # max drops the metric name, which would split the rows
+        )
         panel.with_target(_query(letter, same).instant().format(PromQueryFormat.TABLE))
+    for name, (_, unit) in columns.items():
         panel.override_by_name(name, _look(unit, steps.get(name)))
     return panel
 
 
-def _arranged(columns: Mapping[str, tuple[str, str]], keys: Mapping[str, str]) -> dict[str, object]:
+def _arranged(
+    columns: Mapping[str, tuple[str, str]], keys: Mapping[str, str], texts: Mapping[str, tuple[str, str]]
+) -> dict[str, object]:
     """Return Grafana's options for the order and the titles of a table's columns.
 
-    A single value is not shown: it only says that there is a row.
+    A single value is not shown, nor is that of a text: it only says that there is a row.
     """
     values = {f"Value #{letter}": name for letter, name in zip(_LETTERS, columns, strict=False)}
-    renamed = {**keys, **values}
+    labels = {label: name for name, (_, label) in texts.items()}
+    renamed = {**keys, **labels, **values}
     order = {name: place for place, name in enumerate(renamed)}
-    return {"excludeByName": {"Time": True, "Value": len(columns) == 1}, "indexByName": order, "renameByName": renamed}
+    hidden = {f"Value #{letter}": True for letter in _LETTERS[len(columns) : len(columns) + len(texts)]}
+    return {
+        "excludeByName": {"Time": True, "Value": len(columns) == 1, **hidden},
+        "indexByName": order,
+        "renameByName": renamed,
+    }
+
+
+def _in_colors(colors: Mapping[str, str]) -> list[models.DynamicConfigValue]:
+    """Return the look of a column of texts with these colors."""
+    mapping = {"type": "value", "options": {text: {"color": color} for text, color in colors.items()}}
+    return [
+        models.DynamicConfigValue("mappings", [mapping]),
+        models.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}),
+    ]
 
 
 def _look(unit: str, steps: ColorSteps | None) -> list[models.DynamicConfigValue]:

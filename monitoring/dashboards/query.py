@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from .parts import RUNBOOKS, Panel, Variable, board, choice, graph, heat, number, rows, timeline
+from .selections import firing, queries
 
 ONE = '{cluster=~"$cluster", namespace="$namespace", query="$query"}'
 """Selector of the query."""
@@ -25,8 +26,8 @@ def dashboard() -> Dashboard:
 
 def choices() -> list[Variable]:
     """Return the variables that select one query."""
-    namespace = choice("namespace", 'millrace_batches_total{cluster=~"$cluster"}')
-    return [namespace, choice("query", 'millrace_batches_total{cluster=~"$cluster", namespace="$namespace"}')]
+    namespace = choice("namespace", queries('cluster=~"$cluster"'))
+    return [namespace, choice("query", queries('cluster=~"$cluster", namespace="$namespace"'))]
 
 
 def largest(metric: str) -> str:
@@ -77,15 +78,17 @@ def _numbers() -> list[Panel]:
 def _findings() -> list[Panel]:
     conditions = f"max by (condition, reason) ({RECORDED}query_condition:max{ONE[:-1]}, condition=~"
     missing = '"Ready|UpstreamReady|MetricsAvailable", status="False"'
-    firing = f'ALERTS{ONE[:-1]}, alertname=~"Millrace.*", alertstate="firing"}}'
+    alerts = firing(ONE[1:-1])
     return [
         rows(
             "Firing alerts",
             "Alerts of this query that fire; each links to its runbook.",
-            {"Firing": (firing, "none")},
+            {"Firing": (alerts, "none")},
             {"alertname": "Alert", "severity": "Severity", "reason": "Reason", "class": "Class"},
             link=("Alert", RUNBOOKS + "/${__data.fields.Alert}.md"),
             sort="Severity",
+            descending=False,
+            none="No alert fires.",
             width=12,
             height=10,
         ),
@@ -95,6 +98,7 @@ def _findings() -> list[Panel]:
             {"Current": (f"{RECORDED}query_condition:max{ONE}", "none")},
             {"condition": "Condition", "status": "Status", "reason": "Reason"},
             sort="Condition",
+            descending=False,
             width=12,
             height=10,
         ),
@@ -104,8 +108,9 @@ def _findings() -> list[Panel]:
             {
                 "{{condition}}: {{reason}}": f'{conditions}"Degraded|AtCapacity", status="True"}})',
                 "not {{condition}}: {{reason}}": f"{conditions}{missing}}})",
-                "{{alertname}}": f"max by (alertname) ({firing})",
+                "{{alertname}}": f"max by (alertname) ({alerts})",
             },
+            none="Nothing was wrong.",
         ),
     ]
 
@@ -257,6 +262,7 @@ def _resources() -> list[Panel]:
             stacked=True,
             width=8,
             runbook="MillraceQueryRestarting",
+            none="None has failed.",
         ),
     ]
 
