@@ -203,7 +203,7 @@ class Job:
             CHECKPOINT_FAILURES: lambda: self._checkpoint.failed_writes,
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
         }
-        metrics = JobMetrics(self.query.name, counts)
+        metrics = JobMetrics(self.query.name, counts, self._checkpoint.root)
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
         self._observer = Observer(self._display, metrics, health, self.platform, auto, note)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 
@@ -63,11 +66,17 @@ class JobMetrics(Collector):
     Args:
         query: name of the query.
         counts: functions that return what some counters have counted so far, by the name of the metric.
+        checkpoint: folder of the checkpoint, whose volume is shown; None for none.
     """
 
-    def __init__(self, query: str, counts: Mapping[str, Callable[[], int]] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        query: str,
+        counts: Mapping[str, Callable[[], int]] = MappingProxyType({}),
+        checkpoint: Path | None = None,
+    ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._query = query
+        self._query, self._checkpoint = query, checkpoint
         self._newest: int | None = None
         self._before: PlacementSketch | None = None
         self._lock = Lock()
@@ -88,14 +97,22 @@ class JobMetrics(Collector):
 
     def record(self, report: BatchReport) -> None:
         """Record a finished batch; safe to call while the metrics are scraped."""
+        volume = self._volume()
         with self._lock:
             self._count(report)
             for gauge in self._gauges.values():
                 gauge.clear()
+            self._show_progress(volume)
             self._show_batch(report)
             self._show_plan(report)
             self._show_placement(report)
             self._show_workers(report.worker_rows)
+
+    def record_idle(self) -> None:
+        """Record that the query has nothing to do."""
+        volume = self._volume()
+        with self._lock:
+            self._show_progress(volume)
 
     def record_choice(self, outcomes: Sequence[SwitchOutcome], switch: Switch | None) -> None:
         """Record the prediction error and the switch of ``algorithm: auto`` after the last recorded batch."""
@@ -136,6 +153,22 @@ class JobMetrics(Collector):
         for stage, times in (("route", report.route), ("combine", report.combine)):
             for seconds in times:
                 self._observe("millrace_stage_task_seconds", seconds, stage)
+
+    def _volume(self) -> os.statvfs_result | None:
+        """Return the sizes of the checkpoint's file system; None if they cannot be read, as batches will report.
+
+        A file system that does not answer makes this wait, so it is not called under the lock.
+        """
+        try:
+            return None if self._checkpoint is None else os.statvfs(self._checkpoint)
+        except OSError:
+            return None
+
+    def _show_progress(self, volume: os.statvfs_result | None) -> None:
+        self._set("millrace_last_progress_time_seconds", time.time())
+        if volume is not None:
+            self._set("millrace_checkpoint_volume_size_bytes", volume.f_blocks * volume.f_frsize)
+            self._set("millrace_checkpoint_volume_free_bytes", volume.f_bavail * volume.f_frsize)
 
     def _show_batch(self, report: BatchReport) -> None:
         self._set("millrace_batch_interval_seconds", report.interval)

@@ -61,6 +61,12 @@ CONTRACT = (
         "seconds",
         "The batch interval: processing time should stay below it.",
     ),
+    _metric(
+        "millrace_last_progress_time_seconds",
+        "gauge",
+        "seconds",
+        "When a batch last ended or the query last had nothing to do, in seconds since 1970; absent before either.",
+    ),
     _metric("millrace_input_rows_total", "counter", "rows", "Records read from the sources."),
     _metric("millrace_input_bytes_total", "counter", "bytes", "Size of these records in memory, once decoded."),
     _metric("millrace_routed_rows_total", "counter", "rows", "Records that passed the filter and went to workers."),
@@ -172,6 +178,18 @@ CONTRACT = (
         "number",
         "Writes of the checkpoint's lease that failed, as on a full disk; the driver ends if they go on. A failed "
         "write of state ends the driver at once.",
+    ),
+    _metric(
+        "millrace_checkpoint_volume_size_bytes",
+        "gauge",
+        "bytes",
+        "Size of the file system that has the checkpoint, as the driver sees it.",
+    ),
+    _metric(
+        "millrace_checkpoint_volume_free_bytes",
+        "gauge",
+        "bytes",
+        "What is left of it for the driver; other queries may write there, too.",
     ),
     _metric(
         "millrace_run_restarts_total",

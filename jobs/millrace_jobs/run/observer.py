@@ -112,6 +112,7 @@ class Observer:
     def idle(self, pin: Pin) -> None:
         """Report an idle query: a sign of life, under this pin."""
         self.health.progressed()
+        self.metrics.record_idle()
         self.platform.idle(pin)
         if self.waiting:
             self.display.message(self.waiting)

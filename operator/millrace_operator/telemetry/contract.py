@@ -71,6 +71,12 @@ _OF_OPERATOR = (
         (_VERB, _REQUESTED),
         _SECONDS,
     ),
+    Metric(
+        "millrace_operator_memory_limit_bytes",
+        "gauge",
+        "bytes",
+        "Memory that the operator's container may use, of all its processes; absent without a limit.",
+    ),
     Metric("millrace_operator_leader", "gauge", "number", "1 where this operator leads, 0 where it stands by."),
     Metric(
         "millrace_operator_informer_age_seconds",

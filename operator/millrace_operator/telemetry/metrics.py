@@ -16,6 +16,7 @@ from millrace_api.model.status import Status
 from millrace_support.metric import Metric
 
 from .contract import CONTRACT, OF_QUERIES
+from .memory_limit import memory_limit
 from .query_metrics import QueryCounts, QueryRow, query_families
 from .watches import Watches
 
@@ -28,7 +29,7 @@ _SHOWN = (
     "millrace_operator_canary_age_seconds",
     "millrace_operator_canary_path_seconds",
 )
-"""Gauges of the whole operator, each with a function of its own."""
+"""Gauges of the whole operator, each with a function that ``show`` sets."""
 
 
 class OperatorMetrics(Collector):
@@ -45,7 +46,9 @@ class OperatorMetrics(Collector):
             m.name: Histogram(m.name, m.help, m.labels, registry=self.registry, buckets=m.buckets)
             for m in _of("histogram")
         }
+        limit = memory_limit()
         self._gauges: dict[str, Callable[[], float | None]] = dict.fromkeys(_SHOWN, _unknown)
+        self._gauges["millrace_operator_memory_limit_bytes"] = lambda: limit
         self._phases: Callable[[], Iterable[str]] = tuple
         self._queries: Callable[[], Iterable[QueryRow]] = tuple
         self._counts = QueryCounts()
@@ -118,7 +121,7 @@ class OperatorMetrics(Collector):
         """
         self._phases = phases
         self._queries = lambda: queries() if leads() else ()
-        self._gauges = dict(zip(_SHOWN, (queue_depth, leads, canary_age, canary_path), strict=True))
+        self._gauges |= zip(_SHOWN, (queue_depth, leads, canary_age, canary_path), strict=True)
 
     def describe(self) -> Iterable[Family]:
         """Return the metrics that are computed at each scrape, without values, for the registry."""

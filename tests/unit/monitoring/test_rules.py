@@ -12,7 +12,7 @@ from .sources import FILES, PLACED, RULE_TESTS, RULES, RUNBOOKS, alerts, exporte
 WITHOUT_VALUE = (
     "MillraceOperatorDown",
     "MillraceNoLeader",
-    "MillraceQueriesFailed",
+    "MillraceQueryNotAllowed",
     "MillraceQueriesWithoutMetrics",
     "MillraceSourceSilent",
     "MillraceNamespaceRefused",

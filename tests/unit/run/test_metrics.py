@@ -1,6 +1,8 @@
+import shutil
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ def scrape(metrics):
 
 
 def recorded(*reports):
-    metrics = JobMetrics("flights")
+    metrics = JobMetrics("flights", checkpoint=Path(__file__).parent)
     for report in reports:
         metrics.record(report)
     return metrics
@@ -332,3 +334,30 @@ def test_workers_have_64_series_at_most(workers, series, first):
     assert len(found) == series
     assert first in found
     assert sum(found.values()) == sum(rows)
+
+
+def test_progress_is_the_end_of_a_batch_or_having_nothing_to_do(monkeypatch):
+    progress = "millrace_last_progress_time_seconds"
+    monkeypatch.setattr(time, "time", lambda: 100.0)
+    metrics = recorded(a_batch())
+    assert value(metrics, progress) == 100
+    monkeypatch.setattr(time, "time", lambda: 130.0)
+    assert value(metrics, progress) == 100
+    metrics.record_idle()
+    assert value(metrics, progress) == 130
+    assert value(metrics, "millrace_batches_total") == 1
+
+
+def test_the_volume_of_the_checkpoint(tmp_path):
+    metrics = JobMetrics("flights", checkpoint=tmp_path)
+    metrics.record_idle()
+    size, free = (value(metrics, f"millrace_checkpoint_volume_{each}_bytes") for each in ("size", "free"))
+    assert 0 < free <= size == shutil.disk_usage(tmp_path).total
+
+
+@pytest.mark.parametrize("checkpoint", [None, Path("/nowhere")])
+def test_a_volume_that_cannot_be_read_is_not_shown(checkpoint):
+    metrics = JobMetrics("flights", checkpoint=checkpoint)
+    metrics.record(a_batch())
+    assert value(metrics, "millrace_checkpoint_volume_size_bytes") is None
+    assert value(metrics, "millrace_batches_total") == 1
