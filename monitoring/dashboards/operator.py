@@ -170,8 +170,12 @@ def _resources() -> list[Panel]:
         ),
         graph(
             "Memory",
-            "Resident memory of each operator. The chart limits it to 512 MiB, unless resources is set.",
-            {"{{instance}}": f"process_resident_memory_bytes{_OF}{_OPERATORS}"},
+            "Resident memory of each operator, and the limit of its container, above which it is killed.",
+            {
+                "{{instance}}": f"process_resident_memory_bytes{_OF}{_OPERATORS}",
+                "limit": f"min(millrace_operator_memory_limit_bytes{_OF})",
+            },
             "bytes",
+            runbook="MillraceOperatorMemory",
         ),
     ]

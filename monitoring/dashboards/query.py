@@ -12,6 +12,13 @@ ONE = '{cluster=~"$cluster", namespace="$namespace", query="$query"}'
 RECORDED = "namespace_query:millrace_"
 """Beginning of the names of recorded series."""
 
+_PODS = (
+    '{cluster=~"$cluster", namespace="$namespace", container!="", '
+    'pod=~"$query-(driver-0|[0-9a-f]{6}-exec-[0-9]+|partitioner-[0-9]+)"}'
+)
+"""Selector of the containers of the query."""
+_KUBELET = "Needs the kubelet's metrics of containers."
+
 
 def dashboard() -> Dashboard:
     """Build the dashboard: current numbers first, then batches and lag, work by stage, and state."""
@@ -148,10 +155,15 @@ def _keeping_up() -> list[Panel]:
         ),
         graph(
             "How many records wait?",
-            "Records left in the sources when the last batch was planned. It should not grow.",
-            {"records": largest("millrace_source_lag_rows")},
+            "Records left in the sources when the last batch was planned, and those in the partitions of Kafka that "
+            "have the most. They should not grow, and no partition should have nearly all of them.",
+            {
+                "all": largest("millrace_source_lag_rows"),
+                "{{source}}: {{partition}}": f"max by (source, partition) (millrace_source_partition_lag_rows{ONE})",
+            },
             "short",
             width=8,
+            runbook="MillraceLagGrowing",
         ),
         graph(
             "What comes in, and what is lost?",
@@ -205,18 +217,11 @@ def _work() -> list[Panel]:
             width=8,
         ),
         graph(
-            "Is a worker hot?",
-            "Load of the busiest worker less that of the average one, as a share of the latter; 0 is even. At 100% the "
-            "busiest does twice the average. Absent while no record is routed.",
-            {"imbalance": largest("millrace_load_imbalance_ratio")},
-            "percentunit",
-            steps={1: "orange"},
-            width=8,
-        ),
-        graph(
             "Which plan?",
-            "Workers n, replicas m, and the plan's number (epoch, right).",
+            "Executors that the operator decided; workers n, replicas m and number (epoch, right) of the plan of the "
+            "last batch. Blue marks are decisions, with their reason; purple marks are batches that follow them.",
             {
+                "executors": f'max({RECORDED}query_plan:max{ONE[:-1]}, dimension="executors"}})',
                 "workers": largest("millrace_plan_workers"),
                 "replicas": largest("millrace_plan_replicas"),
                 "epoch": largest("millrace_plan_epoch"),
@@ -225,12 +230,14 @@ def _work() -> list[Panel]:
             right="epoch",
             right_unit="none",
             width=8,
+            runbook="MillraceRescalesTooOften",
         ),
     ]
 
 
 def _resources() -> list[Panel]:
     executors = f"{RECORDED}query_executors:max{ONE}"
+    ready = f'{executors[:-1]}, state="ready"}}'
     return [
         graph(
             "Does it get its executors?",
@@ -242,21 +249,35 @@ def _resources() -> list[Panel]:
             runbook="MillraceUnschedulable",
         ),
         graph(
-            "Which plan was decided?",
-            "Executors, workers n and replicas m that the operator decided. Blue marks are its decisions, with their "
-            "reason; purple marks are batches that follow them.",
-            {"{{dimension}}": f"{RECORDED}query_plan:max{ONE}"},
+            "Are pods busy?",
+            f"Cores that each pod uses. {_KUBELET}",
+            {"{{pod}}": f"sum by (pod) (rate(container_cpu_usage_seconds_total{_PODS}[$__rate_interval]))"},
             "none",
             width=8,
-            runbook="MillraceRescalesTooOften",
+            none=_KUBELET,
         ),
         graph(
-            "Do driver or executors fail?",
+            "Is memory short?",
+            "Memory that each pod uses, and the share of time (right) in which JVMs collect garbage: above a tenth, "
+            f"the heap is small. A pod above its limit is killed. {_KUBELET}",
+            {
+                "{{pod}}": f"sum by (pod) (container_memory_working_set_bytes{_PODS})",
+                "collecting: driver": _collecting("driver"),
+                "collecting: executors": f"{_collecting('executors')} / (max({ready}) > 0)",
+            },
+            "bytes",
+            right="collecting: .*",
+            right_unit="percentunit",
+            width=8,
+        ),
+        graph(
+            "What fails?",
             "Runs of the driver, and executors beside a driver that went on, that failed within the last hour, by the "
-            "class of the failure.",
+            "class of the failure; and failed writes of the checkpoint within five minutes.",
             {
                 "driver: {{class}}": f"{RECORDED}query_driver_restarts:increase1h{ONE}",
                 "executors: {{class}}": f"{RECORDED}query_executor_failures:increase1h{ONE}",
+                "checkpoint": f"sum(increase(millrace_checkpoint_failures_total{ONE}[5m])) > 0",
             },
             "none",
             stacked=True,
@@ -267,23 +288,28 @@ def _resources() -> list[Panel]:
     ]
 
 
+def _collecting(role: str) -> str:
+    """Return the seconds of each second that the JVMs of a role collect garbage, all together."""
+    return f'sum(rate(millrace_gc_seconds_total{ONE[:-1]}, role="{role}"}}[$__rate_interval]))'
+
+
 def _state() -> list[Panel]:
     writes = f"sum by (le) (rate(millrace_checkpoint_write_seconds_bucket{ONE}[$__rate_interval]))"
     return [
         graph(
-            "Is the checkpoint healthy?",
-            "Time that a batch takes to write its checkpoint, estimated from buckets, and failed writes within five "
-            "minutes (right).",
+            "Is the checkpoint fast, and is there room?",
+            "Time that a batch takes to write its checkpoint, estimated from buckets, and the used share of its volume "
+            "(right), of this query and all others. When the volume is full, no batch can end.",
             {
                 "p50": f"histogram_quantile(0.5, {writes})",
                 "p99": f"histogram_quantile(0.99, {writes})",
-                "failures": f"sum(increase(millrace_checkpoint_failures_total{ONE}[5m]))",
+                "volume used": f"1 - {RECORDED}checkpoint_volume_free:ratio{ONE}",
             },
             "s",
-            right="failures",
-            right_unit="none",
+            right="volume used",
+            right_unit="percentunit",
             width=8,
-            runbook="MillraceCheckpointSlow",
+            runbook="MillraceCheckpointVolumeFilling",
         ),
         graph(
             "How large is the state?",

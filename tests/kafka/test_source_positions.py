@@ -63,6 +63,8 @@ def test_starting_and_ending_timestamps(broker, make_topic, tmp_path):
     assert position == {topic: {"0": 7, "1": 2, "2": 0}}
     assert source.exhausted(position)
     assert source.lag(position) == 0
+    assert source.longest_lags(position) == {}
+    assert source.longest_lags({topic: {"0": 4, "1": 2, "2": 0}}) == {f"{topic}-0": 3}
     timed(broker, topic, [1350, 99], 0)
     assert source.latest(position, everything=False) == position
 

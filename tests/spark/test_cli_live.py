@@ -114,6 +114,10 @@ def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
     assert said["millrace_checkpoint_write_seconds_count"] == len(printed)
     assert said["millrace_checkpoint_write_seconds_sum"] > 0
     assert said["millrace_checkpoint_failures_total"] == 0
+    assert said["millrace_gc_seconds_total driver"] > 0
+    assert said["millrace_gc_seconds_total executors"] == 0
+    assert 0 < said["millrace_checkpoint_volume_free_bytes"] <= said["millrace_checkpoint_volume_size_bytes"]
+    assert said["millrace_last_progress_time_seconds"] > 0
 
     last = project.millrace("run", query, "--once")
     assert last.status == 0, last

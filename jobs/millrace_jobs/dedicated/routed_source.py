@@ -135,6 +135,10 @@ class RoutedSource(Source):
         """Return the number of raw offsets beyond ``position``, placed or not, as of the last call of ``latest``."""
         return self._raw.lag(position)
 
+    def longest_lags(self, position: Position) -> Mapping[str, int]:
+        """Return them of the raw topics."""
+        return self._raw.longest_lags(position)
+
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Return a slice for each worker that has packs in the batch, or slices of the raw topics if they are gone.
 

@@ -32,6 +32,7 @@ class BatchReport:
     in seconds; ``steps`` are parts of the processing time, by the names in STEPS.
 
     ``waiting`` is the backlog of all sources when the batch was planned, ``waiting_in`` the backlog of each source,
+    ``behind`` that of the partitions where the most wait, by source and partition,
     and ``taken`` what the batch took from them. Sources count in their own units: Kafka in offsets, not all of which
     have a record, and file sources in files.
 
@@ -87,6 +88,7 @@ class BatchReport:
     routed_bytes: int = 0
     partial_bytes: int = 0
     waiting_in: Mapping[str, int] = field(default_factory=dict)
+    behind: Mapping[tuple[str, str], int] = field(default_factory=dict)
     joins: tuple[JoinLoad, ...] = ()
     latencies: RecordLatencies = NO_LATENCIES
     checkpoint_seconds: float = 0.0
@@ -178,6 +180,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         routed_bytes=sum(note.get("sent", 0) for note in replicas if n),
         partial_bytes=sum(note.get("sent", 0) for note in workers),
         waiting_in=waiting,
+        behind={(end["source"], name): lag for end in ends for name, lag in end.get("behind", {}).items()},
         joins=tuple(_join_loads(progress)),
         latencies=RecordLatencies.of(replicas, began.timestamp() + seconds),
         checkpoint_seconds=_checkpoint_seconds(durations, state),

@@ -106,6 +106,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Offsets are ``{"source": name, "position": ..., "pin": ..., "taken": ..., "waiting": ...}``. ``taken`` counts the
     records since the previous position, and ``waiting`` those beyond this one; a source may count other units instead.
+    ``behind`` has those of the partitions where the most wait.
 
     The offset that ends a bounded input also has ``"closed"``, the event time that closed its windows. A different
     time makes another closing batch, in case the windows stayed open because a process died.
@@ -147,6 +148,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # records that came after a new plan was told run under it
         pin = Pin.from_json(placed) if placed is not None else read_control(self._config.control).pin
         offset = start | {"position": end, "pin": pin.to_json(), "taken": taken, "waiting": waiting}
+        offset["behind"] = dict(source.longest_lags(end))
         offset.pop("closed", None)
         return offset
 

@@ -37,6 +37,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
 from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
 from millrace_jobs.run.failures import attributed_to
+from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
     no_record_note,
     nothing_new_note,
@@ -206,7 +207,8 @@ class Job:
         metrics = JobMetrics(self.query.name, counts, self._checkpoint.root)
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
-        self._observer = Observer(self._display, metrics, health, self.platform, auto, note)
+        garbage = GarbageCollection(self._spark)
+        self._observer = Observer(self._display, metrics, health, self.platform, auto, note, garbage=garbage)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()

@@ -114,6 +114,12 @@ class JobMetrics(Collector):
         with self._lock:
             self._show_progress(volume)
 
+    def record_gc(self, seconds: Mapping[str, float]) -> None:
+        """Add the seconds that the JVMs of each role spent on garbage collection."""
+        with self._lock:
+            for role, more in seconds.items():
+                self._add("millrace_gc_seconds_total", more, role)
+
     def record_choice(self, outcomes: Sequence[SwitchOutcome], switch: Switch | None) -> None:
         """Record the prediction error and the switch of ``algorithm: auto`` after the last recorded batch."""
         with self._lock:
@@ -173,6 +179,8 @@ class JobMetrics(Collector):
     def _show_batch(self, report: BatchReport) -> None:
         self._set("millrace_batch_interval_seconds", report.interval)
         self._set("millrace_source_lag_rows", report.waiting)
+        for names, rows in report.behind.items():
+            self._set("millrace_source_partition_lag_rows", rows, *names)
         self._set("millrace_state_partitions", report.state_partitions)
         self._set("millrace_state_rows", report.state_rows)
         self._set("millrace_state_bytes", report.state_bytes)

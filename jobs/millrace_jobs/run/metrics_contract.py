@@ -6,6 +6,7 @@ from typing import Literal
 
 from millrace_api.model.deployment import Algorithm
 from millrace_jobs.pipeline.progress import STEPS
+from millrace_jobs.run.gc_times import ROLES
 from millrace_jobs.selection.switch import REASONS
 from millrace_support.metric import QUERY, Label, Metric, Unit
 
@@ -95,6 +96,15 @@ CONTRACT = (
         "millrace_source_lag_rows", "gauge", "rows", "Records the sources had left when the last batch was planned."
     ),
     _metric(
+        "millrace_source_partition_lag_rows",
+        "gauge",
+        "rows",
+        "Records that the last batch left in a partition of Kafka, of the up to eight partitions of each source that "
+        "had the most; absent where none were left.",
+        Label("source", pattern="[a-z_][a-z0-9_]*", bound="the sources of the query"),
+        Label("partition", pattern="[A-Za-z0-9._-]+-[0-9]+", bound="at most eight of each source"),
+    ),
+    _metric(
         "millrace_distinct_keys",
         "gauge",
         "keys",
@@ -149,6 +159,14 @@ CONTRACT = (
         "counter",
         "seconds",
         "Time spent on updating and committing state, summed over the tasks of the merge.",
+    ),
+    _metric(
+        "millrace_gc_seconds_total",
+        "counter",
+        "seconds",
+        "Time that JVMs spent on garbage collection: the driver's, and those of all executors, as far as they reported "
+        "it with their tasks. In one process, the driver runs the tasks.",
+        Label("role", ROLES),
     ),
     _metric(
         "millrace_partial_results_total",

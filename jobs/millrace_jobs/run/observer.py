@@ -12,6 +12,7 @@ from millrace_jobs.display.display import RunTally
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.auto import AutoPlans
+from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.platform import Platform
 from millrace_support.http_server import ProbeResult
@@ -93,11 +94,13 @@ class Observer:
     waiting: str = ""
     """The message to show when the query has nothing to do for the first time; empty for none."""
     tally: RunTally = field(default_factory=RunTally)
+    garbage: GarbageCollection | None = None
 
     def batch(self, report: BatchReport) -> None:
         """Report a finished batch to health, metrics, tally, display and platform, and let ``auto`` react to it."""
         self.health.progressed()
         self.metrics.record(report)
+        self._record_gc()
         self.tally.add(report)
         self.display.batch(report)
         self.platform.batch(report)
@@ -113,7 +116,12 @@ class Observer:
         """Report an idle query: a sign of life, under this pin."""
         self.health.progressed()
         self.metrics.record_idle()
+        self._record_gc()
         self.platform.idle(pin)
         if self.waiting:
             self.display.message(self.waiting)
             self.waiting = ""
+
+    def _record_gc(self) -> None:
+        if self.garbage is not None:
+            self.metrics.record_gc(self.garbage.since())

@@ -117,6 +117,13 @@ class Source(Protocol):
         """Return the backlog beyond ``position``: records or, if only that is known, files."""
         ...
 
+    def longest_lags(self, position: Position) -> Mapping[str, int]:
+        """Return the backlog of the few partitions that have the longest ones, by their names.
+
+        Empty where nothing waits, and for a source without partitions.
+        """
+        return {}
+
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut ``(start, end]`` into at most ``replicas`` slices of nearly equal size; deterministic."""
         ...

@@ -65,8 +65,10 @@ def test_what_was_taken_is_of_the_sources_that_have_moved():
 def test_what_was_taken_and_waits_of_a_source_that_is_read_twice_counts_once():
     began = {"source": "a", "position": {"row": 0}}
     end = {"source": "a", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}
+    end["behind"] = {"rides-0": 2, "rides-4": 1}
     report = batch_report(progress(sources=[{"startOffset": began, "endOffset": end}] * 2), 2.0)
     assert (report.taken, report.waiting, report.waiting_in) == (7, 3, {"a": 3})
+    assert report.behind == {("a", "rides-0"): 2, ("a", "rides-4"): 1}
 
 
 def test_a_routed_batch():

@@ -9,7 +9,7 @@ from millrace_jobs.plan.control import Control, Pin, write_control
 
 PIN = Pin(1, "hash", 2, 2)
 BLOCKS = SourceTask("blocks", None)
-AT_5 = {"source": "events", "position": {"row": 5}, "pin": PIN.to_json(), "waiting": 0}
+AT_5 = {"source": "events", "position": {"row": 5}, "pin": PIN.to_json(), "waiting": 0, "behind": {}}
 
 
 class Source:
@@ -28,6 +28,10 @@ class Source:
 
     def lag(self, position):
         return self._rows - position["row"]
+
+    def longest_lags(self, position):
+        lag = self._rows - position["row"]
+        return {"events-0": lag} if lag else {}
 
     def placed_under(self, end):
         return None

@@ -66,7 +66,8 @@ def placed(*ids):
 
 
 def test_exports_exactly_the_contract():
-    metrics = recorded(placed(0, 1), replace(placed(0, 1), latencies=latencies((0.2, 10))))
+    last = replace(placed(0, 1), latencies=latencies((0.2, 10)), behind={("flights", "departures-3"): 7})
+    metrics = recorded(placed(0, 1), last)
     metrics.record_choice([SwitchOutcome(1, "hash", 1.5, 1.0)], None)
     assert names(metrics) == {metric.name for metric in CONTRACT}
     declared = {metric.name.removesuffix("_total"): metric for metric in CONTRACT}
@@ -188,6 +189,7 @@ def test_what_a_batch_does_not_know_is_absent():
         "millrace_watermark_delay_seconds",
         "millrace_worker_rows",
         "millrace_record_latency_seconds",
+        "millrace_source_partition_lag_rows",
     }
 
 
@@ -361,3 +363,12 @@ def test_a_volume_that_cannot_be_read_is_not_shown(checkpoint):
     metrics.record(a_batch())
     assert value(metrics, "millrace_checkpoint_volume_size_bytes") is None
     assert value(metrics, "millrace_batches_total") == 1
+
+
+def test_partitions_that_are_behind_until_they_are_not():
+    name = "millrace_source_partition_lag_rows"
+    labels = {"source": "flights", "partition": "departures-3"} | QUERY
+    metrics = recorded(replace(a_batch(), behind={("flights", "departures-3"): 7}))
+    assert value(metrics, name, labels) == 7
+    metrics.record(a_batch())
+    assert value(metrics, name, labels) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from heapq import nlargest
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,9 @@ from millrace_jobs.sources.kafka.metadata import METADATA, arrivals, metadata_co
 from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
 from millrace_jobs.sources.kafka.range_reader import RangeReader
 from millrace_jobs.sources.kafka.tombstones import TombstoneDecoder, with_positions
+
+LONGEST_LAGS = 8
+"""Most partitions whose lags are reported: enough to see a few that are behind the others, in little room."""
 
 
 class TableColumns(NamedTuple):
@@ -157,9 +161,17 @@ class KafkaSource(Source):
 
     def lag(self, position: Position) -> int:
         """Return the number of offsets beyond ``position``, as of the last call of ``latest``."""
+        return sum(self._lags(position).values())
+
+    def longest_lags(self, position: Position) -> Mapping[str, int]:
+        """Return the number of offsets beyond ``position`` in the partitions that have the most, as in ``topic-3``."""
+        longest = nlargest(LONGEST_LAGS, ((lag, p) for p, lag in self._lags(position).items() if lag))
+        return {f"{p.topic}-{p.number}": lag for lag, p in longest}
+
+    def _lags(self, position: Position) -> Mapping[Partition, int]:
         at = of_position(position)
         ends = self._ends if self._ends is not None else self._available.ends(at)
-        return sum(max(end - self.begin(partition, at), 0) for partition, end in ends.items())
+        return {partition: max(end - self.begin(partition, at), 0) for partition, end in ends.items()}
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the offsets of all partitions, laid end to end, into slices that differ by at most one offset."""
