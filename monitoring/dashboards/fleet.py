@@ -96,8 +96,8 @@ def _numbers() -> list[Panel]:
             width=3,
         ),
         number(
-            "Records per second",
-            "Records that all queries together read.",
+            "Records/s",
+            "Records that all queries together read per second.",
             f"sum({_ROWS}) or vector(0)",
             "short",
             width=3,
@@ -122,22 +122,23 @@ def _alerts() -> table.Panel:
 def _table() -> table.Panel:
     columns = {
         "W": (_W, "percentunit"),
-        "Over the interval, 1 h": (_OVER, "percentunit"),
-        "Records per second": (_ROWS, "short"),
+        "Over, 1 h": (_OVER, "percentunit"),
+        "Records/s": (_ROWS, "short"),
         "Lag": (_LAG, "s"),
-        "Records waiting": (_LAG_ROWS, "short"),
+        "Waiting": (_LAG_ROWS, "short"),
         "Workers": (f"millrace_plan_workers{_ALL}", "none"),
         "Replicas": (f"millrace_plan_replicas{_ALL}", "none"),
-        "Executors ready": (_with(f"namespace_query:millrace_query_executors:max{_ALL}", 'state="ready"'), "none"),
+        "Executors": (_with(f"namespace_query:millrace_query_executors:max{_ALL}", 'state="ready"'), "none"),
     }
     return rows(
         "Queries",
-        "State is the reason of the condition Ready, W batch time over batch interval, and Lag the time to read all "
-        "waiting records at the present rate. A query that has never run has a state only.",
+        "State is the reason of the condition Ready, W batch time over batch interval, Over the share of batches that "
+        "took longer, Lag the time to read all waiting records at the present rate, Executors those that are ready. "
+        "A query that has never run has a state only.",
         columns,
         {"cluster": "Cluster", "namespace": "Namespace", "query": "Query"},
         texts={"State": (_with(_CONDITION, 'condition="Ready"'), "reason")},
-        steps={"W": {0.9: "orange", 1: "red"}, "Over the interval, 1 h": {0.01: "orange", 0.06: "red"}},
+        steps={"W": {0.9: "orange", 1: "red"}, "Over, 1 h": {0.01: "orange", 0.06: "red"}},
         link=("Query", _QUERY),
         sort="W",
         height=12,

@@ -229,12 +229,10 @@ def heat(title: str, description: str, name: str, expr: str, unit: str, *, width
     )
 
 
-def timeline(
-    title: str, description: str, series: Mapping[str, str], *, none: str, width: int = 24
-) -> statetimeline.Panel:
-    """Return a panel with a bar for each series while it exists, whatever its value.
+def timeline(title: str, description: str, series: Mapping[str, str], *, width: int = 24) -> statetimeline.Panel:
+    """Return a panel with a bar for each series while it exists, green where its value is 0 and orange above.
 
-    ``series`` are expressions by their legends, and ``none`` is the text where there are no series.
+    ``series`` are expressions by their legends. One of them should always exist: Grafana reports an error without any.
     """
     panel = (
         statetimeline.Panel()
@@ -246,8 +244,8 @@ def timeline(
         .show_value(options.VisibilityMode.NEVER)
         .row_height(0.8)
         .unit("none")
-        .no_value(none)
-        .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color("orange"))
+        .color_scheme(builders.FieldColor().mode(models.FieldColorModeId.THRESHOLDS))
+        .thresholds(_thresholds({1: "orange"}, "green"))
         .legend(common.VizLegendOptions().show_legend(False))
     )
     for letter, (name, expr) in zip(_LETTERS, series.items(), strict=False):
@@ -323,6 +321,7 @@ def rows(
         .datasource(SOURCE)
         .height(height)
         .span(width)
+        .min_width(80)
         .sort_by([common.TableSortByFieldState().display_name(sort).desc(descending)])
         .with_transformation(models.DataTransformerConfig("merge", options={}))
         .with_transformation(models.DataTransformerConfig("organize", options=_arranged(columns, keys, texts)))

@@ -46,7 +46,10 @@ def plan() -> list[Panel]:
     """Return the numbers of the plan of the last batch."""
     return [
         number(
-            "Partitioner", "Algorithm in the plan of the last batch.", f"millrace_plan_info{ONE}", name="{{algorithm}}"
+            "Partitioner",
+            "Algorithm in the plan of the last batch.",
+            f"max by (algorithm) (millrace_plan_info{ONE})",
+            name="{{algorithm}}",
         ),
         number("Workers", "Combine tasks n in the plan of the last batch.", largest("millrace_plan_workers")),
         number("Replicas", "Partitioner replicas m in the plan of the last batch.", largest("millrace_plan_replicas")),
@@ -113,11 +116,11 @@ def _findings() -> list[Panel]:
             "What was wrong, and when?",
             "Conditions while they were not as they should be, with their reasons, and alerts while they fired.",
             {
+                "any alert": f"count({alerts}) > bool 0 or vector(0)",
                 "{{condition}}: {{reason}}": f'{conditions}"Degraded|AtCapacity", status="True"}})',
                 "not {{condition}}: {{reason}}": f"{conditions}{missing}}})",
                 "{{alertname}}": f"max by (alertname) ({alerts})",
             },
-            none="Nothing was wrong.",
         ),
     ]
 
@@ -283,7 +286,7 @@ def _resources() -> list[Panel]:
             stacked=True,
             width=8,
             runbook="MillraceQueryRestarting",
-            none="None has failed.",
+            none="Nothing has failed.",
         ),
     ]
 

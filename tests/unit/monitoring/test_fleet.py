@@ -114,7 +114,7 @@ def assert_values(tmp_path: Any, inputs: list[dict[str, str]], expected: dict[st
 def test_the_numbers(tmp_path, inputs, namespace, expected):
     shown = numbers(namespace)
     assert [*shown] == [
-        "Running", "Not ready", "Failed", "Too slow", "Behind", "Critical", "Warnings", "Records per second"
+        "Running", "Not ready", "Failed", "Too slow", "Behind", "Critical", "Warnings", "Records/s"
     ]  # fmt: skip
     values = {
         expression: [{"labels": "{}", "value": value}]
