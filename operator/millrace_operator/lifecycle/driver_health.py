@@ -126,6 +126,22 @@ _MEMORY = {
 }
 """Fields with the memory of a pod, by role."""
 
+_NODE_IS_LOST = (
+    "nothing else runs in its place until the node is back or removed; once it is certainly off, taint it "
+    "node.kubernetes.io/out-of-service, or delete the pod with --force"
+)
+"""What to do about a pod on a node that is gone: Kubernetes cannot know whether its containers still run."""
+
+_SCHEDULING_HINTS = {
+    "volume node affinity conflict": (
+        " A volume of the pod can only be reached from nodes of another zone: add a node there, or use a volume that all "
+        "zones reach."
+    ),
+    "unbound immediate PersistentVolumeClaims": " See the events of the claim: no volume has been made for it yet.",
+}
+"""What to do about some of the scheduler's reasons, by words of its message (pkg/scheduler/framework/plugins/volumebinding).
+"""
+
 _KILLED = 137
 """Exit code of a killed container, for example after a failed liveness probe."""
 
@@ -153,8 +169,8 @@ def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureCl
     gone = pod["metadata"].get("deletionTimestamp")  # includes the grace period
     if gone is not None and now >= parse_time(gone) + STUCK_AFTER:
         node = pod.get("spec", {}).get("nodeName", "")
-        hint = "once it is certainly off, taint it node.kubernetes.io/out-of-service, or delete the pod with --force"
-        return FailureClass.LOST_NODE, f"the {role}'s pod does not terminate: node {node} does not respond; {hint}"
+        message = f"the {role}'s pod should have ended by {gone}: node {node} does not respond"
+        return FailureClass.LOST_NODE, f"{message}; {_NODE_IS_LOST}"
     for state in states(pod, role):
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
@@ -166,7 +182,9 @@ def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureCl
     for each in pod.get("status", {}).get("conditions", ()):
         lasts = now >= created(pod) + UNSCHEDULABLE_AFTER
         if lasts and each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable":
-            return FailureClass.SCHEDULING, f"the {role} cannot be scheduled: {each.get('message', '')}"
+            message = each.get("message", "")
+            hint = next((hint for words, hint in _SCHEDULING_HINTS.items() if words in message), "")
+            return FailureClass.SCHEDULING, f"the {role} cannot be scheduled: {message}{hint}"
     return None
 
 

@@ -103,6 +103,22 @@ def test_a_driver_without_a_node_is_reported_after_two_minutes(deployed):
     assert degraded.message == "the driver cannot be scheduled: 0/1 nodes"
 
 
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("0/3 nodes are available: 3 node(s) had volume node affinity conflict.", "add a node there"),
+        ("pod has unbound immediate PersistentVolumeClaims.", "See the events of the claim"),
+    ],
+)
+def test_what_the_scheduler_says_of_volumes_comes_with_what_to_do(deployed, reason, hint):
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
+    deployed.pod_shows(conditions=[unschedulable])
+    deployed.pass_time(minutes=2)
+    message = deployed.condition("Degraded").message
+    assert message.startswith(f"the driver cannot be scheduled: {reason} ")
+    assert hint in message
+
+
 def test_the_first_failure_is_left_to_kubernetes(deployed):
     pod = deployed.pod["metadata"]["uid"]
     status = deployed.pod_fails(SAID.format("SinkFailed"))

@@ -135,6 +135,7 @@ def test_a_driver_that_does_not_end_on_a_lost_node_is_told_of(healthy):
     healthy.pass_time(minutes=2)
     degraded = healthy.condition("Degraded")
     assert (degraded.status, degraded.reason) == ("True", "NodeLost")
+    assert "should have ended by 2026-01-31T12:" in degraded.message
     assert "node node-7 does not respond" in degraded.message
 
 
