@@ -132,15 +132,16 @@ _NODE_IS_LOST = (
 )
 """What to do about a pod on a node that is gone: Kubernetes cannot know whether its containers still run."""
 
+_OTHER_ZONE = (
+    " A volume of the pod can only be reached from other nodes, such as those of one zone: add a node there, or use a "
+    "volume that all zones reach."
+)
 _SCHEDULING_HINTS = {
-    "volume node affinity conflict": (
-        " A volume of the pod can only be reached from nodes of another zone: add a node there, or use a volume that all "
-        "zones reach."
-    ),
+    "volume node affinity conflict": _OTHER_ZONE,
+    "match PersistentVolume's node affinity": _OTHER_ZONE,
     "unbound immediate PersistentVolumeClaims": " See the events of the claim: no volume has been made for it yet.",
 }
-"""What to do about some of the scheduler's reasons, by words of its message (pkg/scheduler/framework/plugins/volumebinding).
-"""
+"""What to do about some reasons, by words in the scheduler's message; the first are those of earlier versions."""
 
 _KILLED = 137
 """Exit code of a killed container, for example after a failed liveness probe."""

@@ -107,6 +107,7 @@ def test_a_driver_without_a_node_is_reported_after_two_minutes(deployed):
     ("reason", "hint"),
     [
         ("0/3 nodes are available: 3 node(s) had volume node affinity conflict.", "add a node there"),
+        ("0/3 nodes are available: 3 node(s) didn't match PersistentVolume's node affinity.", "add a node there"),
         ("pod has unbound immediate PersistentVolumeClaims.", "See the events of the claim"),
     ],
 )
