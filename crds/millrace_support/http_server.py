@@ -25,6 +25,9 @@ from millrace_api.errors import MillraceError, Problem
 MAX_CONNECTIONS = 8
 """Maximum number of connections served at the same time, one thread each; further ones get 503."""
 
+ALL_ADDRESSES = "::"
+"""Host that stands for all addresses of this machine, those of IPv4 included."""
+
 CONNECTION_SECONDS = 10.0
 """Total time limit of a connection in seconds, so that a slow client cannot hold its thread."""
 
@@ -51,7 +54,7 @@ class HttpServer(ThreadingTCPServer):
         registry: metrics of ``/metrics``.
         liveness: check of ``/healthz``.
         readiness: check of ``/readyz``.
-        host: address of this machine to listen on, IPv4 or IPv6.
+        host: address of this machine to listen on, IPv4 or IPv6, or ``ALL_ADDRESSES``.
         port: port to listen on; 0 takes a free one.
 
     Raises:
@@ -69,6 +72,8 @@ class HttpServer(ThreadingTCPServer):
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self._since: dict[socket.socket, float] = {}
         self._thread: Thread | None = None
+        if host == ALL_ADDRESSES and not socket.has_dualstack_ipv6():
+            host = "0.0.0.0"  # noqa: S104 - where the machine has no IPv6
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
@@ -80,6 +85,12 @@ class HttpServer(ThreadingTCPServer):
                     "choose another port from 1024 to 65535, or 0 for a free one, and an address of this machine",
                 )
             ) from None
+
+    def server_bind(self) -> None:
+        """Take the address; IPv6's ``::`` takes IPv4 connections, too, whatever the machine's default is."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     @property
     def port(self) -> int:

@@ -112,8 +112,8 @@ def pod_session(
         MillraceError: Java is not installed.
     """
     own = {
-        "spark.driver.bindAddress": address,
-        "spark.driver.host": address,
+        "spark.driver.bindAddress": _bracketed(address),
+        "spark.driver.host": _bracketed(address),
         "spark.kubernetes.executor.podNamePrefix": prefix,
         "spark.executor.instances": str(executors),
         "spark.executorEnv.MILLRACE_PYTHON": sys.executable,
@@ -124,6 +124,11 @@ def pod_session(
     spark.sparkContext.setLogLevel(level)
     log_refused_pods_rarely(spark, level)
     return spark
+
+
+def _bracketed(address: str) -> str:
+    """Return an address as Spark takes it as a host: in brackets if it is one of IPv6."""
+    return f"[{address}]" if ":" in address else address
 
 
 def authenticated(secret: Path) -> dict[str, str]:

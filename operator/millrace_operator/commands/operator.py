@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_api.errors import MillraceError, Problem, quote
+from millrace_support.http_server import ALL_ADDRESSES
 
 from ..telemetry.logs import LogFormat, configure
 
@@ -98,7 +99,9 @@ def operator(
         int, typer.Option(min=1, help="MiB that are kept of the queries and objects of one namespace.")
     ] = 64,
     port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz; 0 takes a free one.")] = 8080,
-    bind: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",  # noqa: S104 - for other machines
+    bind: Annotated[
+        str, typer.Option(help="Address to listen on; :: is all addresses, those of IPv4 included.")
+    ] = ALL_ADDRESSES,
     log_format: Annotated[
         LogFormat | None, typer.Option(help="text or json; default: text on a terminal, else json.", show_default=False)
     ] = None,

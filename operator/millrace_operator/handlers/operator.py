@@ -16,7 +16,7 @@ from typing import Any
 
 from millrace_api.crd import PLURAL
 from millrace_api.model.values import OBJECT_NAME_LENGTH
-from millrace_support.http_server import HttpServer, ProbeResult
+from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 
 from ..kube.bounded_json import decode_bounded
 from ..kube.client import Client, load_configuration, own_account, own_namespace
@@ -69,7 +69,7 @@ class OperatorOptions:
     lease_namespace: str | None = None
     lease_name: str = LEASE
     timing: Timing = field(default_factory=Timing)
-    bind: str = "0.0.0.0"  # noqa: S104 - Prometheus and the kubelet ask from elsewhere
+    bind: str = ALL_ADDRESSES  # Prometheus and the kubelet ask from elsewhere
     port: int = 8080
     prometheus: PrometheusSettings | None = None
     policy: Policy = field(default_factory=Policy)

@@ -53,7 +53,7 @@ def _digest(manifest: Manifest) -> str:
 
 
 def _is_untouched(found: Any, desired: Any, owned: Mapping[str, Any] | None) -> bool:
-    """Return whether each desired value is there, or differs in fields that are owned; ``owned`` is the value's node."""
+    """Return whether each desired value is there, or differs in owned fields; ``owned`` is the value's node."""
     if owned is None or owned == _LEAF:
         return owned is not None or covers(found, desired)
     if isinstance(desired, Mapping):

@@ -55,9 +55,9 @@ def waiting_for(pod: Manifest | None, role: str = DRIVER) -> str:
     if "deletionTimestamp" in pod["metadata"]:
         return f"the {role}'s pod is being replaced"
     status = pod.get("status", {})
-    for container in status.get("containerStatuses", ()):
+    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         waiting = container.get("state", {}).get("waiting")
-        if waiting is not None:
+        if waiting is not None and waiting.get("reason") != _AFTER_OTHERS:
             reason, message = waiting.get("reason", "waiting"), waiting.get("message", "")
             return f"container {container['name']}: {reason}{': ' if message else ''}{message}"
     for each in status.get("conditions", ()):
@@ -118,6 +118,9 @@ IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrIma
 CONFIG_REASONS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 """Why a container waits that cannot be made."""
 
+_AFTER_OTHERS = "PodInitializing"
+"""Reason of a container that waits for those that start before it, such as native sidecars."""
+
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
 _MEMORY = {
     DRIVER: "spec.driver.memory",
@@ -172,10 +175,12 @@ def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureCl
         node = pod.get("spec", {}).get("nodeName", "")
         message = f"the {role}'s pod should have ended by {gone}: node {node} does not respond"
         return FailureClass.LOST_NODE, f"{message}; {_NODE_IS_LOST}"
-    for state in states(pod, role):
+    before = pod.get("status", {}).get("initContainerStatuses", ())
+    for state in (*before, *states(pod, role)):
         waiting = state.get("state", {}).get("waiting") or {}
         reason = waiting.get("reason", "")
         message = f"{reason}: {waiting['message']}" if waiting.get("message") else reason
+        message = message if state["name"] == role else f"container {state['name']}: {message}"
         if reason in IMAGE_REASONS:
             return FailureClass.IMAGE, message
         if reason in CONFIG_REASONS:

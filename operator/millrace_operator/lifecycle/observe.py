@@ -34,6 +34,7 @@ from ..resources.spec_fields import REVISION, revision
 from .as_applied import is_as_applied
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
+from .driver_health import states
 from .executor_failures import FailedExecutor
 from .object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
 
@@ -200,12 +201,16 @@ class ObservedQuery:
 
     @property
     def live_executors(self) -> list[Manifest]:
-        """Pods of executors that have not ended and are not being deleted, in the order of their names."""
+        """Pods of executors that have not ended and are not being deleted, in the order of their names.
+
+        One whose executor has ended has ended itself, although a sidecar may keep its pod running.
+        """
         return [
             each
             for each in self._pods(EXECUTOR)
             if "deletionTimestamp" not in each["metadata"]
             and each.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+            and not any("terminated" in state.get("state", {}) for state in states(each, EXECUTOR))
         ]
 
     @property

@@ -15,6 +15,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.status import FailureClass, PartitionerStatus
 from millrace_api.model.streamquery import DRIVER, PARTITIONER, Spec
 
+from ..resources.driver_config import image_in
 from ..resources.names import Manifest
 from ..resources.partitioner import Partitioners
 from .conditions import DegradedReason, format_time, parse_time
@@ -51,9 +52,10 @@ def partitioners_for(
     found = observed.partitioner_set
     if plan.placement is Placement.INLINE and found is None:
         return None
-    image = spec.image or _image(observed.driver) or default_image
     configuration = observed.configuration
-    if ("ConfigMap", configuration) not in observed.objects:
+    found = None if configuration is None else observed.objects.get(("ConfigMap", configuration))
+    image = spec.image or _image(observed.driver, found) or default_image
+    if found is None:
         configuration = None
     if not running:
         replicas = 0
@@ -137,7 +139,12 @@ def _wanted(observed: ObservedQuery) -> int:
     return 0 if found is None else int(found["spec"].get("replicas", 1))
 
 
-def _image(driver: Manifest | None) -> str | None:
-    """Return the image of the driver's container; None without a pod."""
+def _image(driver: Manifest | None, configuration: Manifest | None) -> str | None:
+    """Return the image that the driver was given; None without a pod.
+
+    Its pod may have another one: that of a mirror, which admission has put there and would put before it again.
+    """
+    if configuration is not None and (given := image_in(configuration.get("data", {}).get("spark-defaults.conf", ""))):
+        return given
     containers = [] if driver is None else driver["spec"].get("containers", ())
     return next((each.get("image") for each in containers if each["name"] == DRIVER), None)

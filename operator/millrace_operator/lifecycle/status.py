@@ -25,7 +25,7 @@ from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
-from .driver_health import blocked, failed_runs, ready_since, waiting_for
+from .driver_health import blocked, failed_runs, ready_since, states, waiting_for
 from .driver_runs import POD_MISSING, FailedRuns
 from .executor_failures import executor_trouble
 from .observe import ObservedQuery
@@ -300,10 +300,9 @@ def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
 
 
 def _driver_status(pod: Manifest, revision: str | None) -> DriverStatus:
-    status = pod.get("status", {})
-    restarts = sum(container.get("restartCount", 0) for container in status.get("containerStatuses", ()))
-    name = pod["metadata"]["name"]
-    return DriverStatus(pod=name, start_time=status.get("startTime"), restarts=restarts, revision=revision or None)
+    restarts = sum(each.get("restartCount", 0) for each in states(pod, DRIVER))
+    name, started = pod["metadata"]["name"], pod.get("status", {}).get("startTime")
+    return DriverStatus(pod=name, start_time=started, restarts=restarts, revision=revision or None)
 
 
 def _plan_status(plan: Plan, applied: Applied | None, spec: Spec) -> PlanStatus:

@@ -40,6 +40,8 @@ _OPERATOR_PARTS = {
 }
 """Parts of further fields that only the operator uses, such as numbers that the plan gives to the driver."""
 
+_IMAGE = "spark.kubernetes.executor.container.image"
+
 _GRACE = 30
 """Seconds that a pod may take to end, in addition to its running batch."""
 
@@ -103,9 +105,10 @@ def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, exec
         "spark.local.dir": LOCAL,
         "spark.kubernetes.namespace": owner.namespace,
         "spark.kubernetes.driver.pod.name": owner.driver_pod,
-        "spark.kubernetes.executor.container.image": query.spec.image or defaults.image,
+        _IMAGE: query.spec.image or defaults.image,
         "spark.kubernetes.executor.podTemplateFile": f"{FILES}/executor-pod.yaml",
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
+        "spark.kubernetes.executor.checkAllContainers": "false",  # a sidecar's end is not the executor's
         "spark.kubernetes.executor.disableConfigMap": "true",
         "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores),
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
@@ -129,6 +132,12 @@ def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, exec
     if (limit := resources.get("limits", {}).get("cpu")) is not None:
         settings["spark.kubernetes.executor.limit.cores"] = limit
     return "".join(f"{name} {_escaped(value)}\n" for name, value in settings.items())
+
+
+def image_in(settings: str) -> str | None:
+    """Return the image in ``spark_defaults``, which is that of driver and executors; None if there is none."""
+    images = (line.partition(" ")[2] for line in settings.splitlines() if line.startswith(f"{_IMAGE} "))
+    return next(images, None)
 
 
 def grace(query: StreamQuery) -> int:

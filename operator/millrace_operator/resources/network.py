@@ -1,9 +1,11 @@
-"""NetworkPolicies of a query: who may reach its pods, and what they may reach.
+"""A query on the network: its Services, and NetworkPolicies that say who may reach its pods, and what they may reach.
 
 Some networks count pods and nodes as no addresses of an ``ipBlock``, so that both are allowed by other rules as well.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from millrace_api.model.streamquery import PARTITIONER, ROLE_LABEL
 
@@ -25,6 +27,24 @@ _REACHED: list[Manifest] = [
 ]
 
 _METRICS: Manifest = {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]}
+
+
+def headless(selector: Mapping[str, str], *ports: Manifest) -> Manifest:
+    """Return the spec of a headless Service, with the addresses of both IP families where the cluster has both."""
+    return {
+        "clusterIP": "None",
+        "ipFamilyPolicy": "PreferDualStack",
+        "selector": dict(selector),
+        "ports": list(ports),
+    }
+
+
+def service_port(name: str, port: int, protocol: str) -> Manifest:
+    """Return a port of a Service, which is that of the same name in the pods.
+
+    A service mesh does not have to guess the protocol of its connections: ``http``, or ``tcp`` for anything else.
+    """
+    return {"name": name, "port": port, "targetPort": name, "appProtocol": protocol}
 
 
 def job_policy(owner: Owner) -> Manifest:

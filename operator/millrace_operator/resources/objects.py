@@ -15,7 +15,7 @@ from .auth import with_auth
 from .configuration import configuration, with_configuration
 from .driver_config import mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
-from .network import job_policy
+from .network import headless, job_policy, service_port
 from .partitioner import Partitioners, partitioner_objects
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
@@ -137,13 +137,13 @@ def _role_binding(owner: Owner, account: str) -> Manifest:
 
 def _service(owner: Owner) -> Manifest:
     """Return a headless Service by which executors find the driver even before it is ready."""
-    ports = {"driver-rpc": RPC_PORT, "blocks": BLOCK_PORT, "metrics": METRICS_PORT}
-    spec = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": owner.selector(DRIVER),
-        "ports": [{"name": name, "port": port, "targetPort": name} for name, port in ports.items()],
-    }
+    spec = headless(
+        owner.selector(DRIVER),
+        service_port("driver-rpc", RPC_PORT, "tcp"),
+        service_port("blocks", BLOCK_PORT, "tcp"),
+        service_port("metrics", METRICS_PORT, "http"),
+    )
+    spec["publishNotReadyAddresses"] = True
     return owner.manifest("v1", "Service", owner.driver, {"spec": spec}, DRIVER)
 
 

@@ -14,7 +14,7 @@ from millrace_api.model.streamquery import PARTITIONER, StreamQuery
 from .configuration import with_configuration
 from .driver_config import source_secrets
 from .names import METRICS_PORT, Manifest, Owner
-from .network import partitioner_policy
+from .network import headless, partitioner_policy, service_port
 from .pod_defaults import PodDefaults
 from .pods import partitioner_pod
 
@@ -51,11 +51,7 @@ def partitioner_objects(
 
 def _service(owner: Owner) -> Manifest:
     """Return the headless Service that a StatefulSet needs; it has the port that Prometheus scrapes."""
-    spec = {
-        "clusterIP": "None",
-        "selector": owner.selector(PARTITIONER),
-        "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}],
-    }
+    spec = headless(owner.selector(PARTITIONER), service_port("metrics", METRICS_PORT, "http"))
     return owner.manifest("v1", "Service", owner.partitioner, {"spec": spec}, PARTITIONER)
 
 

@@ -154,7 +154,7 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
     """
     settings = query.spec.partitioner.pod
     arguments = ["millrace", "partitioner", QUERY_FILE, "--index", f"$({_INDEX})"]
-    arguments += ["--host", "0.0.0.0", "--metrics-port", str(METRICS_PORT)]  # noqa: S104 - Prometheus and the kubelet
+    arguments += ["--host", "$(POD_IP)", "--metrics-port", str(METRICS_PORT)]
     container = {
         "name": PARTITIONER,
         "image": defaults.image,
@@ -162,6 +162,7 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
         "env": [
             _HOME,
             {"name": REPORT_VARIABLE, "value": _REPORT},
+            _from_pod("POD_IP", "status.podIP"),
             _from_pod(_INDEX, "metadata.labels['apps.kubernetes.io/pod-index']"),
             _CPU_LIMIT,
         ],

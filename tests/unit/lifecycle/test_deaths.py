@@ -7,6 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millrace_operator.lifecycle.as_applied import APPLIED
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import POD, SET, Cluster
@@ -73,6 +74,7 @@ def _comparable(cluster):
     for each in found.values():
         for name in ("resourceVersion", "uid", "creationTimestamp"):
             each["metadata"].pop(name, None)
+        each["metadata"].get("annotations", {}).pop(APPLIED, None)
         if each["kind"] == "StatefulSet":
             del each["metadata"]["generation"], each["status"]
     for at in (POD, SET):

@@ -17,7 +17,7 @@ from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from millrace_support import http_server
-from millrace_support.http_server import MAX_CONNECTIONS, HttpServer, ProbeResult
+from millrace_support.http_server import ALL_ADDRESSES, MAX_CONNECTIONS, HttpServer, ProbeResult
 
 
 @pytest.fixture
@@ -229,3 +229,18 @@ def test_slow_clients_are_cut_and_their_places_are_free_again(server, monkeypatc
 
 def test_a_server_that_was_never_started_closes(metrics, health):
     HttpServer(metrics.registry, health.liveness, health.readiness).close()
+
+
+def test_all_addresses_are_those_of_both_families(metrics, health):
+    with closing(serve(metrics.registry, health, ALL_ADDRESSES)) as server:
+        for host in ("127.0.0.1", "[::1]") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
+            with urllib.request.urlopen(f"http://{host}:{server.port}/healthz", timeout=10) as answer:
+                assert answer.status == 200
+
+
+def test_all_addresses_are_those_of_ipv4_where_there_is_no_other(metrics, health, monkeypatch):
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with closing(serve(metrics.registry, health, ALL_ADDRESSES)) as server:
+        assert server.address_family == socket.AF_INET
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/healthz", timeout=10) as answer:
+            assert answer.status == 200
