@@ -117,7 +117,10 @@ def driver(
     """Run a query as the driver of this pod; only the pods that the operator creates need this command."""
 
     def job() -> Job:
-        chosen = _query_for_spark(file, None, debug=True)
+        from millrace_jobs.confinement import confine
+
+        confine(file)
+        chosen = _query_for_spark(file, None, debug=True, in_pod=True)
         typer.echo(f"starting={chosen.name}")
         from millrace_jobs.pod.driver_pod import DriverPod
         from millrace_jobs.run.job import Job
@@ -141,10 +144,13 @@ def partitioner(
     ] = "",
 ) -> None:
     """Run one replica of a query's partitioner; runs and the operator start them for placement: Dedicated."""
+    from millrace_jobs.confinement import confine
     from millrace_jobs.dedicated.command import run_replica
     from millrace_jobs.run.failures import write_report
 
     try:
+        if not driver:
+            confine(file)
         run_replica(file, index, host, metrics_port, driver)
     except Exception as error:
         write_report(error)
@@ -276,12 +282,12 @@ def show_state(
         typer.echo(describe_state(chosen))
 
 
-def _query_for_spark(file: Path, name: str | None, *, debug: bool) -> StreamQuery:
+def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool = False) -> StreamQuery:
     """Read a query and start Spark's JVM for it early: the JVM starts more slowly than the imports that follow."""
     from millrace_jobs import jvm
     from millrace_jobs.run.query_file import query_of
 
-    query = query_of(file, name)
+    query = query_of(file, name, importable=not in_pod)
     jvm.start(query.spec.spark_conf, quiet=not debug)
     return query
 

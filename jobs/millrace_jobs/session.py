@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs import jvm
+from millrace_jobs.confinement import VARIABLE, confinement
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.signals import interrupt_handler_kept
 
@@ -24,6 +25,8 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # the sources are the only tables: no FROM csv.`/folder`
+    "spark.sql.runSQLOnFiles": "false",
     # the default, INT96, is not part of Parquet any more, and wraps in readers that keep it in nanoseconds
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -119,7 +122,9 @@ def pod_session(
         "spark.executorEnv.MILLRACE_PYTHON": sys.executable,
         "spark.log.level": "OFF",
     }
-    spark = _session(name, state_partitions, own | dict(settings), workspace, quiet=False)
+    confined = confinement()
+    executors_too = {} if confined is None else {f"spark.executorEnv.{VARIABLE}": confined.to_json()}
+    spark = _session(name, state_partitions, own | dict(settings) | executors_too, workspace, quiet=False)
     level = settings.get("spark.log.level", _SETTINGS["spark.log.level"])
     spark.sparkContext.setLogLevel(level)
     log_refused_pods_rarely(spark, level)

@@ -96,7 +96,8 @@ def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, SourceTabl
         if not isinstance(table.this, exp.Identifier):
             continue  # a table-valued function
         name = ".".join(part.name for part in table.parts)
-        if name.lower() not in tables and name.lower() not in defined:
+        # with several parts, such as text.`/etc/passwd`, it is no CTE to Spark, even if one has a name with a dot
+        if len(table.parts) > 1 or (name.lower() not in tables and name.lower() not in defined):
             hint = suggest(name, tables, f"write one of the sources: {', '.join(tables)}")
             yield _at(text, table.this, f'there is no source "{name}"', hint)
 

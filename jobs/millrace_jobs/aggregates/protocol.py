@@ -57,7 +57,9 @@ class Aggregator(Protocol):
         ...
 
 
-_MEMBERS = ("columns", "state_schema", "result_schema", "init", "update", "merge", "finish")
+_METHODS = ("init", "update", "merge", "finish")
+_MEMBERS = ("columns", "state_schema", "result_schema", *_METHODS)
+_PROTOCOL_HINT = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
 
 
 def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
@@ -75,19 +77,21 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     except Exception as error:
         raise _problem(f"{path!r} cannot be imported: {_describe(error)}", "correct the module") from error
     cls = getattr(module, name, None)
-    if not callable(cls):
+    if not inspect.isclass(cls):
         classes = [found for found, _ in inspect.getmembers(module, inspect.isclass)]
         hint = f"write one of its classes: {', '.join(classes)}" if classes else "define it there"
         raise _problem(f"module {module_name!r} has no class {name!r}", hint)
+    absent = [method for method in _METHODS if not callable(getattr(cls, method, None))]
+    if absent:  # before it is created: any other class, such as subprocess.Popen, might do anything
+        raise _problem(f"{path!r} has no {', '.join(absent)}", _PROTOCOL_HINT)
     try:
-        aggregator = cls(**options)
+        aggregator: Any = cls(**options)
     except Exception as error:
         hint = f"correct spec.query.python.options, or the class; {name} takes {inspect.signature(cls)}"
         raise _problem(f"{path!r} cannot be created: {_describe(error)}", hint) from error
     missing = [name for name in _MEMBERS if not _has(aggregator, name, path)]
     if missing:
-        hint = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
-        raise _problem(f"{path!r} has no {', '.join(missing)}", hint)
+        raise _problem(f"{path!r} has no {', '.join(missing)}", _PROTOCOL_HINT)
     loaded: Aggregator = aggregator
     if not loaded.columns:
         raise _problem(f"{path!r} asks for no columns, so it would see no records", "name at least one in columns")

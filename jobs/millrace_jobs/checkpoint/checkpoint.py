@@ -30,6 +30,8 @@ from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_fo
 from millrace_jobs.disk import make_folder, path_for_spark, remove_folders, sync
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
+_MARKER = "millrace.json"
+
 
 @dataclass(frozen=True)
 class Marker:
@@ -52,7 +54,7 @@ class Marker:
         Raises:
             MillraceError: the marker is damaged.
         """
-        path = root / "millrace.json"
+        path = root / _MARKER
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             query = StreamQuery.model_validate(content["query"])
@@ -80,8 +82,14 @@ class Marker:
             json.dump(content, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(root / "millrace.json")
+        partial.replace(root / _MARKER)
         sync(root)
+
+
+def checkpoint_above(path: Path) -> Path | None:
+    """Return the checkpoint that a file or folder is, or would be, within or at; None if it is in none."""
+    real = Path(os.path.realpath(path))
+    return next((folder for folder in (real, *real.parents) if (folder / _MARKER).is_file()), None)
 
 
 class Checkpoint(SparkLog):
@@ -122,10 +130,13 @@ class Checkpoint(SparkLog):
 
     def _take(self, query: StreamQuery, partitions: int) -> None:
         try:
+            if (other := checkpoint_above(self.root.parent)) is not None:
+                message = f"the checkpoint {self.root} is within the checkpoint {other}"
+                raise MillraceError(Problem(message, "write a folder outside of it", field="spec.checkpoint"))
             self._lock = self._acquire_lock()
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
-                raise damaged(self.root / "millrace.json", "it is gone")
+                raise damaged(self.root / _MARKER, "it is gone")
             unused = self.is_unused()
             if held is not None and not unused:
                 self._remarks = check_changes(held.query, query, self)
@@ -203,7 +214,7 @@ class Checkpoint(SparkLog):
 
     def exists(self) -> bool:
         """Whether the checkpoint exists on disk."""
-        return (self.root / "millrace.json").exists()
+        return (self.root / _MARKER).exists()
 
     @property
     def id(self) -> str:
@@ -284,7 +295,7 @@ class Checkpoint(SparkLog):
             return
         for name in (self.spark.name, self.policies.name, "sources"):
             shutil.rmtree(self.root / name, ignore_errors=True)
-        for name in ("millrace.new", "millrace.json", "lock"):  # the lease keeps other drivers away until ``close``
+        for name in ("millrace.new", _MARKER, "lock"):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)
 
     def close(self) -> None:

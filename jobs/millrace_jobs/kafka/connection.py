@@ -9,6 +9,7 @@ from typing import Self
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.kafka import KafkaConnection, SecretValue
+from millrace_jobs.confinement import require_login
 
 Settings = dict[str, str | int | float | bool]
 """Settings of librdkafka, by librdkafka's names."""
@@ -55,6 +56,7 @@ class _Secret:
         raise MillraceError(Problem(message, hint))
 
     def _of_file(self, path: str) -> str:
+        require_login(path)
         try:
             value = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:

@@ -42,6 +42,7 @@ from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, SparkProjec
 from millrace_jobs.pipeline.reader import ReaderConfig, SourceTask, data_source
 from millrace_jobs.pipeline.result_keys import is_held_back, is_weighted, retracts
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
+from millrace_jobs.pipeline.sql_scope import check_functions
 from millrace_jobs.pipeline.table_build import build_tables
 from millrace_jobs.pipeline.table_compile import timed_sources
 from millrace_jobs.pipeline.table_relations import TableQuery
@@ -70,6 +71,12 @@ class RunContext:
 
 def build(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
     """Return the streaming DataFrame of a query's results; ``routed`` chooses the form if the query can be routed."""
+    results = _results(query, spec, context, routed=routed)
+    check_functions(results)
+    return results
+
+
+def _results(query: CompiledQuery, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
     execution = query.execution
     if isinstance(execution, Native):
         for name in context.sources:

@@ -25,6 +25,7 @@ from millrace_jobs.pipeline.aggregation import Aggregation, Native, has_groups
 from millrace_jobs.pipeline.execution import ahead_of, choose_execution
 from millrace_jobs.pipeline.expression_types import SparkTypes
 from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.pipeline.sql_scope import check_scope
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_stages import state_partitions
 from millrace_jobs.plan.control import Pin
@@ -127,6 +128,7 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
 
 def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
     try:
+        check_scope(spark, sql)
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None

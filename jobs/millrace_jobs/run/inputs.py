@@ -11,6 +11,7 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
+from millrace_jobs.checkpoint.checkpoint import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
@@ -62,10 +63,10 @@ def user_schemas(spec: Spec, sources: Mapping[str, Source]) -> dict[str, pa.Sche
 
 
 def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
-    """Check that no source reads the files that the query writes, by whatever paths the two are named.
+    """Check that no source reads the files that the query writes, and no checkpoint holds them, whatever their paths.
 
     Raises:
-        MillraceError: one does, so that what the query writes would come back as records.
+        MillraceError: what the query writes would come back as records, or be among the files of a query's state.
     """
     written = {}
     for field, output in spec.outputs.items():
@@ -75,6 +76,9 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
         if (folder := source.corrupt_records.path) is not None:
             written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
     for field, (file, what) in written.items():
+        if (checkpoint := checkpoint_above(absolute_path(file))) is not None:
+            message = f"every {what} would be written into {checkpoint}, which is the checkpoint of a query"
+            raise MillraceError(Problem(message, "write to a folder outside of it", field=field))
         for name, opened in sources.items():
             if isinstance(opened, FilesSource) and opened.reads(absolute_path(file)):
                 message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"

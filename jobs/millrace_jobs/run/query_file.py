@@ -23,12 +23,13 @@ SHORTEST_SECONDS = 0.4
 """Approximate minimum time of a routed batch on two cores, in seconds (docs/benchmarks.md); a native one takes 0.3."""
 
 
-def query_of(file: Path, name: str | None = None) -> StreamQuery:
+def query_of(file: Path, name: str | None = None, *, importable: bool = True) -> StreamQuery:
     """Read a query from a file, and make aggregators in the file's folder importable.
 
     Args:
         file: YAML file with one or more queries.
         name: name of the query; None if the file has only one.
+        importable: whether aggregators may be beside the file. In a pod that is a ConfigMap, and others may write it.
 
     Raises:
         MillraceError: the file has problems, or ``name`` does not select exactly one of its queries.
@@ -39,6 +40,8 @@ def query_of(file: Path, name: str | None = None) -> StreamQuery:
         names = ", ".join(query.name for query in queries)
         message = f"the file has the queries {names}" if name is None else f"the file has no query {name}, only {names}"
         raise MillraceError(Problem(message, "choose one with --query NAME", str(file)))
+    if not importable:
+        return chosen[0]
     folder = file.absolute().parent
     if chosen[0].spec.query.python is not None and os.pathsep in str(folder):
         message = f"Python cannot import aggregators from {folder}, which has a {os.pathsep!r} in its name"

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import result_file
+from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, make_folder, path_for_spark, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
 from millrace_jobs.sinks.csv_text import csv_columns, csv_options
@@ -89,6 +90,7 @@ class FilesSink(Sink):
         counted = Observation()
         staged = self._staging / f"{batch.number}-{self._run}"
         _stage(staged)
+        require_data(staged)  # what is written could follow a link in the place of a folder above it
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
         writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)
@@ -171,6 +173,7 @@ def require_folder(path: str | Path) -> None:
         MillraceError: the folder cannot be created or written to, or Spark cannot use a folder of this name.
     """
     folder = path_for_spark(path, _FIELD)
+    require_data(folder)
     try:
         made = make_folder(folder)
         with tempfile.TemporaryDirectory(prefix="_", dir=folder):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.confinement import require_data
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats.decoding import BadRecord
 
@@ -39,6 +40,7 @@ class DeadLetterFile:
         """Write a letter, with the name of the source added."""
         try:
             if self._file is None:
+                require_data(self._target)
                 self._target.parent.mkdir(parents=True, exist_ok=True)
                 # Two attempts at one task may run side by side, so each has its own unfinished file.
                 self._file = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed in __exit__

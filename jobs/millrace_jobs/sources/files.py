@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem
+from millrace_jobs.confinement import require_data
 from millrace_jobs.sources.base import (
     CorruptRecords,
     OnArrival,
@@ -230,6 +231,7 @@ class FilesSource(Source):
         assert isinstance(piece, FilesSlice)
         with BadRecordHandler(self.name, self._corrupt, label) as rejects:
             for part in piece.pieces:
+                require_data(part.path)  # the link that it may be by now was none when it was listed
                 with _unchanging(part.file):
                     for records in self._format.read(part.path, part.begin, part.end, rejects.reject):
                         on_arrival(np.array([part.modified_ns // 1000]), np.array([records.num_rows]))
@@ -258,6 +260,7 @@ class FilesSource(Source):
                     continue
                 with suppress(FileNotFoundError):  # renamed since it was listed: a later listing has its final name
                     if is_file(file):
+                        require_data(path)
                         status = file.stat()
                         new.append(SeenFile(path, status.st_size, status.st_mtime_ns))
         return present, sorted(new, key=lambda seen: (seen.mtime_ns, seen.path))

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import sync
 from millrace_jobs.sources.base import (
     CorruptRecords,
@@ -62,7 +63,8 @@ class RowRange:
 
 
 def require_file(name: str, path: str) -> None:
-    """Raise MillraceError if the file that a source replays does not exist, or is in a folder closed to this user."""
+    """Raise MillraceError if the file that a source replays does not exist, or may not be read."""
+    require_data(path)
     try:
         exists = Path(path).is_file()
     except OSError as error:

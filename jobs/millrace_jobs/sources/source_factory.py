@@ -22,6 +22,7 @@ from millrace_api.model.sources import (
 )
 from millrace_api.model.status import FailureClass
 from millrace_api.sql.schema_ddl import parse_schema
+from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
@@ -160,6 +161,7 @@ def _pace(replay: ReplaySourceSpec) -> float | RatePace | None:
     if replay.rate_trace is None:
         return replay.rate
     trace = replay.rate_trace
+    require_data(trace.path)
     return read_rate_trace(trace.path, time_column=trace.time_column, rate_column=trace.rate_column, scale=trace.scale)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from millrace_api.model.streamquery import QUERY_LABEL, StreamQuery
+from millrace_api.model.streamquery import QUERY_LABEL
 
 from ..resources.names import Manifest
+from ..resources.permissions import Permissions
 from .executor_failures import FailedExecutor, FailedExecutors
 from .kept import Kept
 from .object_sizes import NAMESPACE_BYTES
@@ -48,16 +49,16 @@ class Observations:
     are kept; it is to be read again once there is room.
 
     Args:
-        allows: returns whether a policy allows what a query asks for in a namespace.
+        permissions: what queries may ask for.
         namespace_bytes: bytes of JSON that are kept of one namespace.
     """
 
     def __init__(
         self,
-        allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True,
+        permissions: Permissions | None = None,
         namespace_bytes: int = NAMESPACE_BYTES,
     ) -> None:
-        self._allows = allows
+        self._permissions = permissions or Permissions()
         self._most = namespace_bytes
         self._lock = threading.Lock()
         self._queries: dict[QueryKey, Kept] = {}
@@ -132,7 +133,7 @@ class Observations:
             found.body(),
             _Objects(objects),
             tuple(each.body() for each in limits),
-            allows=self._allows,
+            permissions=self._permissions,
             failed_executors=failed,
             size=len(found),
             no_room=None if is_kept else self._most,

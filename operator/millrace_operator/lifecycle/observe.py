@@ -29,6 +29,7 @@ from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
 from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS
+from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION, revision
 from .as_applied import is_as_applied
@@ -72,7 +73,7 @@ class ObservedQuery:
         limits: ResourceQuotas and LimitRanges of its namespace; empty also if they cannot be read.
         upstream: the queries before it.
         refused: its missing pods that the API server refuses.
-        allows: returns whether a policy allows what a query asks for in a namespace.
+        permissions: what queries may ask for.
         new_secret: a Secret that was made for its next driver, and that no object names yet.
         failed_executors: its executors that failed of late, oldest first, also those whose pods are gone.
         size: bytes of JSON of the whole object.
@@ -84,7 +85,7 @@ class ObservedQuery:
     limits: tuple[Manifest, ...] = ()
     upstream: Upstream = field(default_factory=Upstream)
     refused: tuple[RefusedPods, ...] = ()
-    allows: Callable[[StreamQuery, str], bool] = lambda query, namespace: True
+    permissions: Permissions = field(default_factory=Permissions)
     new_secret: str | None = None
     failed_executors: tuple[FailedExecutor, ...] = ()
     size: int = 0
@@ -162,9 +163,8 @@ class ObservedQuery:
         if found is None or revision(found[1]) != found[0]:
             return None
         query = self.query_with(found[1])
-        if problems(query) or not (self.allows(query, self.owner.namespace) or self._revision_to_run == found[0]):
-            return None
-        return found
+        allowed = self._revision_to_run == found[0] or self.permissions.allow(query, self.owner.namespace)
+        return None if problems(query) or not allowed else found
 
     @property
     def _revision_to_run(self) -> str | None:

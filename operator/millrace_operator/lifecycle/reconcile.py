@@ -154,7 +154,7 @@ class Reconciler:
         namespace_bytes: int = NAMESPACE_BYTES,
     ) -> None:
         self._permissions = permissions or Permissions()
-        self.observations = Observations(self._permissions.allow, namespace_bytes)
+        self.observations = Observations(self._permissions, namespace_bytes)
         self.chains = Chains()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(

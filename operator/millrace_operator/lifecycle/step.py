@@ -283,7 +283,17 @@ def _objects(
     """Return the desired objects of the query under this plan."""
     query, running = target.query, target.may_run
     replicas = partitioners_for(observed, query.spec, plan, defaults.image, running=running)
-    return objects(query, observed.owner, plan, defaults, running=running, auth=auth, partitioners=replicas)
+    confinement = observed.permissions.confinement(query, observed.owner.namespace)
+    return objects(
+        query,
+        observed.owner,
+        plan,
+        defaults,
+        running=running,
+        auth=auth,
+        partitioners=replicas,
+        confinement=confinement,
+    )
 
 
 def _drains(observed: ObservedQuery, replacements: tuple[Manifest, ...] = ()) -> tuple[Drain, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.kafka import KafkaConnection, SecretValue
 from millrace_api.model.streamquery import Spec
 
 Asked = Iterator[tuple[str, str]]
@@ -55,6 +55,16 @@ def schema_registries(spec: Spec) -> Asked:
     for name, source in spec.sources.items():
         if source.avro is not None and source.avro.registry is not None:
             yield f"spec.sources.{name}.avro.registry", source.avro.registry
+
+
+def login_files(spec: Spec) -> Asked:
+    """Yield the paths of files that logins and certificates for Kafka are read from."""
+    for field, kafka in _connections(spec):
+        for part in (kafka.tls, kafka.sasl):
+            values = {} if part is None else {name: getattr(part, name) for name in type(part).model_fields}
+            for name, value in values.items():
+                if isinstance(value, SecretValue) and value.file is not None:
+                    yield f"{field}.{'tls' if part is kafka.tls else 'sasl'}.{name}.file", value.file
 
 
 def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:

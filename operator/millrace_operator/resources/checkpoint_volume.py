@@ -50,19 +50,41 @@ def checkpoint_volume(query: StreamQuery) -> Manifest | None:
 
     A pod template may mount other volumes in the place of those that a query names, so the merged pods count.
     """
+    place = checkpoint_place(query)
+    return None if place is None else place[1]
+
+
+def checkpoint_place(query: StreamQuery) -> tuple[str, Manifest] | None:
+    """Return the query's own folder in the volume of its checkpoint, and the source of that; None as above."""
     checkpoint = query.spec.checkpoint
     if checkpoint is None:
         return None
-    folder = checkpoint_folder(checkpoint.uri or f"file://{CHECKPOINT}") or ""
+    folder = checkpoint_folder(checkpoint.uri or f"file://{CHECKPOINT}/{query.name}") or ""
+    places = [_on_shared_volume(*each, folder) for each in spark_pods(query)]
+    return places[0] if places[0] is not None and places[0] == places[1] else None
+
+
+def spark_pods(query: StreamQuery) -> list[tuple[Mapping[str, Any], str]]:
+    """Return the specs of the pods of driver and executors, with the user's templates, and their containers' names."""
     owner = Owner(query.metadata.namespace or "", query.name, "")
     driver = driver_pod(query, owner, PodDefaults(""), {})["spec"]
     executor = executor_pod(query, owner, PodDefaults(""), {})["spec"]
-    places = [_place(pod, name, folder) for pod, name in ((driver, DRIVER), (executor, EXECUTOR))]
-    return places[0][1] if places[0] is not None and places[0] == places[1] else None
+    return [(driver, DRIVER), (executor, EXECUTOR)]
 
 
-def _place(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest] | None:
-    """Return the path in its volume, and the source, of a folder in a container; None if it is on no shared volume."""
+def place_in_volume(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest] | None:
+    """Return the path of a container's folder in its volume, and the source of that; None if it is not a shared one."""
+    place = _mounted(pod, container, folder)
+    return None if place is None else place[:2]
+
+
+def _on_shared_volume(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest] | None:
+    """Return the same, unless the container may not write there."""
+    place = _mounted(pod, container, folder)
+    return None if place is None or place[2] else place[:2]
+
+
+def _mounted(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest, bool] | None:
     mounts = [
         (PurePosixPath(normpath(str(mount.get("mountPath")))), mount)
         for _, each in entries(pod, "containers")
@@ -75,9 +97,10 @@ def _place(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Ma
     path, mount = max(above, key=lambda each: len(each[0].parts))
     volume = next((each for _, each in entries(pod, "volumes") if each.get("name") == mount.get("name")), {})
     source = {kind: volume[kind] for kind in _SHARED if kind in volume}
-    read_only = mount.get("readOnly") or any(
+    if not source or mount.get("subPathExpr"):
+        return None
+    read_only = bool(mount.get("readOnly")) or any(
         isinstance(each, Mapping) and each.get("readOnly") for each in source.values()
     )
-    if not source or read_only or mount.get("subPathExpr"):
-        return None
-    return str(PurePosixPath(str(mount.get("subPath") or "")) / PurePosixPath(folder).relative_to(path)), source
+    below = PurePosixPath(str(mount.get("subPath") or "")) / PurePosixPath(folder).relative_to(path)
+    return str(below), source, read_only

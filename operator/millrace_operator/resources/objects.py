@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from millrace_api.crd import GROUP, PLURAL
+from millrace_api.model.confinement import CONFINEMENT_FILE, Confinement
 from millrace_api.model.plan import PLAN_KEY, Plan
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
 
@@ -52,12 +53,14 @@ def objects(
     running: bool,
     auth: str,
     partitioners: Partitioners | None = None,
+    confinement: Confinement | None = None,
 ) -> list[Manifest]:
     """Return the desired objects of a query under this plan; the driver last, because it needs all the others.
 
     The same input gives the same objects, so applying them again changes nothing. ``running`` is whether the driver
     should run now. ``auth`` is the name of the Secret that driver and executors share. ``partitioners`` are the
-    replicas in pods of their own; with None, there are no objects for them.
+    replicas in pods of their own; with None, there are no objects for them. ``confinement`` is what the driver has to
+    enforce.
     """
     document, secrets = mounted_query(query)
     executor = with_auth(executor_pod(query, owner, defaults, secrets), EXECUTOR, auth)
@@ -65,6 +68,8 @@ def objects(
         "query.yaml": to_yaml(document),
         "spark-defaults.conf": spark_defaults(query, owner, defaults, executor),
         "executor-pod.yaml": to_yaml(executor),
+        # empty rather than absent, so that one which no longer holds is replaced
+        CONFINEMENT_FILE: "" if confinement is None else confinement.to_json(),
     }
     config_map = configuration(owner, files)
     mounted = config_map["metadata"]["name"]

@@ -9,16 +9,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, quote
+from millrace_api.model.confinement import Confinement
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import ByteSize
+from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import paths
 
 from .asked import Asked, brokers, images, schema_registries
 from .checkpoint_volume import checkpoint_volume
+from .confinement import folders, path_problems
 from .patterns import (
     absolute_path,
     broker_address,
@@ -34,6 +38,22 @@ _CODE_FROM_ELSEWHERE = re.compile(
     r"spark[.](archives|files|jars([.].*)?|repl[.]class[.]uri|sql[.]hive[.]metastore[.]jars([.].*)?)"
 )
 """Settings by which Spark fetches code, also from a URI, that is not in the image."""
+
+_PLAIN_VALUE = re.compile(
+    r"\s*(true|false|[+-]?[0-9]+([.][0-9]+)?\s*(us|ms|s|m|min|h|d|b|[kmgtp]b?|[kmgtp]ib)?)\s*", re.IGNORECASE | re.ASCII
+)
+"""Values that name nothing: flags, numbers, sizes and durations."""
+
+_HARMLESS_TEXTS = frozenset(
+    {
+        "spark.log.level",
+        "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.parquet.compression.codec",
+        "spark.sql.parquet.outputTimestampType",
+        "spark.sql.timestampType",
+    }
+)
+"""Settings with texts of which Spark knows all."""
 
 
 class Account(NamedTuple):
@@ -74,10 +94,25 @@ class Permissions:
             NotAllowedError: with all that it asks for and may not have, each with its field and what is allowed.
         """
         found = list(self._account_problems(query, namespace))
-        for rule in self._policy.rules_for(namespace):
+        rules = self._policy.rules_for(namespace)
+        for rule in rules:
             found += _rule_problems(rule, query, namespace)
+        if rules:
+            found += path_problems(query, f"not allowed in namespace {namespace}")
         if found:
             raise NotAllowedError(*dict.fromkeys(found))
+
+    def confinement(self, query: StreamQuery, namespace: str) -> Confinement | None:
+        """Return what the driver of a query enforces; None without a rule for its namespace.
+
+        A query that a stricter policy does not allow any longer goes on as it was, so it is not confined.
+        """
+        rules = self._policy.rules_for(namespace)
+        if not rules or not self.allow(query, namespace):
+            return None
+        allowed = set.intersection(*(set(rule.functions) for rule in rules))
+        data, logins = folders(query)
+        return Confinement(folders=data, logins=logins, functions=tuple(sorted(allowed)))
 
     def _account_problems(self, query: StreamQuery, namespace: str) -> Iterator[Problem]:
         name = query.spec.service_account_name
@@ -106,10 +141,11 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
         yield from among(uri, rule.checkpoint_uris, lambda given: f"file://{checkpoint_folder(given)}")
     if rule.checkpoint_claims is not None:
         yield from _claim_problems(rule.checkpoint_claims, query, where)
-    for name in spec.spark_conf:
-        hint = _setting_hint(rule, name)
+    for name, value in spec.spark_conf.items():
+        hint = _setting_hint(rule, name, value)
         if hint is not None:
             yield Problem(f'"{name}" is {where}', hint, field=f"spec.sparkConf[{name}]")
+    yield from _function_problems(rule, query, where)
     yield from _limit_problems(rule.limits, query, namespace)
 
 
@@ -133,8 +169,19 @@ def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> 
         yield Problem(f"a checkpoint {on} is {where}", _allowed(patterns), field=field)
 
 
-def _setting_hint(rule: PolicyRule, name: str) -> str | None:
-    """Return what to write instead of a Spark setting; None if it is allowed."""
+def _function_problems(rule: PolicyRule, query: StreamQuery, where: str) -> Iterator[Problem]:
+    """Yield what of the SQL reaches outside it, as far as its text shows; the driver looks at Spark's plan."""
+    for found, problem in outside_functions(query.spec.query.sql or ""):
+        if found not in rule.functions:
+            yield replace(problem, message=f"{problem.message}, {where}", line=None, field="spec.query.sql")
+
+
+def _setting_hint(rule: PolicyRule, name: str, value: str) -> str | None:
+    """Return what to write instead of a Spark setting; None if it is allowed.
+
+    A text may be the name of a class, a program, a file or an address, and so lead out of the query. There are too many
+    such settings to list them.
+    """
     settings: SettingsRule = rule.spark_conf
     if rule.images is not None and _CODE_FROM_ELSEWHERE.fullmatch(name):
         return "leave it out, and put the code into the image: the policy restricts images"
@@ -142,6 +189,8 @@ def _setting_hint(rule: PolicyRule, name: str) -> str | None:
         return f"leave it out: the policy denies {', '.join(settings.deny)}"
     if settings.allow is not None and not matches_any(settings.allow, name):
         return _allowed(settings.allow)
+    if name not in (*_HARMLESS_TEXTS, *(settings.allow or ())) and not _PLAIN_VALUE.fullmatch(value):
+        return "write a number, a size, a duration, true or false, or let an administrator name it in sparkConf.allow"
     return None
 
 

@@ -2,7 +2,7 @@
 
 Every rule whose ``namespaces`` match applies, and a query has to keep to each of them. So a further rule never allows
 anything that another one forbids, and their order does not matter. A field that is left out restricts nothing; an empty
-list allows nothing.
+list allows nothing. Every rule also confines its queries to their SQL and to their own volumes: ``confinement.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule
 from millrace_api.model.values import ByteSize, Count, WholeNumber, text
+from millrace_api.sql.outside import OutsideFunction
 from millrace_api.validation.loading import load_document
 
 from .patterns import (
@@ -42,7 +43,9 @@ class SettingsRule(Model):
     """Spark settings that queries may write, beyond those that no query may write."""
 
     allow: tuple[SettingPattern, ...] | None = Field(
-        default=None, description="Settings that a query may write; default: all."
+        default=None,
+        description="Settings that a query may write; default: all whose value is a number, a size, a duration, true "
+        "or false. One with another value has to be named in full.",
     )
     deny: tuple[SettingPattern, ...] = Field(default=(), description="Settings among these that it may not write.")
 
@@ -110,7 +113,11 @@ class PolicyRule(Model):
         default=None, description="URLs of schema registries that sources may name."
     )
     files: tuple[PathPattern, ...] | None = Field(
-        default=None, description="Absolute paths that sources and sinks of files may name."
+        default=None,
+        description="Absolute paths that sources and sinks of files may name, on volumes that the query mounts.",
+    )
+    functions: tuple[OutsideFunction, ...] = Field(
+        default=(), description="What queries may use of SQL that reaches outside it; default: nothing."
     )
     spark_conf: SettingsRule = Field(default=SettingsRule(), description="Spark settings.")
     limits: QueryLimits = Field(default=QueryLimits(), description="Upper bounds of one query.")

@@ -18,6 +18,7 @@ from millrace_api.validation.places import paths
 from .asked import CONTAINERS, brokers, entries, pod_templates, schema_registries
 from .bandwidth import wrong_bandwidths
 from .checkpoint_volume import checkpoint_problems
+from .confinement import checkpoint_overlaps
 from .template_schema import schema_problems
 
 _OURS = (
@@ -193,7 +194,9 @@ def problems(query: StreamQuery) -> list[Problem]:
         for field, template in pod_templates(query.spec).items()
         for problem in _template_problems(field, template)
     ]
-    return [*([] if malformed else checkpoint_problems(query)), *found, *malformed]
+    if not malformed:
+        found = [*checkpoint_problems(query), *checkpoint_overlaps(query), *found]
+    return [*found, *malformed]
 
 
 def _setting_problems(name: str, value: str) -> Iterator[Problem]:

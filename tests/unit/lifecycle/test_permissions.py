@@ -12,8 +12,11 @@ from .cluster import POD, SET
 
 HEALTHY = ("ConfigMap", "trips-by-cell-healthy")
 
-OURS = changed(MINIMAL, 12, "  image: registry.example.com/streams/trips:1")
-THEIRS = changed(MINIMAL, 12, "  image: elsewhere.example.com/trips:1")
+FROM_KAFKA = MINIMAL.replace(
+    "files: {path: data/*.csv, format: csv}", 'kafka: {bootstrapServers: "kafka:9092", topic: trips}'
+)
+OURS = changed(FROM_KAFKA, 12, "  image: registry.example.com/streams/trips:1")
+THEIRS = changed(FROM_KAFKA, 12, "  image: elsewhere.example.com/trips:1")
 SAID = (
     'spec.image: "elsewhere.example.com/trips:1" is not allowed in namespace default; '
     "write what matches one of registry.example.com/streams/**"

@@ -67,6 +67,10 @@ ON_URI = {
     "executors__podTemplate": mounted("executor"),
 }
 FILES = {"schema": "cell STRING, at TIMESTAMP"}
+ON_DATA = {
+    "driver__podTemplate": mounted("driver", "/data"),
+    "executors__podTemplate": mounted("executor", "/data"),
+}
 AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema": "cell STRING", "format": "avro"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
 DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
@@ -103,7 +107,7 @@ REFUSED = [
         (
             "images",
             {"images": ["registry.example.com/**"]},
-            {"sparkConf": {"spark.driver.extraClassPath": "/opt/a.jar", "spark.files.overwrite": "true"}},
+            {"sparkConf": {"spark.sql.shuffle.partitions": "8", "spark.files.overwrite": "true"}},
             {"sparkConf": {setting: "https://evil.com/a"}},
             f'spec.sparkConf[{setting}]: "{setting}" is not allowed in namespace cabs; '
             "leave it out, and put the code into the image: the policy restricts images",
@@ -178,7 +182,7 @@ REFUSED = [
     (
         "files",
         {"files": ["/data/**"]},
-        {"sources__trips": FILES | {"files": {"path": "/data/*.csv", "format": "csv"}}},
+        ON_DATA | {"sources__trips": FILES | {"files": {"path": "/data/*.csv", "format": "csv"}}},
         {"sources__trips": FILES | {"files": {"path": "/data/../etc/*.csv", "format": "csv"}}},
         'spec.sources.trips.files.path: "/data/../etc/*.csv" is not allowed in namespace cabs; '
         "write what matches one of /data/**",
@@ -186,28 +190,28 @@ REFUSED = [
     (
         "files",
         {"files": ["/data/**"]},
-        {"sources__trips": FILES | {"replay": REPLAY}},
+        ON_DATA | {"sources__trips": FILES | {"replay": REPLAY}},
         {"sources__trips": FILES | {"replay": REPLAY | {"path": "data/a.csv"}}},
         'spec.sources.trips.replay.path: "data/a.csv" is not allowed',
     ),
     (
         "files",
         {"files": ["/data/**"]},
-        {"sources__trips": FILES | {"replay": REPLAY | {"rateTrace": {"path": "/data/r.csv"}}}},
+        ON_DATA | {"sources__trips": FILES | {"replay": REPLAY | {"rateTrace": {"path": "/data/r.csv"}}}},
         {"sources__trips": FILES | {"replay": REPLAY | {"rateTrace": {"path": "/etc/r.csv"}}}},
         'spec.sources.trips.replay.rateTrace.path: "/etc/r.csv" is not allowed',
     ),
     (
         "files",
         {"files": ["/data/**"]},
-        {"sources__trips__corruptRecords": {"policy": "deadLetter", "path": "/data/dead"}},
+        ON_DATA | {"sources__trips__corruptRecords": {"policy": "deadLetter", "path": "/data/dead"}},
         {"sources__trips__corruptRecords": {"policy": "deadLetter", "path": "/other/dead"}},
         'spec.sources.trips.corruptRecords.path: "/other/dead" is not allowed',
     ),
     (
         "files",
         {"files": ["/data/**"]},
-        {"sink": {"files": {"path": "/data/out"}}},
+        ON_DATA | {"sink": {"files": {"path": "/data/out"}}},
         {"sink": {"files": {"path": "/other/out"}}},
         'spec.sink.files.path: "/other/out" is not allowed',
     ),
@@ -220,9 +224,25 @@ REFUSED = [
         "write what matches one of spark.sql.*",
     ),
     (
+        "sparkConf.allow",
+        {"sparkConf": {"allow": ["spark.sql.*", "spark.driver.extraJavaOptions"]}},
+        {"sparkConf": {"spark.driver.extraJavaOptions": "-Xss4m", "spark.sql.legacy.timeParserPolicy": "CORRECTED"}},
+        {"sparkConf": {"spark.sql.extensions": "evil.Extension"}},
+        'spec.sparkConf[spark.sql.extensions]: "spark.sql.extensions" is not allowed in namespace cabs; '
+        "write a number, a size, a duration, true or false, or let an administrator name it in sparkConf.allow",
+    ),
+    (
+        "functions",
+        {"functions": ["reflect", "transform_using"]},
+        {"query__sql": "SELECT reflect('java.lang.Math', 'random') AS n FROM trips"},
+        {"query__sql": "SELECT java_method('java.lang.Math', 'random') AS n FROM trips"},
+        'spec.query.sql: "java_method" reaches outside the SQL (line 1, column 8 of the SQL), not allowed in namespace '
+        "cabs; leave it out, or let an administrator add java_method to functions of the policy",
+    ),
+    (
         "sparkConf.deny",
         {"sparkConf": {"deny": ["spark.extraListeners", "spark.sql.*"]}},
-        {"sparkConf": {"spark.eventLog.dir": "/x"}},
+        {"sparkConf": {"spark.eventLog.enabled": "true"}},
         {"sparkConf": {"spark.sql.extensions": "x"}},
         'spec.sparkConf[spark.sql.extensions]: "spark.sql.extensions" is not allowed in namespace cabs; '
         "leave it out: the policy denies spark.extraListeners, spark.sql.*",

@@ -1,0 +1,137 @@
+"""Where the data and the logins of a query may be within a policy: on volumes that the query itself mounts for them.
+
+Driver and executors have more to read than a query's data: the token of an account, the secret of their wires, their
+own processes below ``/proc``, and on a claim the checkpoints of other queries. So a path counts only below a mount of
+the query's own, of a type that holds data, in both pods. The driver follows links before it compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from posixpath import normpath
+from typing import Any, NamedTuple
+
+from millrace_api.errors import Problem, quote
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.places import paths
+
+from .asked import entries, login_files
+from .checkpoint_volume import checkpoint_place, place_in_volume, spark_pods
+from .driver_config import CHECKPOINT, LOCAL, SECRETS
+from .patterns import absolute_path
+
+DATA = f"{CHECKPOINT}/_data"
+"""Folder of a checkpoint's claim for data: no query has this name, so it is the checkpoint of none."""
+
+_RESERVED = ("/dev", "/etc/millrace", "/proc", "/run", "/sys", "/var/run", CHECKPOINT, LOCAL)
+"""Places of the pod's own. A volume at, above or below one of them holds no data of a query."""
+
+_OPERATORS = re.compile(r"tmp|spark-local-dir-1|query|plan|millrace-auth|secret-[0-9]+")
+"""Names of volumes that the operator mounts."""
+
+_DATA_VOLUMES = frozenset({"configMap", "csi", "emptyDir", "ephemeral", "persistentVolumeClaim"})
+_LOGIN_VOLUMES = _DATA_VOLUMES | {"projected", "secret"}
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+_HINT = (
+    "write a path on one that driver.podTemplate and executors.podTemplate mount in containers driver and executor, "
+    f"or, with checkpoint.claim, below {DATA}"
+)
+_LOGIN_HINT = (
+    "write secretKeyRef, or the path of a file on a Secret that driver.podTemplate and executors.podTemplate mount"
+)
+
+
+class Folders(NamedTuple):
+    """The folders that a query may use, as mounted in driver and executors alike: for data, and for files of logins."""
+
+    data: tuple[str, ...]
+    logins: tuple[str, ...]
+
+
+def folders(query: StreamQuery) -> Folders:
+    """Return the folders that a query mounts for its data and its logins; its pod templates must be well-formed."""
+    pods = [_mounts(*each) for each in spark_pods(query)]
+    data = set.intersection(*(set(_holding(mounts, _DATA_VOLUMES)) for mounts in pods))
+    logins = set.intersection(*(set(_holding(mounts, _LOGIN_VOLUMES)) for mounts in pods))
+    covered = any(_is_below(path, DATA) for mounts in pods for path in mounts)
+    if checkpoint_place(query) is not None and query.spec.checkpoint is not None and not covered:
+        data |= {DATA} if query.spec.checkpoint.claim is not None else set()
+    return Folders(tuple(sorted(data)), tuple(sorted(logins | {SECRETS})))
+
+
+def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
+    """Yield the paths of data and logins that are on no volume of the query's own; ``where`` ends each message."""
+    data, logins = list(paths(query.spec)), list(login_files(query.spec))
+    allowed = folders(query) if data or logins else Folders((), ())
+    for field, path in data:
+        if not _is_on(path, allowed.data):
+            message = f"{quote(path, 200)} is on no volume that the query mounts for data, {where}"
+            yield Problem(message, _HINT, field=field)
+    for field, path in logins:
+        if not _is_on(path, allowed.logins):
+            message = f"{quote(path, 200)} is on no volume that the query mounts for logins, {where}"
+            yield Problem(message, _LOGIN_HINT, field=field)
+
+
+def checkpoint_overlaps(query: StreamQuery) -> Iterator[Problem]:
+    """Yield the paths that are within the query's own checkpoint, also by another mount of its volume."""
+    checkpoint, hint = checkpoint_place(query), "write a folder outside of it, which is no other query's checkpoint"
+    if checkpoint is None:
+        return
+    for field, path in paths(query.spec):
+        # the image's working folder may be any, so a relative path is compared by the checks of the driver
+        places = [place_in_volume(*each, _root(normpath(path))) for each in spark_pods(query) if path.startswith("/")]
+        if any(place and place[1] == checkpoint[1] and _is_below(place[0], checkpoint[0]) for place in places):
+            yield Problem(f"{quote(path, 200)} is within the query's own checkpoint", hint, field=field)
+
+
+def _mounts(pod: Mapping[str, Any], container: str) -> dict[str, frozenset[str]]:
+    """Return the types of the volume at each mount path of a container; no type for the operator's own volumes."""
+    volumes = {str(each.get("name")): each for _, each in entries(pod, "volumes")}
+    return {
+        normpath("/" + str(mount.get("mountPath")).lstrip("/")): _types(volumes.get(str(mount.get("name")), {}), mount)
+        for _, each in entries(pod, "containers")
+        if each.get("name") == container
+        for _, mount in entries(each, "volumeMounts")
+    }
+
+
+def _types(volume: Mapping[str, Any], mount: Mapping[str, Any]) -> frozenset[str]:
+    name = str(volume.get("name", ""))
+    if _OPERATORS.fullmatch(name) or mount.get("subPathExpr") or _has_token(volume):
+        return frozenset()
+    return frozenset(set(volume) - {"name"})
+
+
+def _has_token(volume: Mapping[str, Any]) -> bool:
+    projected = volume.get("projected")
+    sources = projected.get("sources") if isinstance(projected, Mapping) else None
+    return any("serviceAccountToken" in each for each in sources or () if isinstance(each, Mapping))
+
+
+def _holding(mounts: Mapping[str, frozenset[str]], wanted: frozenset[str]) -> Iterator[str]:
+    """Yield the mount paths of volumes of these types, with none of another type below them."""
+    for path in mounts:
+        below = [types for other, types in mounts.items() if _is_below(other, path)]
+        reserved = any(_is_below(path, each) or _is_below(each, path) for each in _RESERVED)
+        if not reserved and all(types and types <= wanted for types in below):
+            yield path
+
+
+def _is_on(path: str, allowed: tuple[str, ...]) -> bool:
+    absolute = absolute_path(path)
+    return absolute is not None and any(_is_below(_root(absolute), each) for each in allowed)
+
+
+def _root(path: str) -> str:
+    """Return the part of a path before its first wildcard: a pattern may match anything below that."""
+    parts = path.split("/")
+    first = next((index for index, part in enumerate(parts) if _WILDCARD.search(part)), len(parts))
+    return "/".join(parts[:first]) or "/"
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

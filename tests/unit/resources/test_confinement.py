@@ -1,0 +1,224 @@
+"""Within a policy, data and logins are on volumes that a query mounts for them, however their paths are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.loading import read_query
+from millrace_operator.resources.confinement import DATA, checkpoint_overlaps, folders, path_problems
+from millrace_operator.resources.permissions import Permissions
+from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.restrictions import problems
+
+from .cases import SMALLEST, objects_of
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+TOKEN = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+
+
+def template(container: str, *mounts: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """A pod template that mounts volumes at these paths, the sources of which are given."""
+    names = [f"volume-{number}" for number in range(len(mounts))]
+    volumes = [{"name": name, **source} for name, (_, source) in zip(names, mounts, strict=True)]
+    placed = [{"name": name, "mountPath": path} for name, (path, _) in zip(names, mounts, strict=True)]
+    return {"podTemplate": {"spec": {"volumes": volumes, "containers": [{"name": container, "volumeMounts": placed}]}}}
+
+
+def query(*mounts: tuple[str, dict[str, Any]], **spec: Any) -> StreamQuery:
+    """A query whose driver and executors mount these volumes."""
+    document = yaml.safe_load(SMALLEST)
+    document["spec"] |= {"driver": template("driver", *mounts), "executors": template("executor", *mounts)} | spec
+    return read_query(document)
+
+
+def reading(path: str, *mounts: tuple[str, dict[str, Any]], **spec: Any) -> StreamQuery:
+    source = {"files": {"path": path, "format": "csv"}, "schema": "cell STRING, fare DOUBLE"}
+    return query(*mounts, sources={"trips": source}, **spec)
+
+
+def refused(asked: StreamQuery) -> list[str]:
+    return [each.field for each in path_problems(asked, "not allowed in namespace cabs")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/data/a.csv",
+        "/data",
+        "/data/./a.csv",
+        "/data//a.csv",
+        "//data/*.csv",
+        "/data/**/*.csv",
+        "/data/[ab]/x",
+        "/data/%2e",
+    ],
+)
+def test_a_path_on_a_mounted_claim_is_allowed(path: str) -> None:
+    assert refused(reading(path, ("/data", CLAIM))) == []
+
+
+OUTSIDE = {
+    "the token of the account": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+    "the same by its other name": "/run/secrets/kubernetes.io/serviceaccount/token",
+    "the secret of the wires": "/etc/millrace/auth/secret",
+    "the environment": "/proc/1/environ",
+    "the environment of itself": "/proc/self/environ",
+    "the claim by the process": "/proc/1/root/data/a.csv",
+    "open files": "/dev/fd/3",
+    "the query": "/etc/millrace/query/query.yaml",
+    "a login": "/etc/millrace/secrets/kafka-login/password",
+    "the image": "/opt/millrace/rates.csv",
+    "up again": "/data/../etc/passwd",
+    "up again below": "/data/a/../../proc/1/environ",
+    "relative": "data/a.csv",
+    "relative and up": "../../proc/1/environ",
+    "a wildcard in a name": "/pro[c]/1/environ",
+    "a wildcard that is a folder": "/*/1/environ",
+    "any folder": "/**/token",
+    "one character": "/dat?/a.csv",
+    "a wildcard of the mount": "/[d]ata/a.csv",
+    "a sibling with the same beginning": "/database/a.csv",
+    "blanks before": " /data/a.csv",
+    "percent encoding": "/%64ata/a.csv",
+    "a choice, which is no pattern": "/{data,proc}/1/environ",
+    "another case": "/DATA/a.csv",
+    "a backslash": "/data\\..\\..\\proc/../../etc/passwd",
+    "two dots at the end": "/data/..",
+    "another query's checkpoint": "/var/lib/millrace/checkpoint/other/spark/offsets/0",
+    "all checkpoints": "/var/lib/millrace/checkpoint/*/millrace.json",
+    "shuffles": "/var/lib/millrace/local/*",
+    "the data folder and up": f"{DATA}/../other",
+    "temporary files": "/tmp/*",
+}
+
+
+@pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
+def test_any_other_path_is_not(path: str) -> None:
+    assert refused(reading(path, ("/data", CLAIM))) == ["spec.sources.trips.files.path"]
+
+
+MOUNTS: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
+    "above the token": ("/var/run/secrets/x", [("/var", CLAIM)]),
+    "above the token, by a wildcard": ("/var/r*/secrets/kubernetes.io/serviceaccount/token", [("/var", CLAIM)]),
+    "the root": ("/proc/1/environ", [("/", CLAIM)]),
+    "at a place of the pod's own": ("/proc/x", [("/proc", CLAIM)]),
+    "up again to a place of the pod's own": ("/proc/x", [("/data/../proc", CLAIM)]),
+    "above what the operator mounts": ("/etc/millrace/auth/secret", [("/etc", CLAIM)]),
+    "a token": ("/data/token", [("/data", TOKEN)]),
+    "a token below a claim": ("/data/*/token", [("/data", CLAIM), ("/data/x", TOKEN)]),
+    "a Secret": ("/data/password", [("/data", {"secret": {"secretName": "kafka-login"}})]),
+    "the pod itself": ("/data/x", [("/data", {"downwardAPI": {"items": []}})]),
+}
+
+
+@pytest.mark.parametrize(("path", "mounts"), MOUNTS.values(), ids=MOUNTS)
+def test_a_mount_that_holds_no_data_or_covers_a_place_of_the_pods_own_does_not_count(
+    path: str, mounts: list[tuple[str, dict[str, Any]]]
+) -> None:
+    assert refused(reading(path, *mounts)) == ["spec.sources.trips.files.path"]
+
+
+def test_driver_and_executors_have_to_mount_it_both() -> None:
+    assert refused(reading("/data/a.csv", ("/data", CLAIM), executors={})) == ["spec.sources.trips.files.path"]
+    assert refused(reading("/data/a.csv", ("/data", CLAIM), driver={})) == ["spec.sources.trips.files.path"]
+
+
+def test_a_subpath_of_the_users_variables_does_not_count() -> None:
+    asked = query(("/data", CLAIM), sink={"files": {"path": "/data/out"}}).to_document()
+    for pod in ("driver", "executors"):
+        (mount,) = asked["spec"][pod]["podTemplate"]["spec"]["containers"][0]["volumeMounts"]
+        mount["subPathExpr"] = "$(HOME)"
+    assert refused(StreamQuery.model_validate(asked, by_name=False)) == ["spec.sink.files.path"]
+
+
+def test_each_kind_of_path_is_looked_at() -> None:
+    watched = {"watermark": {"column": "at", "delay": "1s"}, "schema": "cell STRING, at TIMESTAMP"}
+    replay = {"path": "/a", "format": "csv", "timeColumn": "at", "rateTrace": {"path": "/b"}}
+    letters = {"corruptRecords": {"policy": "deadLetter", "path": "/c"}}
+    static = {
+        "files": {"path": "/d", "format": "csv"},
+        "schema": "cell STRING",
+        "table": {"keys": ["cell"], "static": True},
+    }
+    asked = query(
+        sources={"trips": {"replay": replay} | watched | letters, "cells": static},
+        query={"sql": "SELECT window, cell, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), cell"},
+        sink={"files": {"path": "/e"}},
+        additionalOutputs={"final": {"emit": "OnWindowClose", "sink": {"files": {"path": "/f"}}}},
+    )
+    assert len(refused(asked)) == 6
+
+
+def login(**password: Any) -> StreamQuery:
+    sasl = {"mechanism": "PLAIN", "username": {"env": "USER"}, "password": password}
+    kafka = {"bootstrapServers": "kafka:9092", "topic": "trips", "sasl": sasl}
+    return query(
+        ("/logins", {"secret": {"secretName": "kafka-login"}}),
+        ("/tokens", TOKEN),
+        sources={"trips": {"kafka": kafka, "schema": "cell STRING"}},
+    )
+
+
+def test_a_login_is_read_from_a_secret_and_not_from_what_the_pod_has_besides() -> None:
+    """A broker of the attacker's gets the password: it must not be the token of the account."""
+    assert refused(login(file="/logins/password")) == []
+    assert refused(login(secretKeyRef={"name": "kafka-login", "key": "password"})) == []
+    field = "spec.sources.trips.kafka.sasl.password.file"
+    for path in (
+        OUTSIDE["the token of the account"],
+        "/etc/millrace/auth/secret",
+        "/logins/../proc/1/environ",
+        "/tokens/token",
+    ):
+        assert refused(login(file=path)) == [field], path
+
+
+def test_the_claim_of_the_checkpoint_has_a_folder_for_data_unless_something_else_is_mounted_there() -> None:
+    assert refused(reading(f"{DATA}/in/*.csv")) == []
+    assert refused(reading(f"{DATA}/in/*.csv", (DATA, TOKEN))) != []
+    shared = {"uri": "file:///data/checkpoint"}
+    assert refused(reading(f"{DATA}/in/*.csv", ("/data", CLAIM), checkpoint=shared)) != []
+
+
+def test_a_query_does_not_write_into_its_own_checkpoint_with_or_without_a_policy() -> None:
+    own = "/var/lib/millrace/checkpoint/trips-by-cell"
+    for path in (own, f"{own}/spark/state", f"{own}/../trips-by-cell", f"//{own}"):
+        (problem,) = problems(query(sink={"files": {"path": path}}))
+        assert problem.field == "spec.sink.files.path"
+        assert "is within the query's own checkpoint" in problem.message
+    assert list(checkpoint_overlaps(query(sink={"files": {"path": f"{own}-results"}}))) == []
+
+
+def test_nor_by_another_mount_of_the_same_claim() -> None:
+    checkpoints = {"persistentVolumeClaim": {"claimName": "checkpoints"}}
+    asked = query(("/mnt/all", checkpoints), sink={"files": {"path": "/mnt/all/trips-by-cell/spark"}})
+    assert [each.field for each in checkpoint_overlaps(asked)] == ["spec.sink.files.path"]
+
+
+def policy(*rules: dict[str, Any]) -> Permissions:
+    document = {"policy": [{"namespaces": ["cabs"], **rule} for rule in rules]}
+    return Permissions(Policy.model_validate(document, by_name=False))
+
+
+def test_the_driver_is_told_what_it_has_to_enforce() -> None:
+    asked = reading("/data/a.csv", ("/data", CLAIM), ("/logins", {"secret": {"secretName": "kafka-login"}}))
+    both = policy({"functions": ["reflect", "java_method"]}, {"functions": ["reflect"]})
+    found = both.confinement(asked, "cabs")
+    assert found is not None
+    assert found.folders == folders(asked).data == ("/data", DATA)
+    assert found.logins == ("/data", "/etc/millrace/secrets", "/logins")
+    assert found.functions == ("reflect",)
+    assert both.confinement(asked, "elsewhere") is None
+
+
+def test_what_runs_and_is_no_longer_allowed_goes_on_unconfined() -> None:
+    assert policy({"images": []}).confinement(reading("/opt/a.csv"), "cabs") is None
+
+
+def test_without_a_policy_the_file_is_empty_so_that_an_earlier_one_is_replaced() -> None:
+    made = {(each["kind"], each["metadata"]["name"]): each for each in objects_of(SMALLEST)}
+    assert made["ConfigMap", "trips-by-cell-query"]["data"]["confinement.json"] == ""
