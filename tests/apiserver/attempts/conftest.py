@@ -38,13 +38,15 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="package")
 def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """The operator of the whole cluster."""
+    """The operator of the whole cluster, with a policy for the namespace ``confined``."""
     folder: Path = tmp_path_factory.mktemp("operator")
     grant(plane, "operator", RULES)
     asked = ("auth", "can-i", "list", "streamqueries.millrace.io", "--all-namespaces", "--as=operator")
     wait_until(lambda: plane.kubectl(*asked).returncode == 0)
     kubeconfig = plane.kubeconfig_of("operator", folder / "kubeconfig")
-    options = ("--leader-elect", "--lease-namespace", OPERATORS, "--log-format", "json")
+    policy = folder / "policy.yaml"
+    policy.write_text("policy: [{namespaces: [confined]}]\n", encoding="utf-8")
+    options = ("--leader-elect", "--lease-namespace", OPERATORS, "--log-format", "json", "--policy", str(policy))
     with running_operator(plane, folder, *options, kubeconfig=kubeconfig) as started:
         yield started
         assert started.status is None, started.said[-3000:]
@@ -54,6 +56,12 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
 def mallory(plane: ControlPlane, operator: Process) -> Tenant:
     """The attacker, with all that Kubernetes and the chart give to the administrator of a namespace."""
     return new_tenant(plane, "mallory", ("admin", *USER_ROLES))
+
+
+@pytest.fixture(scope="package")
+def confined(plane: ControlPlane, operator: Process) -> Tenant:
+    """An attacker with the same rights, in a namespace that a policy is for."""
+    return new_tenant(plane, "confined", ("admin", *USER_ROLES))
 
 
 @pytest.fixture(scope="package")

@@ -65,3 +65,23 @@ def test_an_option_that_the_class_does_not_take_has_no_place_in_our_own_code(pat
     problem = caught.value.problems[0]
     assert problem.message.endswith("unexpected keyword argument 'size'")
     assert problem.hint.endswith("Sound takes (k=1)")
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("subprocess:Popen", {"args": ["touch", "made"]}),
+        ("subprocess:run", {"args": ["touch", "made"]}),
+        ("os:system", {"command": "touch made"}),
+        ("pathlib:Path", {}),
+        ("builtins:open", {"file": "made", "mode": "w"}),
+        ("shutil:copyfile", {"src": "/etc/hostname", "dst": "made"}),
+        ("logging:FileHandler", {"filename": "made"}),
+        ("zipfile:ZipFile", {"file": "made", "mode": "w"}),
+    ],
+)
+def test_what_is_no_aggregator_is_refused_before_it_is_called(path, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MillraceError, match="has no "):
+        load_aggregator(path, options)
+    assert list(tmp_path.iterdir()) == []
