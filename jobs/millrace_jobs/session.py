@@ -27,6 +27,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # the sources are the only tables: no FROM csv.`/folder`
     "spark.sql.runSQLOnFiles": "false",
+    # a text is what it says: no '${env:HOME}', which the checks before Spark would not see
+    "spark.sql.variable.substitute": "false",
     # the default, INT96, is not part of Parquet any more, and wraps in readers that keep it in nanoseconds
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
@@ -52,6 +54,9 @@ _SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.log.level": "ERROR",
 }
+
+_CONFINED = ("spark.sql.runSQLOnFiles", "spark.sql.variable.substitute")
+"""Settings of these that a confined query cannot change."""
 
 _MAX_SOCKET_FOLDER = 59
 """Longest path, in bytes, of a folder for sockets: Spark appends 43, and Java allows 102 in all on some systems."""
@@ -189,7 +194,8 @@ def _session(
         "spark.sql.shuffle.partitions": str(state_partitions),
         "spark.sql.warehouse.dir": str(workspace / "warehouse"),
     }
-    for key, value in (own | dict(settings)).items():
+    fixed = {} if confinement() is None else {name: _SETTINGS[name] for name in _CONFINED}
+    for key, value in (own | dict(settings) | fixed).items():
         builder = builder.config(key, value)
     for logger in _QUERY_LOGGERS:  # the code that catches the exception reports the same
         logging.getLogger(logger).disabled = quiet

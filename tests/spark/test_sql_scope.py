@@ -139,6 +139,14 @@ REACHING = {
     "a computed option": (
         "SELECT from_xml(cell, 'b STRING', map(concat('rowValidation', 'XSDPath'), '/etc/passwd')) AS x FROM trips"
     ),
+    "constants, which the analysis computes": (
+        "SELECT x FROM (VALUES (schema_of_xml('<a/>', map(concat('rowValidation', 'XSDPath'), '/etc/passwd')))) t(x)"
+    ),
+    "a schema, which the analysis computes": (
+        "SELECT from_xml(v, schema_of_xml('<a/>', map(concat('rowValidation', 'XSDPath'), '/etc/passwd'))) AS x FROM trips"
+    ),
+    "a computed name of a table": "SELECT cell FROM IDENTIFIER('tri' || 'ps')",
+    "a window": f"SELECT cell, sum(1) OVER (PARTITION BY reflect({NAME})) AS n FROM trips",
     "an option in another case": (
         "SELECT schema_of_xml('<a><b>1</b></a>', map('ROWVALIDATIONXSDPATH', 'http://evil.com/a.xsd')) AS x FROM trips"
     ),
@@ -174,11 +182,18 @@ def test_what_stays_within_its_sql_is_allowed(trips: SparkSession, sql: str) -> 
 
 
 def test_what_an_administrator_allows_is_allowed(trips: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    for functions in (("reflect",), ("java_method",)):
-        monkeypatch.setenv(VARIABLE, Confinement(folders=(), logins=(), functions=functions).to_json())
-        check_scope(trips, REACHING["reflect"])
-        with pytest.raises(MillraceError, match="transform_using"):
-            check_scope(trips, REACHING["TRANSFORM"])
+    monkeypatch.setenv(VARIABLE, Confinement(folders=(), logins=(), functions=("reflect",)).to_json())
+    check_scope(trips, REACHING["reflect"])
+    for name in ("java_method", "TRANSFORM"):
+        with pytest.raises(MillraceError, match=r"java_method|transform_using"):
+            check_scope(trips, REACHING[name])
+
+
+@pytest.mark.parametrize("text", ["${env:HOME}", "${system:user.dir}", "${spark.app.name}", "${HOME}"])
+def test_a_text_is_what_it_says(trips: SparkSession, text: str) -> None:
+    """Spark would put variables of the environment in, and settings, and read the result as SQL."""
+    ((found,),) = trips.sql(f"SELECT '{text}' AS x").collect()
+    assert found == text
 
 
 @pytest.mark.usefixtures("confined")
@@ -203,6 +218,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setenv(VARIABLE, Confinement(folders=folders, logins=(), functions=()).to_json())
     made.give("a.csv", "at,who,n\n2024-01-01T00:00:00Z,a,1\n2024-01-01T00:00:01Z,b,1\n")
     return made
+
+
+def test_settings_do_not_loosen_a_confinement(project: Project) -> None:
+    settings = {name: "true" for name in ("spark.sql.variable.substitute", "spark.sql.runSQLOnFiles")}
+    query = project.query("SELECT who, '${env:HOME}' AS n FROM events", sparkConf=settings)
+    with project.start("run", query, "--once") as running:
+        assert running.finish().status == 0
+    assert {row[1] for row in project.results()} == {"${env:HOME}"}
 
 
 @pytest.mark.parametrize("algorithm", ["native", "hash", "pkg"])

@@ -6,7 +6,7 @@ command where that one found a SELECT, and it carries commands out at once. So i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
@@ -21,7 +21,7 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _STATEMENTS = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.CompoundBody")
 """Classes of plans that are no query. EXECUTE IMMEDIATE is none of them, and is carried out by the analysis itself."""
 
-_OWN_LEAVES = frozenset({"CTERelationRef", "LocalRelation", "LogicalRDD", "OneRowRelation", "Range"})
+_OWN_LEAVES = frozenset({"CTERelationRef", "LocalRelation", "LogicalRDD", "OneRowRelation", "Range", "UnionLoopRef"})
 """Classes of leaves of a plan that are sources, which are views of data in memory, or values of the SQL itself."""
 
 _AVRO, _PROTOBUF = "org.apache.spark.sql.avro", "org.apache.spark.sql.protobuf"
@@ -40,8 +40,14 @@ _OUTSIDE: dict[str, tuple[OutsideFunction, ...]] = {
 }
 """Classes of nodes that reach outside the SQL, each with the functions that make it: one of them has to be allowed."""
 
-_XML = frozenset({"SchemaOfXml", "XmlToStructs", "XmlToStructsEvaluator", "SchemaOfXmlEvaluator"})
+_XML = frozenset({"SchemaOfXml", "XmlToStructs"})
 """Classes of expressions with the options of an XML reader."""
+
+_XML_OPTIONS = {"from_xml": 2, "schema_of_xml": 1}
+"""Position of the options among the arguments of these functions."""
+
+_COMPUTED_NAMES = frozenset({"ExpressionWithUnresolvedIdentifier", "PlanWithUnresolvedIdentifier"})
+"""Classes of what ``IDENTIFIER(...)`` is in a parsed plan."""
 
 
 def check_scope(spark: SparkSession, sql: str) -> None:
@@ -56,17 +62,16 @@ def check_scope(spark: SparkSession, sql: str) -> None:
     parsed = session.sqlParser().parsePlan(sql)
     if _is_statement(spark, parsed) or not _begins_as_query(session, sql):
         raise _not_a_query()
+    _require_allowed(spark, parsed, _called)
     without_effect = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
     plan = session.executePlan(parsed, without_effect).analyzed()
-    for part in _with_subqueries(spark, plan):
-        for node in _tree(spark, part):
-            if _is_statement(spark, node):
-                raise _not_a_query()
-        for leaf in _list(spark, part.collectLeaves()):
-            if _class(leaf) not in _OWN_LEAVES:
-                message = f"the SQL reads {' '.join(leaf.simpleString(10).split())}, which is none of the sources"
-                raise MillraceError(Problem(message, "read sources only", field="spec.query.sql"))
-    _check_functions(spark, plan)
+    for node in _plans(spark, plan):
+        if _is_statement(spark, node):
+            raise _not_a_query()
+        if node.children().isEmpty() and _class(node) not in _OWN_LEAVES:
+            message = f"the SQL reads {' '.join(node.simpleString(10).split())}, which is none of the sources"
+            raise MillraceError(Problem(message, "read sources only", field="spec.query.sql"))
+    _require_allowed(spark, plan, _resolved)
 
 
 def check_functions(frame: DataFrame) -> None:
@@ -75,39 +80,73 @@ def check_functions(frame: DataFrame) -> None:
     Raises:
         MillraceError: it uses another one that reaches outside the SQL.
     """
-    if confinement() is not None:
-        _check_functions(frame.sparkSession, frame._jdf.queryExecution().analyzed())
+    _require_allowed(frame.sparkSession, frame._jdf.queryExecution().analyzed(), _resolved)
 
 
-def _check_functions(spark: SparkSession, plan: Any) -> None:
+def _require_allowed(
+    spark: SparkSession, plan: Any, functions_of: Callable[[SparkSession, Any], tuple[OutsideFunction, ...]]
+) -> None:
+    """Raise MillraceError if a plan has a function that its confinement does not allow."""
     confined = confinement()
     if confined is None:
         return
-    for part in _with_subqueries(spark, plan):
-        for node in _tree(spark, part):
-            expressions = (each for top in _list(spark, node.expressions()) for each in _tree(spark, top))
-            for each in (node, *expressions):
-                found = _functions_of(each)
-                if found and not any(one in confined.functions for one in found):
-                    problem = outside_problem(found[0])
-                    raise MillraceError(
-                        Problem(f"{problem.message}, which is not allowed here", problem.hint, field="spec.query.sql")
-                    )
+    for node in _plans(spark, plan):
+        expressions = (each for top in _list(spark, node.expressions()) for each in _tree(spark, top))
+        for each in (node, *expressions):
+            found = functions_of(spark, each)
+            if found and not any(one in confined.functions for one in found):
+                problem = outside_problem(found[0])
+                message = f"{problem.message}, which is not allowed here"
+                raise MillraceError(Problem(message, problem.hint, field="spec.query.sql"))
 
 
-def _functions_of(node: Any) -> tuple[OutsideFunction, ...]:
+def _called(spark: SparkSession, node: Any) -> tuple[OutsideFunction, ...]:
+    """Return what a node of a parsed plan is by its name: the analysis computes constants, which are then gone."""
+    kind = _class(node)
+    if kind in _COMPUTED_NAMES:
+        return (OutsideFunction.IDENTIFIER,)
+    if kind != "UnresolvedFunction":
+        return ()
+    name = _name(spark, node)
+    if name in _XML_OPTIONS:
+        options = list(_list(spark, node.arguments()))[_XML_OPTIONS[name] :]
+        plain = all(_is_plain_option(spark, part) for option in options for part in _tree(spark, option))
+        return () if plain else (OutsideFunction.XML_SCHEMA_FILE,)
+    return (OutsideFunction(name),) if name in frozenset(OutsideFunction) else ()
+
+
+def _is_plain_option(spark: SparkSession, part: Any) -> bool:
+    """Return whether a part of ``map('mode', 'FAILFAST')`` is written out and does not name a schema."""
+    if _class(part) == "Literal":
+        return str(part.toString()).lower() != XSD_OPTION
+    return _class(part) == "UnresolvedFunction" and _name(spark, part) == "map"
+
+
+def _name(spark: SparkSession, function: Any) -> str:
+    return str(list(_list(spark, function.nameParts()))[-1]).lower()
+
+
+def _resolved(_: SparkSession, node: Any) -> tuple[OutsideFunction, ...]:
+    """Return the functions one of which has made a node of an analyzed plan, if they reach outside the SQL."""
     name = _class(node)
     if name in _XML and XSD_OPTION in str(node.options().toString()).lower():
         return (OutsideFunction.XML_SCHEMA_FILE,)
     return _OUTSIDE.get(name, ())
 
 
-def _with_subqueries(spark: SparkSession, plan: Any) -> list[Any]:
-    return [plan, *_list(spark, plan.subqueriesAll())]
+def _plans(spark: SparkSession, plan: Any) -> Iterator[Any]:
+    """Yield all nodes of a plan, and of the plans of its subqueries and CTEs."""
+    nodes = [plan]
+    while nodes:
+        node = nodes.pop()
+        yield node
+        nodes += [*_list(spark, node.children()), *_list(spark, node.subqueries())]
+        if _class(node) == "UnresolvedWith":
+            nodes += _list(spark, node.innerChildren())
 
 
 def _tree(spark: SparkSession, root: Any) -> Iterator[Any]:
-    """Yield a node of a plan or an expression, and all nodes below it."""
+    """Yield an expression, and all expressions below it."""
     nodes = [root]
     while nodes:
         node = nodes.pop()
