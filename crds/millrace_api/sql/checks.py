@@ -12,7 +12,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
-from millrace_api.sql.clause_checks import clause_problems
+from millrace_api.sql.clause_checks import clause_problems, comment_problems
 from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at, start_of
 from millrace_api.sql.event_times import unclosed_groups
 from millrace_api.sql.grouping_checks import grouping_problems
@@ -52,8 +52,8 @@ def check_sql(
         query = parse_query(text)
     except MillraceError as error:
         return list(error.problems)
-    if too_large := list(size_problems(query)):
-        return too_large
+    if refused := [*size_problems(query), *comment_problems(text)]:
+        return refused
     for hint in list(query.find_all(exp.Hint)):
         hint.pop()  # hints name tables by alias, and Spark ignores unknown names
     problems = list(_unknown_tables(text, query, tables))

@@ -8,7 +8,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.errors import Problem
-from millrace_api.sql.dialect import Keywords, problem_at, start_of
+from millrace_api.sql.dialect import Keywords, StreamingSql, problem_at, start_of
 
 
 def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
@@ -29,3 +29,12 @@ def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
         elif isinstance(node, exp.Table) and node.args.get("version") is not None:
             message = f"the source {node.name} has no earlier versions"
             yield problem_at(text, start_of(node.this), message, f"write FROM {node.name}")
+
+
+def comment_problems(text: str) -> Iterator[Problem]:
+    """Yield comments that end in a backslash: to Spark, the next line belongs to them, and it reads another query."""
+    if "\\\n" not in text:
+        return
+    if any(comment.endswith("\\") for token in StreamingSql().tokenize(text) for comment in token.comments):
+        hint = "remove the backslash: to Spark, the next line is a part of the comment"
+        yield Problem("a comment of the SQL ends in a backslash", hint)

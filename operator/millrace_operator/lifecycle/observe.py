@@ -163,8 +163,10 @@ class ObservedQuery:
         if found is None or revision(found[1]) != found[0]:
             return None
         query = self.query_with(found[1])
-        allowed = self._revision_to_run == found[0] or self.permissions.allow(query, self.owner.namespace)
-        return None if problems(query) or not allowed else found
+        if problems(query):
+            return None
+        runs = self._revision_to_run == found[0]
+        return found if runs or self.permissions.allow(query, self.owner.namespace) else None
 
     @property
     def _revision_to_run(self) -> str | None:

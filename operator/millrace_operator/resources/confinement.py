@@ -19,6 +19,7 @@ from millrace_api.validation.places import paths
 from .asked import entries, login_files
 from .checkpoint_volume import checkpoint_place, place_in_volume, spark_pods
 from .driver_config import CHECKPOINT, LOCAL, SECRETS
+from .names import Manifest
 from .patterns import absolute_path
 
 DATA = f"{CHECKPOINT}/_data"
@@ -32,6 +33,9 @@ _OPERATORS = re.compile(r"tmp|spark-local-dir-1|query|plan|millrace-auth|secret-
 
 _DATA_VOLUMES = frozenset({"configMap", "csi", "emptyDir", "ephemeral", "persistentVolumeClaim"})
 _LOGIN_VOLUMES = _DATA_VOLUMES | {"projected", "secret"}
+
+_QUERY = re.compile(r"[.]|[a-z]([-a-z0-9]*[a-z0-9])?")
+"""Top folders of a claim that may be a checkpoint, by the name of its query, or hold all of them."""
 
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -56,18 +60,22 @@ def folders(query: StreamQuery) -> Folders:
     pods = [_mounts(*each) for each in spark_pods(query)]
     data = set.intersection(*(set(_holding(mounts, _DATA_VOLUMES)) for mounts in pods))
     logins = set.intersection(*(set(_holding(mounts, _LOGIN_VOLUMES)) for mounts in pods))
-    covered = any(_is_below(path, DATA) for mounts in pods for path in mounts)
-    if checkpoint_place(query) is not None and query.spec.checkpoint is not None and not covered:
-        data |= {DATA} if query.spec.checkpoint.claim is not None else set()
+    checkpoint, covered = query.spec.checkpoint, any(_is_below(path, DATA) for mounts in pods for path in mounts)
+    if checkpoint is not None and checkpoint.claim is not None and not covered and checkpoint_place(query) is not None:
+        data.add(DATA)
     return Folders(tuple(sorted(data)), tuple(sorted(logins | {SECRETS})))
 
 
 def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
     """Yield the paths of data and logins that are on no volume of the query's own; ``where`` ends each message."""
     data, logins = list(paths(query.spec)), list(login_files(query.spec))
-    allowed = folders(query) if data or logins else Folders((), ())
+    if not data and not logins:
+        return
+    allowed, beside = folders(query), _beside_checkpoint(query)
+    on_claim = query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None
     for field, path in data:
-        if not _is_on(path, allowed.data):
+        others = on_claim and any(_QUERY.fullmatch(place.split("/")[0]) for place in beside[field])
+        if others or not _is_on(path, allowed.data):
             message = f"{quote(path, 200)} is on no volume that the query mounts for data, {where}"
             yield Problem(message, _HINT, field=field)
     for field, path in logins:
@@ -78,21 +86,43 @@ def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
 
 def checkpoint_overlaps(query: StreamQuery) -> Iterator[Problem]:
     """Yield the paths that are within the query's own checkpoint, also by another mount of its volume."""
-    checkpoint, hint = checkpoint_place(query), "write a folder outside of it, which is no other query's checkpoint"
+    data = list(paths(query.spec))
+    checkpoint = checkpoint_place(query) if data else None
     if checkpoint is None:
         return
-    for field, path in paths(query.spec):
-        # the image's working folder may be any, so a relative path is compared by the checks of the driver
-        places = [place_in_volume(*each, _root(normpath(path))) for each in spark_pods(query) if path.startswith("/")]
-        if any(place and place[1] == checkpoint[1] and _is_below(place[0], checkpoint[0]) for place in places):
+    beside, hint = _beside_checkpoint(query), "write a folder outside of it, which is no other query's checkpoint"
+    for field, path in data:
+        if any(_is_below(place, checkpoint[0]) for place in beside[field]):
             yield Problem(f"{quote(path, 200)} is within the query's own checkpoint", hint, field=field)
+
+
+def _beside_checkpoint(query: StreamQuery) -> dict[str, list[str]]:
+    """Return the places of each path in the volume of the checkpoint, as driver and executors see it, by its field.
+
+    The image's working folder may be any, so a relative path has none, and is left to the driver.
+    """
+    checkpoint, pods = checkpoint_place(query), spark_pods(query)
+    return {
+        field: [
+            place[0]
+            for place in (place_in_volume(*pod, _root(_normal(path))) for pod in pods if path.startswith("/"))
+            if place is not None and checkpoint is not None and _volume(place[1]) == _volume(checkpoint[1])
+        ]
+        for field, path in paths(query.spec)
+    }
+
+
+def _volume(source: Manifest) -> Any:
+    """Return what tells one volume from another: a claim may be mounted for reading alone."""
+    claim = source.get("persistentVolumeClaim")
+    return claim.get("claimName") if isinstance(claim, Mapping) else source
 
 
 def _mounts(pod: Mapping[str, Any], container: str) -> dict[str, frozenset[str]]:
     """Return the types of the volume at each mount path of a container; no type for the operator's own volumes."""
     volumes = {str(each.get("name")): each for _, each in entries(pod, "volumes")}
     return {
-        normpath("/" + str(mount.get("mountPath")).lstrip("/")): _types(volumes.get(str(mount.get("name")), {}), mount)
+        _normal(str(mount.get("mountPath"))): _types(volumes.get(str(mount.get("name")), {}), mount)
         for _, each in entries(pod, "containers")
         if each.get("name") == container
         for _, mount in entries(each, "volumeMounts")
@@ -124,6 +154,11 @@ def _holding(mounts: Mapping[str, frozenset[str]], wanted: frozenset[str]) -> It
 def _is_on(path: str, allowed: tuple[str, ...]) -> bool:
     absolute = absolute_path(path)
     return absolute is not None and any(_is_below(_root(absolute), each) for each in allowed)
+
+
+def _normal(path: str) -> str:
+    """Return an absolute path without needless parts, and with one slash at its beginning."""
+    return normpath("/" + path.lstrip("/"))
 
 
 def _root(path: str) -> str:

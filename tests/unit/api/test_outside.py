@@ -57,6 +57,22 @@ def test_other_things_with_such_names_are_not(sql):
     assert list(outside_functions(sql)) == []
 
 
+@pytest.mark.parametrize(
+    ("sql", "refused"),
+    [
+        ("-- \\\nSELECT cell FROM trips /*\nSET spark.x=1\n-- */", True),
+        ("SELECT cell -- a \\\nFROM trips", True),
+        ("SELECT cell -- a \\ b\nFROM trips", False),
+        ("SELECT cell, '-- \\\\\n' AS x FROM trips", False),
+        ("SELECT cell FROM trips -- a \\", False),
+    ],
+)
+def test_a_comment_that_spark_reads_beyond_its_line_is_refused(sql, refused):
+    tables = {"trips": SourceTable(parse_schema("cell STRING"), None)}
+    found = [problem.message for problem in check_sql(sql, tables, emit=Emit.ON_UPDATE)]
+    assert found == (["a comment of the SQL ends in a backslash"] if refused else [])
+
+
 @pytest.mark.parametrize("name", ["text./etc/passwd", "CSV./etc/passwd", "a.b"])
 def test_a_cte_does_not_make_a_table_of_several_parts_known(name):
     first, rest = name.split(".", 1)

@@ -186,7 +186,7 @@ def test_the_claim_of_the_checkpoint_has_a_folder_for_data_unless_something_else
 
 def test_a_query_does_not_write_into_its_own_checkpoint_with_or_without_a_policy() -> None:
     own = "/var/lib/millrace/checkpoint/trips-by-cell"
-    for path in (own, f"{own}/spark/state", f"{own}/../trips-by-cell", f"//{own}"):
+    for path in (own, f"{own}/spark/state", f"{own}/../trips-by-cell", f"/{own}", f"//{own}"):
         (problem,) = problems(query(sink={"files": {"path": path}}))
         assert problem.field == "spec.sink.files.path"
         assert "is within the query's own checkpoint" in problem.message
@@ -197,6 +197,18 @@ def test_nor_by_another_mount_of_the_same_claim() -> None:
     checkpoints = {"persistentVolumeClaim": {"claimName": "checkpoints"}}
     asked = query(("/mnt/all", checkpoints), sink={"files": {"path": "/mnt/all/trips-by-cell/spark"}})
     assert [each.field for each in checkpoint_overlaps(asked)] == ["spec.sink.files.path"]
+
+
+@pytest.mark.parametrize("below", ["", "bank", "bank/spark/state"])
+def test_nor_within_a_policy_where_another_query_may_have_its_own(below: str) -> None:
+    mount = {"name": "checkpoint", "mountPath": "/mnt", **({"subPath": below} if below else {})}
+    asked = query(sink={"files": {"path": "/mnt/results"}}).to_document()
+    for pods, name in (("driver", "driver"), ("executors", "executor")):
+        containers = [{"name": name, "volumeMounts": [mount]}]
+        asked["spec"][pods]["podTemplate"] = {"spec": {"containers": containers}}
+    assert refused(StreamQuery.model_validate(asked, by_name=False)) == ["spec.sink.files.path"]
+    mount["subPath"] = "_data"
+    assert refused(StreamQuery.model_validate(asked, by_name=False)) == []
 
 
 def policy(*rules: dict[str, Any]) -> Permissions:
