@@ -68,9 +68,9 @@ def objects(
         "query.yaml": to_yaml(document),
         "spark-defaults.conf": spark_defaults(query, owner, defaults, executor),
         "executor-pod.yaml": to_yaml(executor),
-        # empty rather than absent, so that one which no longer holds is replaced
-        CONFINEMENT_FILE: "" if confinement is None else confinement.to_json(),
     }
+    if confinement is not None:
+        files[CONFINEMENT_FILE] = confinement.to_json()
     config_map = configuration(owner, files)
     mounted = config_map["metadata"]["name"]
     driver = with_auth(with_configuration(driver_pod(query, owner, defaults, secrets), DRIVER, mounted), DRIVER, auth)
