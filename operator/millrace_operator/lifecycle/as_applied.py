@@ -20,6 +20,9 @@ from .covers import covers
 APPLIED = "millrace.io/applied"
 """Annotation of an object: ``_digest`` of the manifest that the operator has applied last."""
 
+_CONFINING = frozenset({"NetworkPolicy", "Role", "RoleBinding"})
+"""Kinds of objects that limit a query, and have to be as desired: anyone may apply under the operator's name."""
+
 _LEAF: Mapping[str, Any] = {}
 """Node of ``fieldsV1`` for a field that is owned as a whole, and all below it."""
 
@@ -35,7 +38,9 @@ def is_as_applied(found: Manifest | None, desired: Manifest) -> bool:
     """Return whether an object has what is desired, or what admission has made of exactly this when it was applied."""
     if covers(found, desired):
         return True
-    if found is None or (found["metadata"].get("annotations") or {}).get(APPLIED) != _digest(desired):
+    if found is None or desired["kind"] in _CONFINING:
+        return False
+    if (found["metadata"].get("annotations") or {}).get(APPLIED) != _digest(desired):
         return False
     entries = applied_entries(found["metadata"].get("managedFields") or ())
     return _is_untouched(found, desired, entries[0].get("fieldsV1") if entries else None)

@@ -171,6 +171,15 @@ def test_what_others_make_is_not(change: str) -> None:
     assert not is_kept_as_applied(found)
 
 
+@pytest.mark.parametrize("kind", ["NetworkPolicy", "Role", "RoleBinding"])
+def test_what_confines_a_query_is_as_desired_whoever_says_that_it_was_applied(kind: str) -> None:
+    """A tenant may apply under the operator's name, and leave the digest as it was."""
+    found, desired = stored() | {"kind": kind}, DESIRED | {"kind": kind}
+    assert is_kept_as_applied(found, desired)
+    BY_ADMISSION["an image"](found)
+    assert not is_kept_as_applied(found, desired)
+
+
 def test_another_manifest_is_applied_also_over_what_admission_has_made() -> None:
     found, desired = stored(), copy.deepcopy(DESIRED)
     driver(found).update(image="mirror/jobs")
