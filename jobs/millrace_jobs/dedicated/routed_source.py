@@ -136,7 +136,7 @@ class RoutedSource(Source):
         return self._raw.lag(position)
 
     def longest_lags(self, position: Position) -> Mapping[str, int]:
-        """Return them of the raw topics."""
+        """Return the longest backlogs of partitions of the raw topics, as of the last call of ``latest``."""
         return self._raw.longest_lags(position)
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:

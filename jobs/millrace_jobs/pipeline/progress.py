@@ -32,9 +32,9 @@ class BatchReport:
     in seconds; ``steps`` are parts of the processing time, by the names in STEPS.
 
     ``waiting`` is the backlog of all sources when the batch was planned, ``waiting_in`` the backlog of each source,
-    ``behind`` that of the partitions where the most wait, by source and partition,
-    and ``taken`` what the batch took from them. Sources count in their own units: Kafka in offsets, not all of which
-    have a record, and file sources in files.
+    ``behind`` that of the partitions with the longest ones, by source and partition, and ``taken`` what the batch took
+    from all sources. Sources count in their own units: Kafka in offsets, not all of which have a record, and file
+    sources in files.
 
     ``route`` and ``combine`` have the seconds that each task of the stage took.
 
