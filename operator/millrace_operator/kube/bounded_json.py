@@ -99,7 +99,7 @@ def _object(text: msgspec.Raw, kind: str = "") -> Any:
     return {"metadata": _decoded(metadata), TOO_LARGE: size} | _decoded(known)
 
 
-class _Entry(msgspec.Struct):
+class _ManagedFields(msgspec.Struct):
     """What says whose an entry of managed fields is."""
 
     manager: str = ""
@@ -109,7 +109,7 @@ class _Entry(msgspec.Struct):
 def _applied(entries: msgspec.Raw) -> msgspec.Raw:
     """Return the entries of managed fields that the operator has applied, unless they are too large."""
     small = (raw for raw in msgspec.json.decode(entries, type=list[msgspec.Raw]) if len(bytes(raw)) <= _LARGEST_FIELD)
-    ours = [raw for raw in small if msgspec.json.decode(raw, type=_Entry) == _Entry(MANAGER, "Apply")]
+    ours = [raw for raw in small if msgspec.json.decode(raw, type=_ManagedFields) == _ManagedFields(MANAGER, "Apply")]
     return msgspec.Raw(msgspec.json.encode(ours))
 
 

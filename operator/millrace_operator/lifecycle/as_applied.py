@@ -2,9 +2,10 @@
 
 Mutating webhooks and policies change what the operator applies, within its own request: they mirror an image, or add a
 sidecar, a toleration or a variable. Such an object never has everything that is desired, and applying the manifest
-again changes nothing. What others change afterwards has to be told apart from that, and the API server does it: a field
-that another client changes or removes is no longer in the operator's entry of ``managedFields``, and one that admission
-changes still is. An annotation has a hash of the manifest that the entry belongs to.
+again changes nothing. A change that another client makes afterwards has to be restored, though. The API server knows
+the difference: a field that another client changes or removes is no longer in the operator's entry of
+``managedFields``, and one that admission changes still is. An annotation has a hash of the manifest that the entry
+belongs to.
 """
 
 from __future__ import annotations

@@ -241,13 +241,13 @@ def _apply(
         actions += [DropConfiguration(each) for each in dropped]  # the next step makes them
     else:
         actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
-    if not missing:
-        actions += [DropConfiguration(each) for each in unused_configurations(observed, desired)]
     actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
     healthy = healthy_from(observed.driver) if target.may_run else None
     failing = executor_trouble(observed.failed_executors, observed.driver, now) is not None
     if healthy is not None and healthy <= now and observed.revision == target.revision and not failing:
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
+    if not missing:
+        actions += [DropConfiguration(each) for each in unused_configurations(observed, desired)]
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in missing)
