@@ -66,6 +66,7 @@ def an_operator() -> OperatorMetrics:
         leads=lambda: True,
         canary_age=lambda: 12.0,
         canary_path=lambda: 0.5,
+        kept_bytes=lambda: {"cabs": 1024},
     )
     return metrics
 

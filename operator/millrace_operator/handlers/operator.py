@@ -136,6 +136,7 @@ class Operator:
             leads=self._leads,
             canary_age=lambda: self._canary.age,
             canary_path=lambda: self._canary.path,
+            kept_bytes=self._reconciler.observations.kept_bytes,
         )
 
     @property

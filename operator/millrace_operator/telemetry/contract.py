@@ -77,6 +77,13 @@ _OF_OPERATOR = (
         "bytes",
         "Memory that the operator's container may use, of all its processes; absent without a limit.",
     ),
+    Metric(
+        "millrace_operator_kept_bytes",
+        "gauge",
+        "bytes",
+        "JSON that this operator keeps of the queries and objects of a namespace, for the ten namespaces with most.",
+        (Label("of", pattern="[a-z0-9][a-z0-9-]*", bound="ten namespaces at a time"),),
+    ),
     Metric("millrace_operator_leader", "gauge", "number", "1 where this operator leads, 0 where it stands by."),
     Metric(
         "millrace_operator_informer_age_seconds",

@@ -6,6 +6,8 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from heapq import nlargest
+from operator import itemgetter
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -31,6 +33,9 @@ _SHOWN = (
 )
 """Gauges of the whole operator, each with a function that ``show`` sets."""
 
+_NAMESPACES_SHOWN = 10
+"""Number of namespaces whose kept bytes are shown."""
+
 
 class OperatorMetrics(Collector):
     """Metrics of one operator in a registry of their own. All methods may be called from any thread."""
@@ -50,6 +55,7 @@ class OperatorMetrics(Collector):
         self._gauges: dict[str, Callable[[], float | None]] = dict.fromkeys(_SHOWN, _unknown)
         self._gauges["millrace_operator_memory_limit_bytes"] = lambda: limit
         self._phases: Callable[[], Iterable[str]] = tuple
+        self._kept_bytes: Callable[[], Mapping[str, int]] = dict
         self._queries: Callable[[], Iterable[QueryRow]] = tuple
         self._counts = QueryCounts()
         self.watches = Watches()
@@ -113,13 +119,14 @@ class OperatorMetrics(Collector):
         leads: Callable[[], bool],
         canary_age: Callable[[], float | None],
         canary_path: Callable[[], float | None],
+        kept_bytes: Callable[[], Mapping[str, int]],
     ) -> None:
         """Set the functions that each scrape reads the gauges from.
 
         A gauge whose function returns None is not exported, nor is any metric of a query where this operator does not
         lead.
         """
-        self._phases = phases
+        self._phases, self._kept_bytes = phases, kept_bytes
         self._queries = lambda: queries() if leads() else ()
         self._gauges |= zip(_SHOWN, (queue_depth, leads, canary_age, canary_path), strict=True)
 
@@ -143,6 +150,10 @@ class OperatorMetrics(Collector):
             if (value := read()) is not None:
                 family.add_metric([], float(value))
             yield family
+        kept = _family(_METRICS["millrace_operator_kept_bytes"])
+        for namespace, size in nlargest(_NAMESPACES_SHOWN, self._kept_bytes().items(), key=itemgetter(1)):
+            kept.add_metric([namespace], size)
+        yield kept
 
     def _of_watches(self) -> Iterator[Family]:
         names = ("age_seconds", "errors_total", "objects")

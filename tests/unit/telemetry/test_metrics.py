@@ -17,6 +17,7 @@ def show(metrics, **others):
         "leads": lambda: True,
         "canary_age": lambda: 1.0,
         "canary_path": lambda: 0.5,
+        "kept_bytes": lambda: {f"n{number}": number for number in range(20)},
     }
     metrics.show(**shown | others)
 
@@ -51,6 +52,8 @@ def test_gauges_are_read_at_each_scrape():
     value = metrics.registry.get_sample_value
     assert value("millrace_operator_canary_age_seconds") is None
     assert value("millrace_operator_canary_path_seconds") == 0.5
+    assert value("millrace_operator_kept_bytes", {"of": "n19"}) == 19
+    assert value("millrace_operator_kept_bytes", {"of": "n9"}) is None, "only the ten namespaces with most are shown"
     age.append(12.5)
     phases += ["Running", "Pending", "Running"]
     assert value("millrace_operator_canary_age_seconds") == 12.5
