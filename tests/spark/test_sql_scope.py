@@ -253,3 +253,8 @@ def test_a_run_follows_no_link_out_of_its_folders(project: Project) -> None:
     elsewhere = project.query(sql, sink={"files": {"path": "out/below", "format": "csv"}})
     with project.start("run", elsewhere, "--once") as running:
         running.finish().assert_failed("out/below, which leads to", "is on no volume that the query mounts for data")
+    (project.folder / "elsewhere").mkdir()
+    (project.folder / "out" / "_staging").symlink_to("../elsewhere")
+    with project.start("run", project.query(sql), "--once") as running:
+        running.finish().assert_failed("is on no volume that the query mounts for data")
+    assert list((project.folder / "elsewhere").iterdir()) == []

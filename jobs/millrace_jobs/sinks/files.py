@@ -89,8 +89,8 @@ class FilesSink(Sink):
             results = csv_columns(results)
         counted = Observation()
         staged = self._staging / f"{batch.number}-{self._run}"
-        _stage(staged)
         require_data(staged)  # what is written could follow a link in the place of a folder above it
+        _stage(staged)
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
         writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)

@@ -113,7 +113,7 @@ def _beside_checkpoint(query: StreamQuery) -> dict[str, list[str]]:
 
 
 def _volume(source: Manifest) -> Any:
-    """Return what tells one volume from another: a claim may be mounted for reading alone."""
+    """Return what identifies a volume, since a claim may also be mounted for reading only."""
     claim = source.get("persistentVolumeClaim")
     return claim.get("claimName") if isinstance(claim, Mapping) else source
 
