@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -66,6 +66,20 @@ TASK_ATTEMPTS = 4
 
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark's loggers that print JVM exceptions to the terminal when they are raised."""
+
+
+class ExecutorState(NamedTuple):
+    """The executors of a job.
+
+    Attributes:
+        ready: number of those that take tasks.
+        wanted: number that the query needs at least.
+        signs: a number that grows while tasks finish, or while no executor is there that could finish one.
+    """
+
+    ready: int
+    wanted: int
+    signs: int
 
 
 def local_session(

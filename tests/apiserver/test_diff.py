@@ -84,11 +84,11 @@ def test_another_image_replaces_the_driver_for_as_long_as_was_observed(diff, app
     assert "spec.image - example.org/jobs:2 replaces the driver" in said
     assert "driver ends after its running batch, and another one continues" in said
     assert "how long batches take was not observed" in said
-    assert "about 19 s for the start of a driver" in said
+    assert "about 19 s for the start of a driver and its first batch" in said
     applied(load={"processingSeconds": 1.25}, driver={"pod": "p", "startTime": "2026-01-31T09:00:00Z", "restarts": 2})
     said = diff(PYTHON_IMAGE)[1]
     assert "up to 1.2 s for the running batch" in said
-    assert "the start of a driver (how long that takes was not observed)" in said
+    assert "the start of a driver and its first batch (how long that takes was not observed)" in said
 
 
 @pytest.mark.parametrize("server_side", [False, True])

@@ -116,7 +116,7 @@ class Executors:
     """Those of a Spark that does at once what it is asked to."""
 
     def __init__(self) -> None:
-        self.ready = 0
+        self.ready = self.finished_tasks = 0
 
     def reconcile(self, number: int) -> int:
         self.ready = number

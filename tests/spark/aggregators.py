@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -69,3 +71,15 @@ def fail_first_attempt() -> None:
 def _is_first_attempt() -> bool:
     task = TaskContext.get()
     return task is not None and task.attemptNumber() == 0
+
+
+class Gated(Spread):
+    """``Spread`` of column ``n`` whose updates wait until the file exists that the environment names."""
+
+    def __init__(self) -> None:
+        super().__init__("n")
+
+    def update(self, state: dict[str, Any], batch: pa.RecordBatch) -> dict[str, Any]:
+        while not Path(os.environ["MILLRACE_GATE"]).exists():
+            time.sleep(0.1)
+        return super().update(state, batch)

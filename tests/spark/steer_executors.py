@@ -44,5 +44,8 @@ print("gone", len(before - set(context._jsc.sc().getExecutorIds().mkString(",").
 
 wanted = 2
 print("ready", wait_until(lambda ready: ready == wanted))
+executors.reconcile(wanted)
+before_tasks = executors.finished_tasks
 print("rows", spark.range(1000).repartition(4).count())
+print("tasks", wait_until(lambda _: executors.finished_tasks > before_tasks))
 spark.stop()

@@ -67,8 +67,8 @@ def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
         started = run.wait_for(r"started=.*\n")
         base = fields(started)["metrics"].removesuffix("/metrics")
         assert get(f"{base}/healthz")[0] == 200
-        assert get(f"{base}/readyz") == (200, "running\n")
         run.wait_for("plan=hash/2/2")
+        assert get(f"{base}/readyz") == (200, "running\n")
 
         project.write("plan.yaml", plan("pkg", 1, 7))
         run.wait_for(r"plan 2: pkg, m=1, n=7, from the next batch on\n")

@@ -26,4 +26,4 @@ def test_executors_come_when_they_are_wanted_and_go_when_they_are_not(tmp_path: 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines() == ["ready 3", "ready 1", "gone 2", "ready 2", "rows 1000"]
+    assert done.stdout.splitlines() == ["ready 3", "ready 1", "gone 2", "ready 2", "rows 1000", "tasks 2"]

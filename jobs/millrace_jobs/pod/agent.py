@@ -38,6 +38,8 @@ class ExecutorScaler:
         self._context, self._jvm = context._jsc.sc(), context._jvm
         self._no_localities: Any = getattr(getattr(self._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
         self._wanted: int | None = None
+        self.finished_tasks = 0
+        """Number of tasks that the executors have finished, as of the last check."""
 
     def reconcile(self, number: int) -> int:
         """Reconcile the executors with the wanted number, and return how many take tasks now.
@@ -59,7 +61,8 @@ class ExecutorScaler:
         """Return the ids of the executors that take tasks: the least busy first, then the newest."""
         listed = self._context.statusStore().executorList(True)
         leaving = self._context.schedulerBackend().executorsPendingDecommission()
-        found = (listed.apply(index) for index in range(listed.size()))
+        found = [listed.apply(index) for index in range(listed.size())]
+        self.finished_tasks = sum(each.completedTasks() for each in found)
         staying = [
             (each.activeTasks(), each.totalDuration(), -int(each.id()), each.id())
             for each in found
@@ -90,6 +93,8 @@ class Agent:
         self._acknowledged: tuple[int, Applied] | None = None  # and the restores of the ConfigMap until then
         self.ready = 0
         """Number of executors that take tasks."""
+        self.signs = 0
+        """A number that grows while tasks finish, or while no executor is there that could finish one."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -131,7 +136,9 @@ class Agent:
         backoff, pause, last_error = Backoff(), 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:
+                before = executors.finished_tasks
                 self.ready, last_error = executors.reconcile(self._plans.newest.executors), ""
+                self.signs += self.ready == 0 or executors.finished_tasks != before
             except (Py4JNetworkError, ConnectionError):
                 continue  # Spark has ended; the run detects that itself
             except Py4JError as error:

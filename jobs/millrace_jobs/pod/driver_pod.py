@@ -21,7 +21,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
-from millrace_jobs.session import authenticated, pod_session, silence
+from millrace_jobs.session import ExecutorState, authenticated, pod_session, silence
 
 
 class DriverPod:
@@ -43,6 +43,7 @@ class DriverPod:
         self._agent = Agent(self._api, self._namespace, config_map, self._watch)
         self._auth_secret = auth_secret
         self.chooses_algorithm = True
+        self._minimum = 1
         self._spark: SparkSession | None = None
 
     def state_partitions(self, spec: Spec) -> int:
@@ -57,6 +58,7 @@ class DriverPod:
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """Remove what an earlier run left behind, then return a Spark session with new executors."""
         self._clear(query.name)
+        self._minimum = query.spec.executors.min
         # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
@@ -72,6 +74,10 @@ class DriverPod:
         """Return the cores of the executors that take tasks; before any does, of those that the plan wants."""
         executors = self._agent.ready or self._watch.newest.executors
         return executors * int(spark.conf.get("spark.executor.cores") or 1)
+
+    def executors(self) -> ExecutorState:
+        """Return the executors; the query needs the minimum of its spec, or those of a plan that has fewer."""
+        return ExecutorState(self._agent.ready, min(self._minimum, self._watch.newest.executors), self._agent.signs)
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Start the agent, so that executors and acknowledgement follow the plan."""

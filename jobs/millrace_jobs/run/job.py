@@ -199,7 +199,7 @@ class Job:
         plans = self._plans()
         auto = plans if isinstance(plans, AutoPlans) else None
         # the first batch of a backlog takes long
-        health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds))
+        health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds), self.platform.executors)
         counts = {
             CHECKPOINT_FAILURES: lambda: self._checkpoint.failed_writes,
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
@@ -240,7 +240,7 @@ class Job:
         """Run the loop to its end, and show the summary of the run."""
         run, observer = self._run, self._observer
         assert run is not None
-        observer.health.ready()
+        observer.health.running()
         self.platform.started(self._spark, self._checkpoint.state_partitions)
         began = time.monotonic()
         before, closed = run.checkpoint.committed(), closed_until(run.checkpoint)

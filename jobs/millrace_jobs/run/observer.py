@@ -15,6 +15,7 @@ from millrace_jobs.run.auto import AutoPlans
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.platform import Platform
+from millrace_jobs.session import ExecutorState
 from millrace_support.http_server import ProbeResult
 
 if TYPE_CHECKING:
@@ -24,33 +25,46 @@ if TYPE_CHECKING:
 class Health:
     """Liveness and readiness of a query, as the run loop sees them and the probes read them; thread-safe.
 
-    A query goes from starting to running to closing, and from any of them to failed, which is final.
+    A query goes from starting to running to closing, and from any of them to failed, which is final. A running query is
+    ready once it has computed: a batch has finished, or found nothing to do, with as many executors as the query needs.
+    From then on it stays ready, also if it loses executors, which others replace.
 
     Args:
-        allowed_silence: seconds without a sign of life after which a running query counts as hung. It must be longer
-            than the longest acceptable batch, such as the first one on a backlog.
+        allowed_silence: seconds without a sign of life after which a running query counts as hung: no batch and no task
+            has finished. While there is no executor, nothing can finish, and a restart would not help.
+        executors: returns the executors; None where tasks run in this process.
         clock: monotonic clock, in seconds.
     """
 
-    def __init__(self, allowed_silence: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        allowed_silence: float,
+        executors: Callable[[], ExecutorState | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._allowed_silence = allowed_silence
+        self._executors = executors
         self._clock = clock
         self._lock = Lock()
         self._state: Literal["starting", "running", "closing", "failed"] = "starting"
         self._reason = ""
+        self._has_computed = False
         self._last_sign = clock()
+        self._seen_signs = 0
 
-    def ready(self) -> None:
-        """Mark a starting query as running."""
+    def running(self) -> None:
+        """Mark a starting query as running: batches follow."""
         with self._lock:
             if self._state == "starting":
                 self._state = "running"
                 self._last_sign = self._clock()
 
-    def progressed(self) -> None:
-        """Record a sign of life: a batch has finished, or there is nothing to do."""
+    def computed(self) -> None:
+        """Record that a batch has finished, or that there was nothing to do."""
+        executors = self._executors()
         with self._lock:
             self._last_sign = self._clock()
+            self._has_computed |= executors is None or executors.ready >= executors.wanted
 
     def closing(self) -> None:
         """Mark the query as closing, unless it has failed."""
@@ -66,18 +80,25 @@ class Health:
 
     def liveness(self) -> ProbeResult:
         """Report whether the query is alive: not ok if the query has failed or hangs, so that only a restart helps."""
+        executors = self._executors()
         with self._lock:
+            if executors is not None and executors.signs != self._seen_signs:
+                self._seen_signs, self._last_sign = executors.signs, self._clock()
             if self._state == "failed":
                 return ProbeResult(False, f"failed: {self._reason}")
             silence = self._clock() - self._last_sign
             if self._state == "running" and silence > self._allowed_silence:
                 allowed = f"allowed {self._allowed_silence:.0f} s"
-                return ProbeResult(False, f"hung: no batch finished for {silence:.0f} s, {allowed}")
+                return ProbeResult(False, f"hung: no batch or task finished for {silence:.0f} s, {allowed}")
             return ProbeResult(True, self._state)
 
     def readiness(self) -> ProbeResult:
-        """Report whether the query is ready: ok while the query runs."""
+        """Report whether the query is ready: ok while a query runs that has computed."""
+        executors = self._executors()
         with self._lock:
+            if self._state == "running" and not self._has_computed:
+                have = "" if executors is None else f", {executors.ready} of at least {executors.wanted} executors run"
+                return ProbeResult(False, f"waiting for the first batch{have}")
             reason = f": {self._reason}" if self._reason else ""
             return ProbeResult(self._state == "running", self._state + reason)
 
@@ -98,7 +119,7 @@ class Observer:
 
     def batch(self, report: BatchReport) -> None:
         """Report a finished batch to health, metrics, tally, display and platform, and let ``auto`` react to it."""
-        self.health.progressed()
+        self.health.computed()
         self.metrics.record(report)
         self._record_gc()
         self.tally.add(report)
@@ -114,7 +135,7 @@ class Observer:
 
     def idle(self, pin: Pin) -> None:
         """Report an idle query: a sign of life, under this pin."""
-        self.health.progressed()
+        self.health.computed()
         self.metrics.record_idle()
         self._record_gc()
         self.platform.idle(pin)

@@ -16,7 +16,7 @@ from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanFile, PlanSource, pin_of
-from millrace_jobs.session import local_session
+from millrace_jobs.session import ExecutorState, local_session
 
 
 class Platform(Protocol):
@@ -48,6 +48,9 @@ class Platform(Protocol):
 
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores that run tasks now."""
+
+    def executors(self) -> ExecutorState | None:
+        """Return the executors; None where tasks run in this process."""
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Handle the start of the first batch; ``partitions`` is the number of state partitions."""
@@ -96,6 +99,10 @@ class OneProcess:
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores of local Spark."""
         return int(spark.sparkContext.defaultParallelism)
+
+    def executors(self) -> ExecutorState | None:
+        """Return None: tasks run in this process."""
+        return None
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Do nothing: one process has no operator to notify."""

@@ -203,18 +203,18 @@ def is_replaced(old: Spec, new: Spec, status: Status) -> bool:
 def pause(status: Status) -> str:
     """Return for how long results pause when the driver is replaced, from what was observed of this query.
 
-    It is the rest of the running batch, at most a whole one, and the time from a pod's start until it is ready. The
-    latter is known of a driver that has not restarted. Neither includes the first batch of the new driver.
+    It is the rest of the running batch, at most a whole one, and the time from a pod's start until it is ready, after
+    its first batch. The latter is known of a driver that has not restarted.
     """
     batch = None if status.load is None else status.load.processing_seconds
     start = _seconds_to_start(status)
     drain = "the rest of the running batch (how long batches take was not observed)"
     if batch is not None:
         drain = f"up to {batch:.1f} s for the running batch, as long as the last one observed took"
-    begin = "the start of a driver (how long that takes was not observed)"
+    begin = "the start of a driver and its first batch (how long that takes was not observed)"
     if start is not None:
-        begin = f"about {start:.0f} s for the start of a driver, as long as the one that runs took"
-    return f"{drain}; {begin}; and the first batch"
+        begin = f"about {start:.0f} s for the start of a driver and its first batch, as long as the one that runs took"
+    return f"{drain}; {begin}"
 
 
 def _seconds_to_start(status: Status) -> float | None:

@@ -29,7 +29,7 @@ class ReadyReason(StrEnum):
     DEPLOYING = "Deploying"
     """The driver is not ready yet; the message says what it waits for."""
     RUNNING = "Running"
-    """The driver is ready."""
+    """The driver is ready: it has finished a batch, or found no record, on the executors that the query needs."""
     FAILED = "Failed"
     """The driver failed too often in a row and is not started again."""
     BACKING_OFF = "BackingOff"
@@ -82,10 +82,12 @@ class DegradedReason(StrEnum):
     """Pods are missing, and the API server refuses them for another reason, which the message has in its words."""
     EXECUTORS_FAILING = "ExecutorsFailing"
     """More than two executors of the driver's run failed within ten minutes; Spark replaces them for ever."""
+    EXECUTORS_PENDING = "ExecutorsPending"
+    """Fewer executors run than the plan wants, one pod for more than two minutes; the message has what it waits for."""
     REPLICA_FAILED = "ReplicaFailed"
     """A partitioner replica in a pod of its own failed at least twice in a row, with an error of no other class."""
     REPLICAS_NOT_READY = "ReplicasNotReady"
-    """The driver is ready, and partitioner replicas in pods of their own have not been for five minutes."""
+    """The driver runs, and partitioner replicas in pods of their own have not been ready for five minutes."""
 
 
 def condition(

@@ -43,6 +43,21 @@ def healthy_from(pod: Manifest | None) -> datetime | None:
     return None if since is None else since + HEALTHY_AFTER
 
 
+def started_at(pod: Manifest) -> datetime | None:
+    """Return when a driver was started that serves its probes by now, ready or not; None if it does not.
+
+    Between the two, its first batch runs, or waits for executors.
+    """
+    ready = ready_since(pod)
+    if "deletionTimestamp" in pod["metadata"]:
+        return None
+    for each in states(pod, DRIVER):
+        running = each.get("state", {}).get("running")
+        if running and (each.get("started") or ready is not None):
+            return parse_time(running["startedAt"])
+    return ready
+
+
 def created(pod: Manifest) -> datetime:
     """Return when the pod was created."""
     return parse_time(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))

@@ -18,7 +18,7 @@ from millrace_support.backoff import Backoff
 from ..resources.names import Manifest, Owner
 from ..resources.pod_defaults import PodDefaults
 from ..resources.pods import made_executor
-from .driver_health import ready_since
+from .driver_health import ready_since, started_at
 from .observe import ObservedQuery, QueryKey, RefusedPods
 from .refusals import FIRST_PAUSE, LONGEST_PAUSE, RefusedError
 
@@ -47,8 +47,8 @@ class MissingPods(NamedTuple):
 def missing_pods(observed: ObservedQuery, spec: Spec | None, defaults: PodDefaults) -> list[MissingPods]:
     """Return the missing pods of a query, the driver's first; ``spec`` is what runs.
 
-    Executors count once the driver is ready. If it has not acknowledged a plan yet, it may still be about to create
-    them; then they are only asked about in a namespace that limits pods.
+    Executors count once the driver serves its probes, since its first batch waits for them. After that batch, they are
+    asked about once the driver has acknowledged a plan, or in a namespace that limits pods.
     """
     if observed.deleted_at is not None:
         return []
@@ -56,9 +56,10 @@ def missing_pods(observed: ObservedQuery, spec: Spec | None, defaults: PodDefaul
     if observed.driver is None and observed.wants_pods and observed.stateful_set is not None:
         missing.append(MissingPods(DRIVER, 1, 0, _of_set(owner, observed.stateful_set, owner.driver_pod)))
     wanted, live = 0 if observed.plan is None else observed.plan.executors, len(observed.live_executors)
-    asks = observed.applied is not None or bool(observed.limits)
+    runs = observed.driver is not None and started_at(observed.driver) is not None
     ready = observed.driver is not None and ready_since(observed.driver) is not None
-    if spec is not None and ready and asks and live < wanted:
+    asks = observed.applied is not None or bool(observed.limits) or not ready
+    if spec is not None and runs and asks and live < wanted:
         missing.append(MissingPods(EXECUTOR, wanted, live, expected_executor(observed, spec, defaults)))
     replicas = observed.partitioner_set
     if replicas is not None:

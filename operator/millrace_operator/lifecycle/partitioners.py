@@ -19,11 +19,11 @@ from ..resources.driver_config import image_in
 from ..resources.names import Manifest
 from ..resources.partitioner import Partitioners
 from .conditions import DegradedReason, format_time, parse_time
-from .driver_health import HEALTHY_AFTER, blocked, failed_runs, ready_since, states, waiting_for
+from .driver_health import HEALTHY_AFTER, blocked, failed_runs, ready_since, started_at, states, waiting_for
 from .observe import ObservedQuery
 
 NOT_READY_AFTER = timedelta(minutes=5)
-"""Time that a replica may not be ready, while the driver is, before this is reported."""
+"""Time that a replica may not be ready, while the driver runs, before this is reported."""
 
 FAILURES_TO_REPORT = 2
 """Restarts of a replica from which its failures are reported; the first one may be chance."""
@@ -103,7 +103,7 @@ def _troubles(observed: ObservedQuery, now: datetime) -> Iterator[Trouble]:
     for pod in pods:
         if (shown := _shown(pod, now)) is not None:
             yield Trouble(_ALWAYS, shown[0], f"partitioner replica {pod['metadata']['name']}: {shown[1]}")
-    driver, reported = None if observed.driver is None else ready_since(observed.driver), observed.status.partitioner
+    driver, reported = None if observed.driver is None else started_at(observed.driver), observed.status.partitioner
     if driver is None or reported is None or reported.not_ready_since is None:  # they wait for the driver, or are ready
         return
     since = max(driver, parse_time(reported.not_ready_since))

@@ -15,17 +15,27 @@ from typing import Any, NamedTuple
 
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.status import Attempt, FailureClass
-from millrace_api.model.streamquery import DRIVER, Spec, StreamQuery
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import revision
 from .chain_status import was_too_early
 from .conditions import ReadyReason, parse_time
-from .driver_health import CONFIG_REASONS, HEALTH_DEADLINE, IMAGE_REASONS, created, policy_of, ready_since, waiting_for
+from .driver_health import (
+    CONFIG_REASONS,
+    HEALTH_DEADLINE,
+    IMAGE_REASONS,
+    created,
+    policy_of,
+    ready_since,
+    started_at,
+    waiting_for,
+)
 from .driver_runs import POD_MISSING, FailedRuns, own_pod, pod_missing_since
 from .executor_failures import executor_trouble
 from .observe import ObservedQuery
+from .pending_executors import missing_executors, pending_pods, running_executors
 from .pod_changes import PodChange, image_of
 
 RUNS_TO_ROLL_BACK = 3
@@ -53,6 +63,7 @@ _PULLING, _NO_ERROR = ("ErrImagePull", "ImagePullBackOff"), ("", "Back-off pulli
 _NOT_READ_BY = {"watermark", "table"}
 """Settings of a source that do not decide whether it can be read."""
 
+_MINUTES = HEALTH_DEADLINE.seconds // 60
 _SAME_SIZE = "the last healthy spec asks for the same size and nodes"
 _SAME_POD = "the last healthy spec has the same pod"
 _NO_FAULT = "{} is no fault of a spec"
@@ -100,7 +111,11 @@ def setback_of(
         if was_too_early(observed.upstream, last) or now < _runs_since(observed, wanted, now) + HEALTH_DEADLINE:
             return None
         return _of_run(last, healthy.spec, query.spec)
-    return Setback(_not_ready(pod), may_pass=False) if late and pod is not None else None
+    if not late or pod is None:
+        return None
+    if started_at(pod) is None:  # runs that fail are counted
+        return Setback(_not_ready(pod), may_pass=False) if last is None else None
+    return _of_first_batch(observed, query, PodChange.of(healthy, query, observed.owner, defaults, EXECUTOR))
 
 
 def setback_at(observed: ObservedQuery, wanted: str, failed: FailedRuns, now: datetime) -> datetime | None:
@@ -152,13 +167,30 @@ def _of_missing_pod(observed: ObservedQuery, change: PodChange) -> Setback:
     return Setback(message, "" if change.is_other else _SAME_POD)
 
 
-def _not_ready(pod: Manifest) -> str:
-    return f"not ready within {HEALTH_DEADLINE.seconds // 60} minutes: {waiting_for(pod)}"
+def _of_first_batch(observed: ObservedQuery, query: StreamQuery, change: PodChange) -> Setback:
+    """Return the setback of a driver whose first batch has not finished.
+
+    A batch may take hours, of a backlog for example. If no task finishes, the liveness probe ends the driver.
+    """
+    if running_executors(observed) >= query.spec.executors.min:
+        return Setback("", "its first batch is running")
+    message = f"no batch within {_MINUTES} minutes: {missing_executors(observed)}"
+    refused, pending = observed.refused_pods(EXECUTOR), pending_pods(observed)
+    if refused is not None and refused.reason is ReadyReason.QUOTA_EXCEEDED:
+        return Setback(message, _scheduling(change))
+    found = _of_pod(pending[0], change, EXECUTOR) if pending and refused is None else None
+    if found is not None:
+        return found._replace(message=message)
+    return Setback(message, "" if change.is_other else _SAME_POD)
 
 
-def _of_pod(pod: Manifest, change: PodChange) -> Setback | None:
-    """Return the setback of a driver's pod that is not ready; None if its container runs, or has run."""
-    message, status = _not_ready(pod), pod.get("status", {})
+def _not_ready(pod: Manifest, role: str = DRIVER) -> str:
+    return f"not ready within {_MINUTES} minutes: {waiting_for(pod, role)}"
+
+
+def _of_pod(pod: Manifest, change: PodChange, role: str = DRIVER) -> Setback | None:
+    """Return the setback of a pod that is not ready; None if its container runs, or has run."""
+    message, status = _not_ready(pod, role), pod.get("status", {})
     if "deletionTimestamp" in pod["metadata"]:
         return Setback(message, _NO_FAULT.format(FailureClass.LOST_NODE))
     for each in status.get("conditions", ()):

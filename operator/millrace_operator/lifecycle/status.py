@@ -25,11 +25,12 @@ from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
-from .driver_health import blocked, failed_runs, ready_since, states, waiting_for
+from .driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
 from .driver_runs import POD_MISSING, FailedRuns
 from .executor_failures import executor_trouble
 from .observe import ObservedQuery
 from .partitioners import partitioner_status, trouble
+from .pending_executors import executors_pending, missing_executors
 from .refusals import Refusal
 from .scaling_status import ActiveReason, ScalingResult, undecided
 from .target import DriverTarget, pod_missing_at
@@ -243,6 +244,9 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
     if _is_ready(observed):
         return _Summary(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
     reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
+    if observed.driver is not None and started_at(observed.driver) is not None:
+        missing = missing_executors(observed)
+        message = "the driver's first batch has not finished" + (f"; {missing}" if missing else "")
     if (refused := observed.refused_pods(DRIVER)) is not None:
         reason, message = refused.reason, refused.message
     return _Summary(Phase.DEPLOYING, reason, message, ProgressingReason.DEPLOYING)
@@ -276,9 +280,13 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 
 
+def _trouble_of_executors(observed: ObservedQuery, now: datetime) -> tuple[str, str] | None:
+    return executor_trouble(observed.failed_executors, observed.driver, now) or executors_pending(observed, now)
+
+
 def _trouble_beside_driver(observed: ObservedQuery, now: datetime) -> tuple[str, str] | None:
     """Return reason and message of what is wrong with executors or replicas; None if nothing is."""
-    return executor_trouble(observed.failed_executors, observed.driver, now) or trouble(observed, now)
+    return _trouble_of_executors(observed, now) or trouble(observed, now)
 
 
 def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
@@ -293,8 +301,8 @@ def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:
             reason, message = found
         elif runs and ready_since(observed.driver) is None:
             reason, message = runs[-1].reason, runs[-1].message
-        elif (failing := executor_trouble(observed.failed_executors, observed.driver, now)) is not None:
-            reason, message = failing
+        elif (of_executors := _trouble_of_executors(observed, now)) is not None:
+            reason, message = of_executors
     degraded = reason != DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 

@@ -23,6 +23,7 @@ from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created, healthy_fr
 from .executor_failures import executor_trouble, executor_trouble_at
 from .observe import ObservedQuery
 from .partitioners import partitioners_for, trouble_at
+from .pending_executors import executors_pending_at
 from .refusals import Refusal
 from .scaling_status import ScalingResult
 from .status import deleting_status, healthy_lost_status, invalid_status, refused_status, status_of
@@ -171,7 +172,7 @@ def _keep_running(
             return refused_status(observed, why, now, before)
         return invalid_status(observed, why, now, before)
 
-    due = _soonest(executor_trouble_at(observed.failed_executors, observed.driver), now)
+    due = _soonest(_executors_due(observed), now)
     if observed.is_set(Annotation.PAUSED):
         return Step(status(), requeue_at=due)
     if observed.is_suspended:
@@ -310,8 +311,14 @@ def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> dateti
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [healthy_from(observed.driver) if target.may_run else None]
     times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
-    times += executor_trouble_at(observed.failed_executors, observed.driver)
+    times += _executors_due(observed)
     return _soonest(times, now)
+
+
+def _executors_due(observed: ObservedQuery) -> list[datetime]:
+    """Return when what is wrong with executors begins or ceases to count."""
+    failing = executor_trouble_at(observed.failed_executors, observed.driver)
+    return [*failing, *executors_pending_at(observed)]
 
 
 def _unscheduled_at(observed: ObservedQuery) -> datetime | None:

@@ -98,7 +98,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
         "resources": _resources(query.spec.driver.cores, f"{driver_limit(query.spec)}Mi"),
         "terminationMessagePath": _REPORT,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "startupProbe": _probe("/readyz", period=5, failures=60),
+        "startupProbe": _probe("/healthz", period=5, failures=60),  # the first batch may take much longer
         "readinessProbe": _probe("/readyz", period=10, failures=3),
         "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _HUNG_GRACE},
         "securityContext": _CONTAINER_SECURITY,

@@ -25,12 +25,12 @@ def estimate(**status):
 def test_a_pause_is_estimated_by_what_was_observed_of_this_query():
     assert estimate(load={"processingSeconds": 1.26}, driver=DRIVER, conditions=[READY]) == (
         "up to 1.3 s for the running batch, as long as the last one observed took; about 31 s for the start of a "
-        "driver, as long as the one that runs took; and the first batch"
+        "driver and its first batch, as long as the one that runs took"
     )
 
 
 def test_what_was_not_observed_is_not_estimated():
-    unknown = "the start of a driver (how long that takes was not observed)"
+    unknown = "the start of a driver and its first batch (how long that takes was not observed)"
     assert "how long batches take was not observed" in estimate()
     assert unknown in estimate()
     assert unknown in estimate(driver=DRIVER | {"restarts": 1}, conditions=[READY])  # ready since its restart

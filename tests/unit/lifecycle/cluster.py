@@ -306,10 +306,10 @@ class Cluster:
         }
         return self.pod_shows(key, conditions=[ready], startTime=since, containerStatuses=[state])
 
-    def driver_starts(self):
-        """Let the driver's container run and serve its probes; the driver is not ready."""
+    def driver_starts(self, *, serves=True):
+        """Let the driver's container run, and serve its probes; the driver is not ready."""
         running = {"running": {"startedAt": stamp(self.time)}}
-        return self.pod_shows(containerStatuses=[{"name": "driver", "started": True, "state": running}])
+        return self.pod_shows(containerStatuses=[{"name": "driver", "started": serves, "state": running}])
 
     def driver_follows(self, executors, partitions):
         """Report that batches run under the current plan, on ``executors`` executors."""
@@ -342,7 +342,7 @@ class Cluster:
         }
         return self.pod_shows(key, containerStatuses=[state])
 
-    def executor(self, number, driver=None):
+    def executor(self, number, driver=None, *, runs=True):
         """Create an executor's pod, as the driver does. ``driver`` is the uid of another driver's pod."""
         labels = {"millrace.io/query": KEY.name, "millrace.io/role": "executor"}
         metadata = {
@@ -356,7 +356,9 @@ class Cluster:
         key = ("Pod", metadata["name"])
         self.objects[key] = {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "executor"}]}}
         self._changed(self.objects[key])
-        self.pod_shows(key, phase="Running")
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(self.time)}
+        if runs:
+            self.pod_shows(key, phase="Running", conditions=[ready])
         return key
 
     def executor_ends(self, key, code=1, reason="Error"):

@@ -20,6 +20,7 @@ from .cluster import KEY, POD, Cluster
 SPECS = {
     "first": MINIMAL,
     "another": changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell"),
+    "larger": MINIMAL + "  driver: {memory: 64g}\n",
     "in place": MINIMAL + "  executors: {initial: 3, max: 8}\n",
     "off": MINIMAL + "  scaling: {mode: 'Off'}\n",
     "suspended": changed(MINIMAL, 12, "  state: Suspended"),
@@ -54,6 +55,16 @@ class Lives(RuleBasedStateMachine):
         self.cluster.pod_is_ready()
 
     @precondition(lambda self: POD in self.cluster.objects)
+    @rule()
+    def start_without_being_ready(self):
+        self.cluster.driver_starts()
+
+    @precondition(lambda self: POD in self.cluster.objects)
+    @rule()
+    def wait_for_an_executor(self):
+        self.cluster.executor(next(self.executors), runs=False)
+
+    @precondition(lambda self: POD in self.cluster.objects)
     @rule(failure=st.sampled_from(FAILURES))
     def fail(self, failure):
         self.cluster.pod_fails(f'{{"failure": "{failure}", "message": "no"}}', restarts=2)
@@ -64,7 +75,7 @@ class Lives(RuleBasedStateMachine):
         for _ in range(number):
             self.cluster.executor_ends(self.cluster.executor(next(self.executors)))
 
-    @rule(seconds=st.sampled_from([1, 30, 70, 700]))
+    @rule(seconds=st.sampled_from([1, 30, 70, 700, 4000]))
     def wait(self, seconds):
         self.cluster.pass_time(seconds=seconds)
 
@@ -111,6 +122,12 @@ class Lives(RuleBasedStateMachine):
         found = self.cluster.condition(ConditionType.DEGRADED)
         if found.reason == DegradedReason.EXECUTORS_FAILING:
             assert sum(parse_time(each) + WINDOW > self.cluster.time for each in late) > TOLERATED
+
+    @invariant()
+    def executors_are_pending_only_where_fewer_run_than_are_wanted(self):
+        status, found = self.cluster.status, self.cluster.condition(ConditionType.DEGRADED)
+        if found.reason == DegradedReason.EXECUTORS_PENDING:
+            assert f"of {status.plan.executors} executors run" in found.message
 
     @invariant()
     def its_metrics_are_those_of_the_contract(self):

@@ -32,7 +32,9 @@ def add_executors(cluster, number):
     for each in range(number):
         labels = {"millrace.io/query": KEY.name, "millrace.io/role": "executor"}
         metadata = {"name": f"exec-{each}", "namespace": KEY.namespace, "uid": f"exec-{each}", "labels": labels}
-        pod = {"kind": "Pod", "metadata": metadata | {"creationTimestamp": "2026-01-31T12:00:00Z"}, "status": {}}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-31T12:00:00Z"}
+        metadata["creationTimestamp"] = "2026-01-31T12:00:00Z"
+        pod = {"kind": "Pod", "metadata": metadata, "status": {"conditions": [ready]}}
         cluster.objects["Pod", f"exec-{each}"] = pod
         cluster._changed(pod)
     cluster.settle()

@@ -85,7 +85,7 @@ def test_what_does_not_become_ready_in_time_is_rolled_back(healthy):
     healthy.put(OTHER_SQL)
     healthy.settle()
     rejected = runs(healthy)
-    healthy.driver_starts()
+    healthy.driver_starts(serves=False)
     healthy.pass_time(minutes=9)
     assert runs(healthy) == rejected
     healthy.pass_time(minutes=1)
@@ -120,7 +120,7 @@ def test_what_fails_again_and_again_is_rolled_back(healthy):
 def test_a_change_after_a_rollback_is_tried(healthy):
     healthy.put(OTHER_SQL)
     healthy.settle()
-    healthy.driver_starts()
+    healthy.driver_starts(serves=False)
     healthy.pass_time(minutes=11)
     before = runs(healthy)
     healthy.put(OTHER_SQL + "  scaling: {mode: Advise}\n")  # the same driver: rejected already
@@ -138,7 +138,7 @@ def test_a_change_after_a_rollback_is_tried(healthy):
 def test_the_old_spec_applied_again_is_no_rollback(healthy):
     healthy.put(OTHER_SQL)
     healthy.settle()
-    healthy.driver_starts()
+    healthy.driver_starts(serves=False)
     healthy.pass_time(minutes=11)
     healthy.put(MINIMAL)
     status = healthy.settle()

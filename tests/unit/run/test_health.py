@@ -2,6 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.run.observer import Health
+from millrace_jobs.session import ExecutorState
 from millrace_support.http_server import ProbeResult
 
 
@@ -13,9 +14,19 @@ class Clock:
         return self.now
 
 
-def health_and_clock():
+def health_and_clock(executors=lambda: None):
     clock = Clock()
-    return Health(allowed_silence=60, clock=clock), clock
+    return Health(allowed_silence=60, executors=executors, clock=clock), clock
+
+
+class Executors:
+    """Those of a query that needs two."""
+
+    def __init__(self):
+        self.ready = self.signs = 0
+
+    def __call__(self):
+        return ExecutorState(self.ready, 2, self.signs)
 
 
 def test_a_start_is_alive_and_not_ready():
@@ -25,48 +36,93 @@ def test_a_start_is_alive_and_not_ready():
     assert health.readiness() == ProbeResult(False, "starting")
 
 
-def test_a_running_query_is_ready():
+def test_a_query_is_ready_after_its_first_batch():
     health, _ = health_and_clock()
-    health.ready()
-    assert health.liveness() == health.readiness() == ProbeResult(True, "running")
+    health.running()
+    assert health.liveness() == ProbeResult(True, "running")
+    assert health.readiness() == ProbeResult(False, "waiting for the first batch")
+    health.computed()
+    assert health.readiness() == ProbeResult(True, "running")
+
+
+def test_a_query_is_ready_after_a_batch_on_the_executors_that_it_needs():
+    executors = Executors()
+    health, _ = health_and_clock(executors)
+    health.running()
+    executors.ready = 1
+    health.computed()
+    waiting = "waiting for the first batch, 1 of at least 2 executors run"
+    assert health.readiness() == ProbeResult(False, waiting)
+    executors.ready = 2
+    assert not health.readiness().ok, "no batch has run on them yet"
+    health.computed()
+    assert health.readiness().ok
+
+
+def test_a_query_that_was_ready_stays_so_when_it_loses_executors():
+    executors = Executors()
+    health, _ = health_and_clock(executors)
+    health.running()
+    executors.ready = 2
+    health.computed()
+    executors.ready = 0
+    assert health.readiness() == ProbeResult(True, "running")
+    health.computed()
+    assert health.readiness().ok
+
+
+def test_a_long_batch_lives_while_tasks_finish_and_while_it_waits_for_executors():
+    """The agent counts both as signs: neither is helped by a restart."""
+    executors = Executors()
+    health, clock = health_and_clock(executors)
+    health.running()
+    for _ in range(100):
+        clock.now += 50
+        executors.signs += 1
+        assert health.liveness().ok
+    assert not health.readiness().ok
+    clock.now += 61
+    assert not health.liveness().ok, "executors are there, and none finishes a task"
 
 
 def test_silence_is_a_hang_and_a_sign_of_life_ends_it():
     health, clock = health_and_clock()
     clock.now += 3600
-    health.ready()
+    health.running()
+    health.computed()
     clock.now += 60
     assert health.liveness().ok
     clock.now += 1
-    assert health.liveness() == ProbeResult(False, "hung: no batch finished for 61 s, allowed 60 s")
+    assert health.liveness() == ProbeResult(False, "hung: no batch or task finished for 61 s, allowed 60 s")
     assert health.readiness().ok
-    health.progressed()
+    health.computed()
     assert health.liveness().ok
 
 
 def test_a_query_that_drains_is_left_alone():
     health, clock = health_and_clock()
-    health.ready()
+    health.running()
     health.closing()
     clock.now += 3600
     assert health.liveness() == ProbeResult(True, "closing")
     assert health.readiness() == ProbeResult(False, "closing")
-    health.ready()
+    health.running()
+    health.computed()
     assert health.readiness() == ProbeResult(False, "closing")
 
 
 def test_a_failure_is_for_good_and_its_first_reason_counts():
     health, _ = health_and_clock()
-    health.ready()
+    health.running()
     health.failed("a disk is full")
     health.failed("the session is gone")
     health.closing()
-    health.ready()
-    health.progressed()
+    health.running()
+    health.computed()
     assert health.liveness() == health.readiness() == ProbeResult(False, "failed: a disk is full")
 
 
-@given(st.lists(st.sampled_from(["ready", "progressed", "closing", "failed", "wait"]), max_size=12))
+@given(st.lists(st.sampled_from(["running", "computed", "closing", "failed", "wait"]), max_size=12))
 def test_ready_only_while_running_and_dead_only_by_failure_or_hang(calls):
     health, clock = health_and_clock()
     for call in calls:
@@ -74,12 +130,12 @@ def test_ready_only_while_running_and_dead_only_by_failure_or_hang(calls):
             clock.now += 61
         else:
             getattr(health, call)(*(["why"] if call == "failed" else []))
-    running = "ready" in calls and not {"closing", "failed"} & set(calls)
-    assert health.readiness().ok == running
+    running = "running" in calls and not {"closing", "failed"} & set(calls)
+    assert health.readiness().ok == (running and "computed" in calls)
     if "failed" in calls:
         assert not health.liveness().ok
     elif not running:
         assert health.liveness().ok
     else:
-        signs = [i for i, call in enumerate(calls) if call == "progressed"] + [calls.index("ready")]
+        signs = [i for i, call in enumerate(calls) if call == "computed"] + [calls.index("running")]
         assert health.liveness().ok == ("wait" not in calls[max(signs) :])

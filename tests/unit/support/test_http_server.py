@@ -83,7 +83,9 @@ def test_only_the_metrics_that_are_asked_for(server, metrics):
 def test_probes_follow_the_health(server, health):
     assert get(server, "/healthz")[::2] == (200, "starting\n")
     assert get(server, "/readyz")[::2] == (503, "starting\n")
-    health.ready()
+    health.running()
+    assert get(server, "/readyz")[::2] == (503, "waiting for the first batch\n")
+    health.computed()
     assert get(server, "/readyz")[::2] == (200, "running\n")
     health.failed("a disk is full")
     assert get(server, "/healthz")[::2] == (503, "failed: a disk is full\n")
