@@ -15,6 +15,9 @@ from .conditions import DegradedReason, condition_of
 from .driver_health import UNSCHEDULABLE_AFTER, created, ready_since, started_at, waiting_for
 from .observe import ObservedQuery
 
+_CANNOT_RUN = (DegradedReason.EXECUTORS_PENDING, DegradedReason.QUOTA_EXCEEDED, DegradedReason.POD_REFUSED)
+"""Reasons of Degraded for which the plan has more executors than can run."""
+
 
 def running_executors(observed: ObservedQuery) -> int:
     """Return the number of executors whose pods are ready."""
@@ -51,6 +54,16 @@ def executors_pending(observed: ObservedQuery, now: datetime) -> tuple[DegradedR
     if not reported and not any(each <= now for each in executors_pending_at(observed)):
         return None
     return DegradedReason.EXECUTORS_PENDING, missing
+
+
+def available_executors(observed: ObservedQuery) -> int | None:
+    """Return how many executors run where the plan wants more than can; None where all can, as far as is known.
+
+    It counts once it is reported, since after an eviction another executor is on its way. A disruption budget of more
+    executors than there can be would never let a node be drained.
+    """
+    degraded = condition_of(observed.status, ConditionType.DEGRADED)
+    return running_executors(observed) if degraded is not None and degraded.reason in _CANNOT_RUN else None
 
 
 def executors_pending_at(observed: ObservedQuery) -> list[datetime]:

@@ -23,7 +23,7 @@ from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created, healthy_fr
 from .executor_failures import executor_trouble, executor_trouble_at
 from .observe import ObservedQuery
 from .partitioners import partitioners_for, trouble_at
-from .pending_executors import executors_pending_at
+from .pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
 from .scaling_status import ScalingResult
 from .status import deleting_status, healthy_lost_status, invalid_status, refused_status, status_of
@@ -294,6 +294,7 @@ def _objects(
         auth=auth,
         partitioners=replicas,
         confinement=confinement,
+        available=available_executors(observed),
     )
 
 

@@ -54,13 +54,14 @@ def objects(
     auth: str,
     partitioners: Partitioners | None = None,
     confinement: Confinement | None = None,
+    available: int | None = None,
 ) -> list[Manifest]:
     """Return the desired objects of a query under this plan; the driver last, because it needs all the others.
 
     The same input gives the same objects, so applying them again changes nothing. ``running`` is whether the driver
     should run now. ``auth`` is the name of the Secret that driver and executors share. ``partitioners`` are the
     replicas in pods of their own; with None, there are no objects for them. ``confinement`` is what the driver has to
-    enforce.
+    enforce. ``available`` is the number of executors that run where no more can; None where those of the plan can.
     """
     document, secrets = mounted_query(query)
     executor = with_auth(executor_pod(query, owner, defaults, secrets), EXECUTOR, auth)
@@ -83,7 +84,7 @@ def objects(
         _plan(query, owner, plan),
         _service(owner),
         job_policy(owner),
-        _disruption_budget(owner, plan),
+        _disruption_budget(owner, plan.executors if available is None else min(plan.executors, available)),
         *([] if partitioners is None else partitioner_objects(query, owner, partitioners, mounted, defaults)),
         _stateful_set(owner, driver, running=running),
     ]
@@ -152,13 +153,14 @@ def _service(owner: Owner) -> Manifest:
     return owner.manifest("v1", "Service", owner.driver, {"spec": spec}, DRIVER)
 
 
-def _disruption_budget(owner: Owner, plan: Plan) -> Manifest:
-    """Allow one evicted executor at a time; one that is not ready may always go, so that it never blocks a drain.
+def _disruption_budget(owner: Owner, executors: int) -> Manifest:
+    """Allow one evicted executor of so many at a time.
 
-    The driver has no budget, or draining its node would never end.
+    One that is not ready may always go, so that it never blocks a drain. The driver has no budget, or draining its node
+    would never end.
     """
     spec = {
-        "minAvailable": max(plan.executors - 1, 0),
+        "minAvailable": max(executors - 1, 0),
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": owner.selector(EXECUTOR)},
     }

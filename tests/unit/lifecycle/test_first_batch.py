@@ -115,6 +115,28 @@ def test_executors_that_are_pending_beside_a_query_that_is_ready_are_named_too(h
     assert healthy.condition("Degraded").reason == "ExecutorsPending"
 
 
+def test_a_disruption_budget_counts_no_executors_that_there_cannot_be(healthy):
+    """With three of four wanted, no node could be drained while only two of them run."""
+
+    def least():
+        return healthy.objects["PodDisruptionBudget", "trips-by-cell-exec"]["spec"]["minAvailable"]
+
+    healthy.put(QUERY + "  executors: {initial: 4}\n")
+    is_scheduled(healthy, healthy.executor(0))
+    is_scheduled(healthy, healthy.executor(1))
+    third, fourth = pends(healthy, 2), pends(healthy, 3)
+    assert least() == 3
+    healthy.pass_time(minutes=3)
+    assert (healthy.condition("Degraded").reason, least()) == ("ExecutorsPending", 1)
+    is_scheduled(healthy, third)
+    assert least() == 2
+    is_scheduled(healthy, fourth)
+    assert (healthy.condition("Degraded").reason, least()) == ("AsExpected", 3)
+    healthy.reconciler.observations.object_gone(healthy.objects.pop(fourth))  # evicted, and replaced
+    pends(healthy, 4)
+    assert least() == 3
+
+
 def test_executors_that_no_node_can_hold_are_rolled_back(healthy):
     before, _ = change(healthy, LARGER)
     pends(healthy, 1)
