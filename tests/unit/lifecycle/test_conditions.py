@@ -63,6 +63,7 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def wait_for_an_executor(self):
         self.cluster.executor(next(self.executors), runs=False)
+        self.cluster.settle()
 
     @precondition(lambda self: POD in self.cluster.objects)
     @rule(failure=st.sampled_from(FAILURES))
