@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 NAME, POD = "trips-by-cell", "trips-by-cell-driver-0"
 CHANGED = SMALLEST + "  image: example.org/other:2\n"
 BROKERS = '{bootstrapServers: "kafka-2:9092", topic: trips}'
+MANAGER = "millrace-operator"
 Kubectl = Callable[..., str]
 
 
@@ -161,6 +162,24 @@ def test_an_outage_counts_against_other_brokers_only_and_these_are_tried_again(k
     wait_until(lambda: _runs(kubectl, changed))
     become_healthy(kubectl)
     wait_until(lambda: "rejected" not in status_of(kubectl, NAME))
+
+
+@pytest.mark.usefixtures("operator")
+def test_executors_without_a_node_are_named_before_the_first_batch(kubectl: Kubectl) -> None:
+    """Without metrics: by their pods, in the scheduler's words."""
+    driver = deploy(kubectl, SMALLEST)
+    running = {"name": "driver", "image": "none", "imageID": "", "ready": False, "restartCount": 0, "started": True}
+    show(kubectl, phase="Running", containerStatuses=[running | {"state": {"running": {"startedAt": stamp()}}}])
+    ready = "the driver's first batch has not finished; 0 of 1 executors run"
+    wait_until(lambda: condition(kubectl, "Ready")["message"] == ready)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": POD, "uid": driver}
+    labels = {"millrace.io/query": NAME, "millrace.io/role": "executor", "app.kubernetes.io/managed-by": MANAGER}
+    metadata = {"name": "exec-1", "labels": labels, "ownerReferences": [owner]}
+    spec = {"containers": [{"name": "executor", "image": "none"}]}
+    kubectl("apply", "-f", "-", document={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    waits = f"{ready}: exec-1: the executor cannot be scheduled: no nodes available"
+    wait_until(lambda: condition(kubectl, "Ready")["message"].startswith(waits))
+    assert status_of(kubectl, NAME)["phase"] == "Deploying"
 
 
 def report(kubectl: Kubectl, **changes: Any) -> None:

@@ -26,8 +26,8 @@ class Health:
     """Liveness and readiness of a query, as the run loop sees them and the probes read them; thread-safe.
 
     A query goes from starting to running to closing, and from any of them to failed, which is final. A running query is
-    ready once it has computed: a batch has finished, or found nothing to do, with as many executors as the query needs.
-    From then on it stays ready, also if it loses executors, which others replace.
+    ready once it computes: a batch has finished, or found nothing to do, and as many executors take tasks as the query
+    needs. From then on it stays ready, also if it loses executors, which others replace.
 
     Args:
         allowed_silence: seconds without a sign of life after which a running query counts as hung: no batch and no task
@@ -48,7 +48,7 @@ class Health:
         self._lock = Lock()
         self._state: Literal["starting", "running", "closing", "failed"] = "starting"
         self._reason = ""
-        self._has_computed = False
+        self._has_finished_batch = self._is_ready = False
         self._last_sign = clock()
         self._seen_signs = 0
 
@@ -64,7 +64,8 @@ class Health:
         executors = self._executors()
         with self._lock:
             self._last_sign = self._clock()
-            self._has_computed |= executors is None or executors.ready >= executors.wanted
+            self._has_finished_batch = True
+            self._look_at(executors)
 
     def closing(self) -> None:
         """Mark the query as closing, unless it has failed."""
@@ -93,14 +94,20 @@ class Health:
             return ProbeResult(True, self._state)
 
     def readiness(self) -> ProbeResult:
-        """Report whether the query is ready: ok while a query runs that has computed."""
+        """Report whether the query is ready: ok while it runs and computes, or has computed."""
         executors = self._executors()
         with self._lock:
-            if self._state == "running" and not self._has_computed:
+            self._look_at(executors)
+            if self._state == "running" and not self._is_ready:
                 have = "" if executors is None else f", {executors.ready} of at least {executors.wanted} executors run"
                 return ProbeResult(False, f"waiting for the first batch{have}")
             reason = f": {self._reason}" if self._reason else ""
             return ProbeResult(self._state == "running", self._state + reason)
+
+    def _look_at(self, executors: ExecutorState | None) -> None:
+        """Note whether there are enough executors: a batch may end before they are counted or the last one comes."""
+        enough = executors is None or executors.ready >= executors.wanted
+        self._is_ready |= self._has_finished_batch and enough
 
 
 @dataclass

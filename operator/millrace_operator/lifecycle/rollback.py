@@ -107,15 +107,15 @@ def setback_of(
         found = _of_missing_pod(observed, change) if pod is None else _of_pod(pod, change)
         if found is not None:
             return found
+    if pod is not None and started_at(pod) is not None:
+        change = PodChange.of(healthy, query, observed.owner, defaults, EXECUTOR)
+        return _of_first_batch(observed, query, change) if late else None
     if last is not None and not _is_of_query(last):
         if was_too_early(observed.upstream, last) or now < _runs_since(observed, wanted, now) + HEALTH_DEADLINE:
             return None
         return _of_run(last, healthy.spec, query.spec)
-    if not late or pod is None:
-        return None
-    if started_at(pod) is None:  # runs that fail are counted
-        return Setback(_not_ready(pod), may_pass=False) if last is None else None
-    return _of_first_batch(observed, query, PodChange.of(healthy, query, observed.owner, defaults, EXECUTOR))
+    hangs = late and last is None  # runs that fail are counted
+    return Setback(_not_ready(pod), may_pass=False) if pod is not None and hangs else None
 
 
 def setback_at(observed: ObservedQuery, wanted: str, failed: FailedRuns, now: datetime) -> datetime | None:
@@ -178,10 +178,10 @@ def _of_first_batch(observed: ObservedQuery, query: StreamQuery, change: PodChan
     refused, pending = observed.refused_pods(EXECUTOR), pending_pods(observed)
     if refused is not None and refused.reason is ReadyReason.QUOTA_EXCEEDED:
         return Setback(message, _scheduling(change))
-    found = _of_pod(pending[0], change, EXECUTOR) if pending and refused is None else None
-    if found is not None:
-        return found._replace(message=message)
-    return Setback(message, "" if change.is_other else _SAME_POD)
+    if refused is not None:
+        return Setback(message, "" if change.is_other else _SAME_POD)
+    found = _of_pod(pending[0], change, EXECUTOR) if pending else None
+    return Setback(message, "" if found is None else found.waits, found is None or found.may_pass)
 
 
 def _not_ready(pod: Manifest, role: str = DRIVER) -> str:

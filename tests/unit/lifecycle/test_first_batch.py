@@ -179,6 +179,26 @@ def test_a_first_batch_of_hours_is_not_rolled_back(healthy):
     assert healthy.condition("Progressing").reason == "Settled"
 
 
+def test_a_first_batch_after_an_outage_is_not_rolled_back(healthy):
+    before, changed = change(healthy, QUERY.replace('"kafka:9092", topic: trips}', '"kafka-2:9092", topic: trips}'))
+    healthy.pod_fails('{"failure": "SourceFailed", "message": "no"}')
+    healthy.driver_starts()
+    healthy.executor(1)
+    healthy.pass_time(minutes=30)
+    assert runs(healthy) == changed
+    healthy.pod_fails('{"failure": "SourceFailed", "message": "no"}', restarts=2)
+    assert runs(healthy) == before
+
+
+def test_executors_that_nothing_is_known_of_are_rolled_back_and_tried_again(healthy):
+    """The driver may not create them, for example: the healthy one could."""
+    before, _ = change(healthy, SQL)
+    healthy.pass_time(minutes=10)
+    assert runs(healthy) == before
+    assert healthy.status.rejected.message == "no batch within 10 minutes: 0 of 1 executors run"
+    assert healthy.status.rejected.retry_time is not None
+
+
 def test_a_first_batch_in_which_no_task_finishes_is_rolled_back(healthy):
     before, _ = change(healthy, SQL)
     for number in range(3):
