@@ -28,6 +28,8 @@ class ReadyReason(StrEnum):
     """The driver ends after its running batch."""
     DEPLOYING = "Deploying"
     """The driver is not ready yet; the message says what it waits for."""
+    FIRST_BATCH = "FirstBatch"
+    """The driver runs its first batch on the executors that the plan wants."""
     RUNNING = "Running"
     """The driver is ready: it has finished a batch, or found no record, on the executors that the query needs."""
     FAILED = "Failed"

@@ -246,6 +246,7 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
     reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
     if observed.driver is not None and started_at(observed.driver) is not None:
         missing = missing_executors(observed)
+        reason = ReadyReason.DEPLOYING if missing else ReadyReason.FIRST_BATCH
         message = "the driver's first batch has not finished" + (f"; {missing}" if missing else "")
     if (refused := observed.refused_pods(DRIVER)) is not None:
         reason, message = refused.reason, refused.message

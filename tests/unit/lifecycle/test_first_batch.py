@@ -84,7 +84,8 @@ def test_it_is_over_when_they_run_and_the_first_batch_has_finished(started):
     started.pass_time(minutes=3)
     is_scheduled(started, executor)
     assert started.condition("Degraded").reason == "AsExpected"
-    assert started.condition("Ready").message == "the driver's first batch has not finished"
+    ready = started.condition("Ready")
+    assert (ready.reason, ready.message) == ("FirstBatch", "the driver's first batch has not finished")
     started.pod_is_ready()
     assert started.condition("Ready").status == "True"
 
