@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(18
 
 KINDS = "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod"
 LABEL = "millrace.io/query=trips-by-cell"
-_SECRET = re.compile("-auth-[0-9a-f]{10}")
-"""End of the name of a driver's Secret, which is drawn for each driver."""
+_RANDOM = re.compile("-(auth|query)-[0-9a-f]{10}")
+"""End of the names of a driver's Secret, which is drawn for each driver, and of the configuration that names it."""
 SUSPENDED = SMALLEST + "  state: Suspended\n"
 SCALED = SMALLEST + "  executors: {initial: 4}\n"
 REPLACED = SMALLEST + "  image: example.org/other:2\n"
@@ -72,6 +72,7 @@ class Place:
             and _reasons(found, "Progressing") in (["Deploying"], ["Settled"])
             and [value for name, value in driver.items() if name == "pod"] == pods
             and driver.get("revision") in (None, found["revision"])
+            and self.kubectl("get", "cm", "-l", LABEL, "-o", "name").count("-query-") == 1
         )
 
     def everything(self) -> dict[str, Any]:
@@ -81,8 +82,8 @@ class Place:
             content = {name: part for name, part in each.items() if name not in ("metadata", "status", "secrets")}
             if each["kind"] == "Pod":
                 content = each["metadata"]["annotations"]
-            text = _SECRET.sub("-auth-RANDOM", json.dumps(content).replace(self.namespace, "NS"))
-            found[f"{each['kind']} {each['metadata']['name']}"] = json.loads(text)
+            text = _RANDOM.sub(r"-\1-RANDOM", json.dumps(content).replace(self.namespace, "NS"))
+            found[_RANDOM.sub(r"-\1-RANDOM", f"{each['kind']} {each['metadata']['name']}")] = json.loads(text)
         for query in json.loads(self.kubectl("get", "sq", "-o", "json"))["items"]:
             if query["metadata"]["name"] == "trips-by-cell":
                 found["finalizers"] = query["metadata"]["finalizers"]
