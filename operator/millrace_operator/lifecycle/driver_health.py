@@ -70,9 +70,10 @@ def waiting_for(pod: Manifest | None, role: str = DRIVER) -> str:
     if "deletionTimestamp" in pod["metadata"]:
         return f"the {role}'s pod is being replaced"
     status = pod.get("status", {})
-    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+    before = [each for each in status.get("initContainerStatuses", ()) if not _waits_for_others(each)]
+    for container in (*before, *status.get("containerStatuses", ())):
         waiting = container.get("state", {}).get("waiting")
-        if waiting is not None and waiting.get("reason") != _AFTER_OTHERS:
+        if waiting is not None:
             reason, message = waiting.get("reason", "waiting"), waiting.get("message", "")
             return f"container {container['name']}: {reason}{': ' if message else ''}{message}"
     for each in status.get("conditions", ()):
@@ -132,9 +133,6 @@ IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrIma
 
 CONFIG_REASONS = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 """Why a container waits that cannot be made."""
-
-_AFTER_OTHERS = "PodInitializing"
-"""Reason of a container that waits for those that start before it, such as native sidecars."""
 
 _LOST = ("NodeLost", "Evicted", "Shutdown", "NodeShutdown", "Terminated", "NodeAffinity", "UnexpectedAdmissionError")
 _MEMORY = {
@@ -223,6 +221,12 @@ def retry_at(last: Attempt, failures: int) -> datetime | None:
 def states(pod: Manifest, role: str) -> Iterator[Mapping[str, Any]]:
     """Yield the state of the container that has the name of the pod's role, if it was reported."""
     return (each for each in pod.get("status", {}).get("containerStatuses", ()) if each["name"] == role)
+
+
+def _waits_for_others(state: Mapping[str, Any]) -> bool:
+    """Return whether a container waits for those that start before it, such as native sidecars."""
+    waiting = state.get("state", {}).get("waiting") or {}
+    return bool(waiting.get("reason") == "PodInitializing")
 
 
 def _attempt(ended: Mapping[str, Any], state: Mapping[str, Any]) -> Attempt:

@@ -33,7 +33,7 @@ _OPERATOR_FIELDS = frozenset({"state", "image", "serviceAccountName", "restartNo
 
 _OPERATOR_PARTS = {
     "driver": {"podTemplate"},
-    "executors": {"podTemplate", "initial", "min"},
+    "executors": {"podTemplate", "initial"},
     "parallelism": {"initial", "min"},
     "partitioner": {"pod", "replicas"},
     "scaling": {"mode", "window", "grace"},

@@ -34,9 +34,9 @@ def ready(cluster):
 
 
 def test_descriptions_that_follow_each_other_closely_are_one_write(starting):
-    show(starting, containerStatuses=waiting("CreatingSandbox"))
+    show(starting, containerStatuses=waiting("PodInitializing"))
     assert starting.writes == 1
-    for reason in ("ContainerCreating", "CreatingSandbox", "ContainerCreating"):
+    for reason in ("ContainerCreating", "PodInitializing", "ContainerCreating"):
         show(starting, containerStatuses=waiting(reason))
     assert starting.writes == 1
     starting.pass_time(seconds=1)
@@ -47,20 +47,20 @@ def test_descriptions_that_follow_each_other_closely_are_one_write(starting):
 
 
 def test_the_last_of_them_may_be_what_was_written(starting):
-    for reason in ("CreatingSandbox", "ContainerCreating", "CreatingSandbox"):
+    for reason in ("PodInitializing", "ContainerCreating", "PodInitializing"):
         show(starting, containerStatuses=waiting(reason))
     starting.pass_time(seconds=10)
     assert starting.writes == 1
 
 
 def test_another_phase_is_written_at_once(starting):
-    show(starting, containerStatuses=waiting("CreatingSandbox"))
+    show(starting, containerStatuses=waiting("PodInitializing"))
     show(starting, conditions=ready(starting), startTime=starting.time.isoformat())
     assert (starting.writes, starting.status.phase) == (2, "Running")
 
 
 def test_what_the_operator_has_to_remember_is_written_at_once(starting):
-    show(starting, containerStatuses=waiting("CreatingSandbox"))
+    show(starting, containerStatuses=waiting("PodInitializing"))
     ended = {"exitCode": 1, "reason": "Error", "message": "", "finishedAt": starting.time.isoformat()}
     failed = waiting("CrashLoopBackOff")[0] | {"restartCount": 1, "lastState": {"terminated": ended}}
     show(starting, containerStatuses=[failed])
@@ -68,7 +68,7 @@ def test_what_the_operator_has_to_remember_is_written_at_once(starting):
 
 
 def test_a_status_is_written_before_the_actions_that_it_names(starting):
-    show(starting, containerStatuses=waiting("CreatingSandbox"))
+    show(starting, containerStatuses=waiting("PodInitializing"))
     del starting.objects["Service", f"{KEY.name}-driver"]
     starting.start_operator()
     starting.reconciler._pace.written(KEY)
