@@ -9,7 +9,7 @@ import yaml
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
 from millrace_operator.resources.names import Owner
 
-from .cases import AUTH, CASES, UID, golden, objects_of, query_of
+from .cases import AUTH, CASES, SMALLEST, UID, golden, objects_of, query_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -69,6 +69,11 @@ def test_no_secret_and_no_reference_to_one_is_in_a_config_map():
         "kafka-login",
         AUTH,
     ]
+
+
+def test_the_driver_knows_how_many_executors_it_needs_to_be_ready():
+    document = files_of(by_kind(SMALLEST + "  executors: {initial: 3, min: 2}\n"))["query.yaml"]
+    assert yaml.safe_load(document)["spec"]["executors"] == {"min": 2}
 
 
 def test_what_the_driver_runs_is_a_valid_query():
