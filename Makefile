@@ -8,7 +8,7 @@ LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires demo package chart-files test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-delays demo package chart-files test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -158,6 +158,9 @@ bench-wires: setup  ## Measure what encryption between driver and executors cost
 
 demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root; PLACEMENT=Dedicated)
 	PYTHONPATH=tests $(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))
+
+bench-delays: lab  ## Measure on a cluster how long a query is without results at its start and after losses (as root)
+	PYTHONPATH=tests $(BIN)/python -m bench.cluster.delays
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }

@@ -1,6 +1,6 @@
 """The operator with a thousand queries, on its own control plane with simulated nodes and pods.
 
-    python -m bench.operator [--queries 1000] [--rate 20] [--json FILE]
+    python -m bench.operator [--queries 1000] [--rate 20] [--kib 0] [--json FILE]
 
 Everything but the nodes is real: etcd, API server, controller manager, scheduler and operator run on this machine.
 Times therefore depend on the machine; counts of requests do not.
@@ -34,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=20.0, help="queries that are applied a second, at most")
+    parser.add_argument("--kib", type=int, default=0, help="KiB by which the SQL of each query is longer")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "operator.json", help="file for all figures")
     options = parser.parse_args()
     with (
@@ -50,7 +51,7 @@ def main() -> None:
         seen = Sightings()
         seen.watch(client)
         figures = OperatorBench(
-            plane, QueryFleet(client(), options.queries, options.rate), seen, Path(name), _print_line
+            plane, QueryFleet(client(), options.queries, options.rate, options.kib), seen, Path(name), _print_line
         ).run()
     show(figures, Console(width=120))
     options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -66,12 +66,15 @@ class QueryFleet:
         client: the users' client.
         size: number of queries.
         rate: maximum number of changes per second, which are sent one after the other.
+        kib: KiB by which the SQL of each query is longer.
     """
 
-    def __init__(self, client: ApiClient, size: int, rate: float) -> None:
+    def __init__(self, client: ApiClient, size: int, rate: float, kib: int = 0) -> None:
         self._core = CoreV1Api(client)
         self._queries = CustomObjectsApi(client)
         self._rate = rate
+        self._spec = copy.deepcopy(_QUERY["spec"])
+        self._spec["query"]["sql"] += "".join(f" -- {'x' * 1018}\n" for _ in range(kib))
         self.keys: list[Key] = [(f"fleet-{number % NAMESPACES}", f"query-{number}") for number in range(size)]
 
     def make_namespaces(self) -> None:
@@ -89,11 +92,11 @@ class QueryFleet:
     def apply(self) -> None:
         """Apply all queries by server-side apply, as ``kubectl apply --server-side`` does."""
         for key in self._paced(self.keys):
-            self._apply(key, _QUERY["spec"])
+            self._apply(key, self._spec)
 
     def change(self, keys: Iterable[Key], record: Callable[[Key, float, int], None]) -> None:
         """Change the spec of some queries, calling ``record`` with each key, the send time and the new generation."""
-        spec = copy.deepcopy(_QUERY["spec"])
+        spec = copy.deepcopy(self._spec)
         spec["executors"]["max"] += 1
         for key in self._paced(keys):
             sent = time.monotonic()
