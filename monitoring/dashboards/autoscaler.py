@@ -11,6 +11,8 @@ _SOME = '{cluster=~"$cluster", namespace=~"$namespace", query=~"$query"}'
 _NAME = "{{namespace}}/{{query}}"
 _DECISIONS = "millrace_operator_scaling_decisions_total"
 _ERROR = "millrace_operator_prediction_error_ratio"
+_OPERATOR = 'cluster=~"$cluster", namespace="millrace"'
+"""Matchers of the operator's own series: any pod may export their names. The chart writes its namespace here."""
 _OF_ALL = "Covers all queries, because the operator's metrics do not name the query."
 
 
@@ -47,7 +49,7 @@ def _numbers() -> list[Panel]:
         number(
             "At capacity, 10 min",
             f"Decisions that a query needs more executors than it may have, or than would help. {_OF_ALL}",
-            f"sum(increase({_DECISIONS}{{{short}}}[10m])) or vector(0)",
+            f"sum(increase({_DECISIONS}{{{_OPERATOR}, {short}}}[10m])) or vector(0)",
             steps={1: "orange"},
             decimals=0,
             width=6,
@@ -55,7 +57,7 @@ def _numbers() -> list[Panel]:
         number(
             "Prediction error, 6 h",
             f"Median difference between predicted and observed batch time after changes of plan. {_OF_ALL}",
-            f"histogram_quantile(0.5, sum by (le) (increase({_ERROR}_bucket[6h]))) >= 0",
+            f"histogram_quantile(0.5, sum by (le) (increase({_ERROR}_bucket{{{_OPERATOR}}}[6h]))) >= 0",
             "percentunit",
             steps={0.2: "orange", 0.3: "red"},
             decimals=0,
@@ -70,7 +72,7 @@ def _decisions() -> list[Panel]:
             "What was decided, and why?",
             "Decisions per minute by their reason; each running query is checked every ten seconds. "
             f"docs/autoscaling.md says what the reasons mean. {_OF_ALL}",
-            {"{{reason}}": f"60 * sum by (reason) (rate({_DECISIONS}[$__rate_interval]))"},
+            {"{{reason}}": f"60 * sum by (reason) (rate({_DECISIONS}{{{_OPERATOR}}}[$__rate_interval]))"},
             "none",
             stacked=True,
         ),
@@ -87,7 +89,7 @@ def _decisions() -> list[Panel]:
 def _outcome() -> list[Panel]:
     workers = f"max by (cluster, namespace, query) (millrace_plan_workers{_SOME})"
     replicas = f"max by (cluster, namespace, query) (millrace_plan_replicas{_SOME})"
-    errors = f"sum by (le) (increase({_ERROR}_bucket[6h]))"
+    errors = f"sum by (le) (increase({_ERROR}_bucket{{{_OPERATOR}}}[6h]))"
     return [
         graph("Workers", "Combine tasks n in the plan of the last batch.", {_NAME: workers}, "none"),
         graph("Replicas", "Partitioner replicas m in the plan of the last batch.", {_NAME: replicas}, "none"),

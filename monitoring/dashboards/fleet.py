@@ -98,7 +98,7 @@ def _numbers() -> list[Panel]:
         number(
             "Records/s",
             "Records that all queries together read per second.",
-            f"sum({_ROWS}) or vector(0)",
+            f"sum({_ROWS} < Inf) or vector(0)",
             "short",
             width=3,
         ),

@@ -16,7 +16,7 @@ def dashboard() -> Dashboard:
     return board(
         "operator",
         "The operator itself: does it lead, observe the cluster and keep up?",
-        [choice("namespace", 'millrace_operator_leader{cluster=~"$cluster"}')],
+        [choice("namespace", 'millrace_operator_leader{cluster=~"$cluster", namespace="millrace"}')],
         [*_numbers(), *_work(), *_watches(), *_requests(), *_resources()],
     )
 

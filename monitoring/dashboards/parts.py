@@ -137,10 +137,12 @@ def _decisions(selector: str) -> builders.AnnotationQuery:
     Values become labels by ``count_values``, since the text of an annotation can have labels only.
     """
     by = "cluster, namespace, query"
-    plan = f"namespace_query:millrace_query_plan:max{selector}"
+    # One series of each, whatever else has that name: two of them would be an error for all queries.
+    plan = f"max by ({by}, dimension) (namespace_query:millrace_query_plan:max{selector})"
+    earlier = f"max by ({by}, dimension) (namespace_query:millrace_query_plan:max{selector} offset 1m)"
     reason = f"topk by ({by}) (1, namespace_query:millrace_query_rescales:increase2m{selector} > 0)"
-    after = f'count_values by ({by}, dimension) ("to", {plan} and {plan} != {plan} offset 1m)'
-    before = f'count_values by ({by}, dimension) ("from", {plan} offset 1m)'
+    after = f'count_values by ({by}, dimension) ("to", {plan} and {plan} != {earlier})'
+    before = f'count_values by ({by}, dimension) ("from", {earlier})'
     return (
         _DecisionsBuilder()
         .name("Decisions")
