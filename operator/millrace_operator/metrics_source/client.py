@@ -17,8 +17,11 @@ from millrace_api.errors import MillraceError, Problem
 from .result import QueryRefusedError, Series, read
 from .settings import PrometheusSettings
 
-MAX_ANSWER = 16 << 20
-"""Maximum size of an answer in bytes."""
+MAX_ANSWER = 1 << 20
+"""Maximum size of an answer in bytes: one about a driver takes tens of KiB, and each replica or executor a few.
+
+Parsed, it may take 30 times as much, and what the pods of a query export is theirs to choose.
+"""
 
 _CONNECTIONS = 4
 _CONNECT_SECONDS = 3.0
@@ -108,7 +111,7 @@ class Prometheus:
                 if len(body) > MAX_ANSWER:
                     raise self._error(
                         f"gave an answer of more than {MAX_ANSWER >> 20} MiB",
-                        "check that the URL is that of a Prometheus",
+                        "check that the URL is that of a Prometheus, and that the query's pods export few series",
                     )
                 if clock.monotonic() > deadline:
                     hint = "check its load, and the network to it"

@@ -1,10 +1,12 @@
 import json
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_operator.metrics_source.client import MAX_ANSWER
 from millrace_operator.metrics_source.result import QueryRefusedError, Sample, Series, read
 
 TIMES = st.integers(0, 2**42).map(lambda milliseconds: milliseconds / 1000)
@@ -92,3 +94,24 @@ def test_what_is_no_answer_is_told_in_one_line(answer):
 def test_any_bytes_give_an_error_that_is_known(answer):
     with pytest.raises(ValueError):
         read(answer)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"metric": {}, "values": [[1, "1"]] * 5_000},
+        {"metric": {f"l{number}": "" for number in range(5_000)}, "values": [[1, "1"]]},
+        {"metric": {"__name__": "millrace_batches_total"}, "values": [[1, "1"]]},
+    ],
+    ids=["samples", "labels", "series"],
+)
+def test_the_largest_answer_takes_little_memory(one):
+    """What a query's pods export is theirs to choose, and workers of the operator read answers side by side."""
+    largest = body("matrix", [one] * ((MAX_ANSWER - 100) // (len(json.dumps(one)) + 2)))
+    assert 0.95 * MAX_ANSWER < len(largest) <= MAX_ANSWER
+    tracemalloc.start()
+    try:
+        read(largest)
+        assert tracemalloc.get_traced_memory()[1] < 40 << 20
+    finally:
+        tracemalloc.stop()
