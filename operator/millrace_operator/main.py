@@ -36,7 +36,7 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.persistence.diffbase_storage = NoHistory()
     if "operator" not in memo:
         memo.operator = Operator(OperatorOptions())
-    patch_watches(memo.operator.watches, memo.operator.note_chain, memo.operator.on_list, begin_afresh)
+    patch_watches(memo.operator.watches, memo.operator.on_event, memo.operator.on_list, begin_afresh)
     memo.operator.start()
 
 
@@ -47,6 +47,5 @@ def stop(memo: Any, **_: Any) -> None:
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL)
-async def on_query(type: str | None, body: kopf.Body, memo: Any, **_: Any) -> None:
-    """Handle a watch event of a StreamQuery."""
-    memo.operator.on_query(type, dict(body))
+async def on_query(**_: Any) -> None:
+    """Let kopf watch StreamQueries: the patched watches report their events."""

@@ -68,12 +68,13 @@ def check_sql(
     problems += _unknown_ordinals(query)
     problems += _uneven_sides(text, query, tables)
     if not problems:
+        kinds = _ColumnKinds(columns, tables)
         for scope in scopes:
             known = columns.within(scope)
             problems += islice(name_problems(text, scope, known), _MOST)
             problems += islice(grouping_problems(text, scope, known), _MOST)
             own = (node for node in scope.walk() if places[id(node)].select is scope.expression)
-            problems += islice(kind_problems(text, own, _kinds(scope, columns, tables)), _MOST)
+            problems += islice(kind_problems(text, own, kinds.of(scope)), _MOST)
             problems += session_problems(text, scope, tables) if as_stream else ()
     problems += window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
@@ -138,28 +139,41 @@ def _uneven_sides(text: str, query: exp.Query, tables: Mapping[str, SourceTable]
         yield problem_at(text, start_of(operation.expression), message, "select as many on both sides")
 
 
-def _kinds(scope: Scope, columns: _ColumnLists, tables: Mapping[str, SourceTable]) -> KindOf:
-    """Return the function that gives the kind of a column of this SELECT, also through SELECTs that it reads."""
-    sources = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
+class _ColumnKinds:
+    """Kinds of columns. Each is looked for once, since an expression may have a column twice on each of many levels."""
 
-    def kind(column: exp.Column) -> Kind | None:
-        parts = [part.name.lower() for part in column.parts]
-        known = columns.within(scope)
+    def __init__(self, columns: _ColumnLists, tables: Mapping[str, SourceTable]) -> None:
+        self._columns, self._tables = columns, tables
+        self._found: dict[tuple[int, tuple[str, ...]], Kind | None] = {}
+
+    def of(self, scope: Scope) -> KindOf:
+        """Return the function that gives the kind of a column of this SELECT, also through SELECTs that it reads."""
+
+        def kind(column: exp.Column) -> Kind | None:
+            at = id(scope), tuple(part.name.lower() for part in column.parts)
+            if at not in self._found:
+                self._found[at] = self._kind(scope, at[1])
+            return self._found[at]
+
+        return kind
+
+    def _kind(self, scope: Scope, parts: tuple[str, ...]) -> Kind | None:
+        sources = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
+        known = self._columns.within(scope)
         holders = [parts[0]] if len(parts) > 1 else [name for name in known if parts[0] in (known[name] or ())]
         if len(holders) != 1 or len(parts) > 2 or holders[0] not in sources or None in known.values():
             return None
         source = sources[holders[0]]
         if isinstance(source, exp.Table):
-            found = tables[source.name.lower()].column(parts[-1]) if source.name.lower() in tables else None
+            table = self._tables.get(source.name.lower())
+            found = None if table is None else table.column(parts[-1])
             return None if found is None else kind_of_type(found.type)
         items = source.expression.selects if isinstance(source.expression, exp.Select) else []
-        inner = _kinds(source, columns, tables)
+        inner = self.of(source)
         if len(items) == 1 and items[0].is_star and len(source.selected_sources) == 1:
             return inner(exp.column(parts[-1]))
         named = [item for item in items if item.alias_or_name.lower() == parts[-1]]
         return kind_of(named[0].unalias(), inner) if len(named) == 1 and not source.outer_columns else None
-
-    return kind
 
 
 class _Place(NamedTuple):
@@ -192,13 +206,16 @@ class _ColumnLists:
     def __init__(self, tables: Mapping[str, SourceTable]) -> None:
         self._tables = tables
         self._found: dict[int, dict[str, str] | None] = {}
+        self._within: dict[int, dict[str, dict[str, str] | None]] = {}
 
     def within(self, scope: Scope) -> dict[str, dict[str, str] | None]:
         """Return the columns of what a SELECT reads, by its name in lower case; unknown if an alias renames them."""
-        return {
-            name.lower(): None if isinstance(node, exp.Table) and node.alias_column_names else self.of(source)
-            for name, (node, source) in scope.selected_sources.items()
-        }
+        if id(scope) not in self._within:
+            self._within[id(scope)] = {
+                name.lower(): None if isinstance(node, exp.Table) and node.alias_column_names else self.of(source)
+                for name, (node, source) in scope.selected_sources.items()
+            }
+        return self._within[id(scope)]
 
     def of(self, source: exp.Expr | Scope) -> dict[str, str] | None:
         """Return the columns of a source, lower case to declared; None if they are unknown."""

@@ -171,9 +171,13 @@ class Operator:
             self._leader.release()
         self._server.close()
 
-    def note_chain(self, kind: str | None, body: Mapping[str, Any]) -> None:
-        """Note a query of any shard for the chains, which queue the queries after it if their status changes."""
+    def on_event(self, kind: str | None, body: Mapping[str, Any]) -> None:
+        """Handle a query that was listed (``kind`` is None), added, changed or deleted.
+
+        Those of all shards are noted for the chains, which queue the queries after it if their status changes.
+        """
         self._chain_updates.note(body, gone=kind == "DELETED" or is_canary(body))
+        self._on_query(kind, body)
 
     def on_list(self, namespace: str | None) -> None:
         """Note that the watch of a namespace, None for all, has listed all queries."""
@@ -181,8 +185,7 @@ class Operator:
         if not self._unlisted:
             self._listed.set()
 
-    def on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
-        """Store and queue a query that was listed at the start (``kind`` is None), added, changed or deleted."""
+    def _on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         if self._canary.owns(namespace, name) and (kind == "DELETED" or not is_canary(body)):
             self._canary.disturbed(namespace)

@@ -11,7 +11,16 @@ import numpy as np
 
 from millrace_api.crd import GROUP
 
-from ..lifecycle.object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
+from ..lifecycle.json_values import Bytes, values_in, within_texts
+from ..lifecycle.object_sizes import (
+    LARGEST_OBJECT,
+    LARGEST_QUERY,
+    MOST_VALUES,
+    MOST_VALUES_OF_QUERY,
+    OUR_LABELS,
+    TOO_LARGE,
+    TOO_MANY_VALUES,
+)
 from ..resources.names import MANAGER
 
 LEVELS = 100
@@ -21,7 +30,7 @@ TOO_DEEP = "(nested too deeply)"
 """Text in the place of what is nested deeper."""
 
 _SMALL = 64 << 10
-"""Bytes of JSON that is decoded as it is."""
+"""Bytes of JSON that is decoded as it is if it has few values, too."""
 
 _LARGEST_FIELD = 16 << 10
 """Bytes of a field of the metadata that is kept of an object that is too large."""
@@ -48,7 +57,7 @@ class _Decoder(json.JSONDecoder):
 
     def decode(self, s: str, *arguments: Any) -> Any:
         """Decode a document."""
-        if len(s) <= _SMALL:
+        if len(s) <= _SMALL and sum(map(s.count, ",[{")) <= MOST_VALUES_OF_QUERY:
             try:
                 return super().decode(s, *arguments)
             except RecursionError:
@@ -84,19 +93,26 @@ def _object(text: msgspec.Raw, kind: str = "") -> Any:
         metadata["annotations"] = _chosen(metadata["annotations"], lambda name: name != _LAST_APPLIED)
     kind = msgspec.json.decode(fields["kind"]) if "kind" in fields else kind
     size = sum(_size(part, name) for part in (metadata, fields) for name in part)
-    if size <= (LARGEST_QUERY if kind == "StreamQuery" else LARGEST_OBJECT):
+    values = sum(values_in(bytes(raw)) for part in (metadata, fields) for raw in part.values())
+    is_query = kind == "StreamQuery"
+    if size > (LARGEST_QUERY if is_query else LARGEST_OBJECT):
+        why = {TOO_LARGE: size}
+    elif values > (MOST_VALUES_OF_QUERY if is_query else MOST_VALUES):
+        why = {TOO_MANY_VALUES: values}
+    else:
         if managed is not None:
             metadata["managedFields"] = _applied(managed)
         return {"metadata": _decoded(metadata)} | _decoded(fields)
-    for name in ("annotations", "labels"):
-        if _size(metadata, name) > _LARGEST_FIELD:
-            metadata[name] = _chosen(metadata[name], lambda each: each.startswith(f"{GROUP}/"))
+    if _size(metadata, "annotations") > _LARGEST_FIELD:
+        metadata["annotations"] = _chosen(metadata["annotations"], lambda name: name.startswith(f"{GROUP}/"))
+    if _size(metadata, "labels") > _LARGEST_FIELD:
+        metadata["labels"] = _chosen(metadata["labels"], OUR_LABELS.__contains__)
     known = {name: raw for name, raw in fields.items() if name in ("apiVersion", "kind", "status")}
     kept = (
         {name: raw for name, raw in part.items() if _size(part, name) <= _LARGEST_FIELD} for part in (metadata, known)
     )
     metadata, known = kept
-    return {"metadata": _decoded(metadata), TOO_LARGE: size} | _decoded(known)
+    return {"metadata": _decoded(metadata), **why} | _decoded(known)
 
 
 class _ManagedFields(msgspec.Struct):
@@ -139,15 +155,9 @@ def shallow(text: str) -> str:
     return b"".join((*parts, data[kept:])).decode()
 
 
-def _levels(data: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _levels(data: Bytes) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Return for each byte of a JSON document on which level it is, an opening bracket on that of its content."""
-    place = np.arange(len(data), dtype=np.int32)
-    is_slash = data == ord("\\")
-    last_other = np.maximum.accumulate(np.where(is_slash, -1, place))
-    run = np.where(place > 0, place - 1 - np.roll(last_other, 1), 0)
-    run[:1] = 0
-    is_quote = (data == ord('"')) & (run % 2 == 0)
-    is_text = np.cumsum(is_quote, dtype=np.int32) % 2 == 1
+    is_text = within_texts(data)
     opens = ((data == ord("{")) | (data == ord("["))) & ~is_text
     closes = ((data == ord("}")) | (data == ord("]"))) & ~is_text
     return np.cumsum(opens.astype(np.int32) - closes.astype(np.int32), dtype=np.int32)

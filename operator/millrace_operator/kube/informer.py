@@ -10,10 +10,10 @@ from typing import Any
 
 from kubernetes.client import ApiException
 
-from millrace_api.crd import GROUP
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_support.backoff import Backoff
 
+from ..lifecycle.object_sizes import OUR_LABELS
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
 from ..telemetry.watches import WatchHealth
@@ -207,5 +207,5 @@ def identity(body: Mapping[str, Any]) -> Manifest:
     """Return the fields of an object that identify it, which are enough to report its deletion."""
     metadata = {name: value for name, value in body["metadata"].items() if name in _IDENTIFYING}
     labels = body["metadata"].get("labels") or {}
-    metadata["labels"] = {name: value for name, value in labels.items() if name.startswith(f"{GROUP}/")}
+    metadata["labels"] = {name: value for name, value in labels.items() if name in OUR_LABELS}
     return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata}

@@ -7,7 +7,7 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from kopf._cogs.clients import watching
 from kopf._cogs.clients.errors import APIError
@@ -44,7 +44,7 @@ def patch_watches(
 
 
 class PatchedWatches:
-    """Watches like kopf's, each from one list until the next list is due, with three differences.
+    """Watches like kopf's, each from one list until the next list is due, with four differences.
 
     All objects are listed again when a connection breaks. Kopf would watch on from the last version that it has seen.
     If a backup of the API server's store is restored meanwhile, that version is still to come, and nothing is heard.
@@ -57,9 +57,12 @@ class PatchedWatches:
     that is watched by name: when that is gone or forbidden, its objects count as deleted, and the other namespaces are
     served on. It is tried again, and taken up when it is back.
 
+    Kopf gets no more of an object than identifies it. It has a task for each object that keeps what it was given for
+    seconds, so that after a list it would have all objects in memory at once.
+
     Args:
         health: where the watches report what they hear.
-        on_event: receives each event before kopf hands it to the handlers, in a task per object. It must be fast.
+        on_event: receives each event with the whole object. It must be fast.
         on_list: receives the namespace of a watch, None for all, when it has listed all objects.
         on_restore: called when a listed object is older than the watch has seen it, see ``is_restored``.
     """
@@ -93,9 +96,11 @@ class PatchedWatches:
                 uid = event["object"]["metadata"].get("uid", "")
                 if not is_listed and is_restored(known.get(uid), event["object"]):
                     self._on_restore()
-                if event["type"] != "BOOKMARK":
-                    self._on_event(event["type"], event["object"])
-                yield event
+                if event["type"] == "BOOKMARK":
+                    yield event
+                else:
+                    self._report(event)
+                    yield RawEvent(type=event["type"], object=cast("RawBody", identity(event["object"])))
                 if is_listed:
                     backoff.reset()
                 else:
@@ -118,6 +123,12 @@ class PatchedWatches:
             else:
                 raise
         await asyncio.sleep(backoff.next())
+
+    def _report(self, event: RawEvent) -> None:
+        try:
+            self._on_event(event["type"], event["object"])
+        except Exception as error:  # one object must not end the watch of all
+            log.warning("an event is left out: %s", in_short(error))
 
 
 async def _stream(*, settings: OperatorSettings, **others: Any) -> AsyncIterator[RawInput]:

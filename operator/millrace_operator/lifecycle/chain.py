@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from millrace_api.model.status import Phase
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """A source that reads what the query ``writer`` writes; ``place`` is the topic or the files, in words."""
 

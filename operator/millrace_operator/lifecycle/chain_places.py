@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -14,14 +17,23 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec, path_parts, path_reads
 
-MOST_PLACES = 256
-"""Places of one query that are compared: topics and paths that it reads or writes."""
+MOST_PLACES = 64
+"""Places of one query that are compared: topics and paths that it reads, and as many that it writes."""
+
+MOST_READ_OF_ONE = 16
+"""Sources of a query that are listed as readers of another one."""
+
+MOST_WRITTEN = 1000
+"""Different topics and folders that queries of a namespace write and that are compared with patterns."""
 
 _MOST_ADDRESSES = 64
 """Brokers of a connection by which clusters are compared."""
 
 MOST_PATTERNS = 128
-"""Different patterns, of topics or of paths, that are compared in a namespace: each is compared with all results."""
+"""Different patterns, of topics or of paths, that are compared in a namespace."""
+
+_CHARACTERS_OF_PART = 32
+"""Characters that a broker, or a part of a path, counts at least."""
 
 _LONGEST_PATTERN = 512
 """Characters of a pattern of paths that is compared; longer ones could take milliseconds."""
@@ -37,6 +49,11 @@ class ReadTopic(NamedTuple):
     is_pattern: bool
     addresses: frozenset[str]
 
+    @property
+    def characters(self) -> int:
+        """Number of characters that are kept of it."""
+        return len(self.topic) + _CHARACTERS_OF_PART * len(self.addresses)
+
 
 class ReadFiles(NamedTuple):
     """Path of a source."""
@@ -49,12 +66,22 @@ class ReadFiles(NamedTuple):
         """Whether the path may be more than one file or folder."""
         return any(not {"*", "?", "["}.isdisjoint(part) for part in self.path)
 
+    @property
+    def characters(self) -> int:
+        """Number of characters that are kept of it."""
+        return sum(map(len, self.path)) + _CHARACTERS_OF_PART * len(self.path)
+
 
 class WrittenTopic(NamedTuple):
     """Topic of a sink."""
 
     topic: str
     addresses: frozenset[str]
+
+    @property
+    def characters(self) -> int:
+        """Number of characters that are kept of it."""
+        return len(self.topic) + _CHARACTERS_OF_PART * len(self.addresses)
 
     def __str__(self) -> str:
         return f"topic {self.topic}"
@@ -65,6 +92,11 @@ class WrittenFiles(NamedTuple):
 
     folder: str
     file: Parts
+
+    @property
+    def characters(self) -> int:
+        """Number of characters that are kept of it."""
+        return len(self.folder) + sum(map(len, self.file)) + _CHARACTERS_OF_PART * len(self.file)
 
     def __str__(self) -> str:
         return f"files in {self.folder}"
@@ -91,10 +123,15 @@ class Places:
         writes = [each for output in outputs for each in _writes(output.get("sink") or {})]
         return cls(tuple(dict.fromkeys(reads))[:MOST_PLACES], tuple(dict.fromkeys(writes))[:MOST_PLACES])
 
+    @cached_property
+    def characters(self) -> int:
+        """Number of characters of all places."""
+        return sum(each.characters for each in (*self.reads, *self.writes))
+
     def read_of(self, writer: Places) -> Iterator[tuple[str, str]]:
-        """Yield the sources that read what another query writes, each with the place in words."""
+        """Yield the first sources that read what another query writes, each with the place in words."""
         found = ((read.source, str(write)) for read in self.reads for write in writer.writes if _is_read(read, write))
-        yield from dict.fromkeys(found)
+        yield from dict.fromkeys(islice(found, MOST_READ_OF_ONE))
 
 
 @dataclass
@@ -113,7 +150,8 @@ class PlaceIndex:
     def add(self, name: str, places: Places) -> None:
         """Add a query."""
         for index, key in self._entries(places):
-            if index is not self._patterns or key in index or len(index) < MOST_PATTERNS:
+            most = MOST_PATTERNS if index is self._patterns else MOST_WRITTEN if index is self._written else math.inf
+            if key in index or len(index) < most:
                 index[key].add(name)
 
     def remove(self, name: str, places: Places) -> None:
@@ -130,7 +168,7 @@ class PlaceIndex:
         for write in places.writes:
             for key in _keys(write):
                 found |= self._readers.get(key, set())
-            for read, names in self._patterns.items():
+            for read, names in self._patterns.items() if write in self._written else ():
                 if _is_read(read, write):
                     found |= names
         return found

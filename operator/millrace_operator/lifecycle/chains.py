@@ -21,7 +21,13 @@ from .chain_places import PlaceIndex, Places
 from .conditions import condition_of, parse_time
 
 MOST_WRITERS = 64
-"""Queries that one query is connected with as their reader, the first ones by name. It bounds the whole graph."""
+"""Queries that one query is connected with as their reader, the first ones by name."""
+
+MOST_LINKS = 20_000
+"""Sources in a namespace that read what another query writes. It bounds the whole graph."""
+
+MOST_CHARACTERS = 4 << 20
+"""Characters of all topics, paths and brokers that are compared in a namespace."""
 
 
 class Chains:
@@ -91,6 +97,7 @@ class _Namespace:
         self.lock = threading.Lock()
         self._members: dict[str, _Member] = {}
         self._index = PlaceIndex()
+        self._links = self._characters = 0
 
     @property
     def is_empty(self) -> bool:
@@ -111,7 +118,11 @@ class _Namespace:
             before.state = state
             return self._after(name)
         affected = self.remove(name)
-        member = self._members[name] = _Member(version, state, Places.of(spec))
+        places = Places.of(spec)
+        if self._characters + places.characters > MOST_CHARACTERS:
+            places = Places()
+        self._characters += places.characters
+        member = self._members[name] = _Member(version, state, places)
         self._index.add(name, member.places)
         for reader in self._index.readers_of(member.places) - {name}:
             self._connect(reader, name)
@@ -124,11 +135,13 @@ class _Namespace:
             return set()
         after = self._after(name)
         removed = self._members.pop(name)
+        self._characters -= removed.places.characters
         self._index.remove(name, removed.places)
-        for writer in removed.links:
+        for writer, links in removed.links.items():
+            self._links -= len(links)
             self._members[writer].readers.discard(name)
         for reader in removed.readers:
-            del self._members[reader].links[name]
+            self._links -= len(self._members[reader].links.pop(name))
             if self._members[reader].is_full:
                 self._connect_with_writers(reader)
         return after
@@ -158,15 +171,18 @@ class _Namespace:
     def _connect(self, name: str, writer: str) -> None:
         """Connect a query with one that it may read from; a query that reads its own results is refused elsewhere."""
         member, other = self._members[name], self._members[writer]
+        if self._links >= MOST_LINKS:
+            return
         found = tuple(Link(writer, *each) for each in member.places.read_of(other.places))
         if not found:
             return
+        self._links += len(found)
         member.links[writer] = found
         other.readers.add(name)
         if len(member.links) > MOST_WRITERS:
             member.is_full = True
             last = max(member.links)
-            del member.links[last]
+            self._links -= len(member.links.pop(last))
             self._members[last].readers.discard(name)
 
 

@@ -12,7 +12,10 @@ from millrace_api.model.streamquery import StreamQuery
 from .observe import ObservedQuery, QueryKey
 
 MOST_BYTES = 32 << 20
-"""Bytes of JSON of all queries of which the result of the check is kept; the results take several times as many."""
+"""Bytes that all queries count of which the result of the check is kept; the results take several times as many."""
+
+_LEAST = 2 << 10
+"""Bytes that a query counts at least: the result for the smallest one takes five times as many."""
 
 Checked = StreamQuery | MillraceError
 
@@ -51,7 +54,7 @@ class CheckedQueries:
         """Store the result for this generation of a query."""
         with self._lock:
             self._drop(key)
-            entry = _Entry(observed.owner.uid, observed.generation, checked, observed.size)
+            entry = _Entry(observed.owner.uid, observed.generation, checked, max(observed.size, _LEAST))
             self._entries[key.namespace][key.name] = entry
             self._sizes[key.namespace] += entry.size
             while sum(self._sizes.values()) > self._most:

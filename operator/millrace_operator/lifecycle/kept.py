@@ -13,6 +13,8 @@ from millrace_api.model.streamquery import KIND
 from ..resources.names import Manifest
 from .as_applied import applied_entries
 from .canary import is_canary
+from .json_values import values_in
+from .object_sizes import BYTES_OF_VALUE, OUR_LABELS, TOO_LARGE, TOO_MANY_VALUES
 
 _IDENTIFYING = frozenset(
     {
@@ -23,14 +25,13 @@ _IDENTIFYING = frozenset(
         "generation",
         "creationTimestamp",
         "deletionTimestamp",
-        "finalizers",
-        "ownerReferences",
     }
 )
 _NOT_APPLIED = (KIND, "Pod")
 """Kinds of objects that the operator does not apply, or not in order to compare them."""
 
-_OUR_LABELS = ("millrace.io/", "app.kubernetes.io/")
+_LISTED = 1 << 10
+"""Bytes of JSON up to which a list in the metadata counts as identifying, too."""
 
 
 class Kept:
@@ -40,7 +41,7 @@ class Kept:
         body: the object; of its managed fields, which can be as large as the rest, those that the operator applied.
     """
 
-    __slots__ = ("_json", "generation", "is_canary", "phase", "uid", "version")
+    __slots__ = ("_json", "_size", "generation", "is_canary", "phase", "uid", "version")
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
@@ -48,6 +49,7 @@ class Kept:
             metadata["managedFields"] = applied_entries(entries)
         version = str(metadata.get("resourceVersion", ""))
         self._json = msgspec.json.encode({**body, "metadata": metadata})
+        self._size = max(len(self._json), BYTES_OF_VALUE * values_in(self._json))
         self.uid: str = metadata["uid"]
         self.version = int(version) if version.isdecimal() else None
         self.generation: int = metadata.get("generation") or 0
@@ -55,8 +57,8 @@ class Kept:
         self.is_canary = is_canary(body)
 
     def __len__(self) -> int:
-        """Return the number of bytes."""
-        return len(self._json)
+        """Return the number of bytes that it counts: those of its JSON, or more if it has many short values."""
+        return self._size
 
     def body(self) -> Manifest:
         """Return the object."""
@@ -68,8 +70,13 @@ class Kept:
         body = self.body()
         metadata = {name: value for name, value in body["metadata"].items() if name in _IDENTIFYING}
         labels = body["metadata"].get("labels") or {}
-        metadata["labels"] = {name: value for name, value in labels.items() if name.startswith(_OUR_LABELS)}
-        names = ("apiVersion", "kind", "status") if body.get("kind") == KIND else ("apiVersion", "kind")
+        metadata["labels"] = {name: value for name, value in labels.items() if name in OUR_LABELS}
+        for name in ("finalizers", "ownerReferences"):
+            if len(msgspec.json.encode(body["metadata"].get(name))) <= _LISTED:
+                metadata |= {name: body["metadata"][name]} if name in body["metadata"] else {}
+        names = ["apiVersion", "kind", TOO_LARGE, TOO_MANY_VALUES]
+        if body.get("kind") == KIND:
+            names.append("status")
         return Kept({name: body[name] for name in names if name in body} | {"metadata": metadata})
 
     def is_older_than(self, other: Kept) -> bool:

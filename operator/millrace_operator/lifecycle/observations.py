@@ -16,8 +16,13 @@ from .kept import Kept
 from .object_sizes import NAMESPACE_BYTES
 from .observe import ObjectKey, ObservedQuery, QueryKey
 
+MOST_BYTES_OF_LIMITS = 128 << 10
+"""Bytes of the ResourceQuotas and LimitRanges of a namespace that are kept; others do not limit scaling."""
+
 _ROOM = 0.9
 """Share of these bytes below which queries are read again that were not kept."""
+
+_IDENTIFYING = ("name", "namespace", "uid", "resourceVersion")
 
 Key = TypeVar("Key")
 
@@ -103,10 +108,15 @@ class Observations:
         return key
 
     def limit_seen(self, body: Manifest) -> None:
-        """Store a ResourceQuota or a LimitRange."""
+        """Store a ResourceQuota or a LimitRange, as far as there is room for it."""
+        key, metadata = _key_of(body), {name: body["metadata"].get(name) for name in _IDENTIFYING}
+        now = Kept({name: body.get(name) for name in ("kind", "spec", "status")} | {"metadata": metadata})
         with self._lock:
-            found, key, now = self._limits[body["metadata"]["namespace"]], _key_of(body), Kept(body)
-            if key not in found or not now.is_older_than(found[key]):
+            found = self._limits[body["metadata"]["namespace"]]
+            if key in found and now.is_older_than(found[key]):
+                return
+            found.pop(key, None)
+            if "spec" in body and sum(map(len, found.values())) + len(now) <= MOST_BYTES_OF_LIMITS:
                 found[key] = now
 
     def limit_gone(self, body: Manifest) -> None:

@@ -37,12 +37,22 @@ from .chain import Upstream
 from .conditions import ReadyReason, parse_time
 from .driver_health import states
 from .executor_failures import FailedExecutor
-from .object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
+from .json_values import values_in
+from .object_sizes import (
+    LARGEST_OBJECT,
+    LARGEST_QUERY,
+    MOST_VALUES,
+    MOST_VALUES_OF_QUERY,
+    TOO_LARGE,
+    TOO_MANY_VALUES,
+)
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
 
 Found = TypeVar("Found")
+
+_REMOVE = "remove what others have written into it"
 
 
 class QueryKey(NamedTuple):
@@ -76,7 +86,7 @@ class ObservedQuery:
         permissions: what queries may ask for.
         new_secret: a Secret that was made for its next driver, and that no object names yet.
         failed_executors: its executors that failed of late, oldest first, also those whose pods are gone.
-        size: bytes of JSON of the whole object.
+        size: bytes that the whole object counts, see ``Kept``.
         no_room: bytes that are kept of a namespace, if there is no room for this query in its own; else None.
     """
 
@@ -104,11 +114,18 @@ class ObservedQuery:
             )
             hint = "shorten its pod templates, texts and annotations, or mount what they contain from a ConfigMap"
             return MillraceError(Problem(message, hint))
+        if TOO_MANY_VALUES in self.body:
+            message = f"the query has {self.body[TOO_MANY_VALUES]} values, of {MOST_VALUES_OF_QUERY} that one may have"
+            return MillraceError(Problem(message, "shorten its pod templates, lists and settings"))
         names = self.owner.object_names
-        for (kind, name), found in self.objects.items():
-            if name in names and TOO_LARGE in found:
+        for kind, name in (key for key in self.objects if key[1] in names):
+            found = self.objects[kind, name]
+            if TOO_LARGE in found:
                 size = f"{found[TOO_LARGE] >> 10} KiB, of {LARGEST_OBJECT >> 10} KiB that it may take"
-                return MillraceError(Problem(f"{kind} {name} takes {size}", "remove what others have written into it"))
+                return MillraceError(Problem(f"{kind} {name} takes {size}", _REMOVE))
+            if TOO_MANY_VALUES in found:
+                number = f"{found[TOO_MANY_VALUES]} values, of {MOST_VALUES} that it may have"
+                return MillraceError(Problem(f"{kind} {name} has {number}", _REMOVE))
         return None
 
     @property
@@ -154,12 +171,7 @@ class ObservedQuery:
         query may have this spec; one that a stricter policy does not allow any longer counts while it is what runs.
         """
         saved = self._config_map(self.owner.healthy)
-        found = _readable(
-            lambda: (
-                saved["metadata"]["annotations"][REVISION],
-                Spec.model_validate_json(saved["data"]["spec.json"], by_name=False),
-            )
-        )
+        found = _readable(lambda: (saved["metadata"]["annotations"][REVISION], _spec_of(saved["data"]["spec.json"])))
         if found is None or revision(found[1]) != found[0]:
             return None
         query = self.query_with(found[1])
@@ -283,7 +295,7 @@ class ObservedQuery:
         return next((each for each in self.refused if each.role == role), None)
 
     def _pods(self, role: str) -> list[Manifest]:
-        pods = [each for (kind, _), each in sorted(self.objects.items()) if kind == "Pod"]
+        pods = [self.objects[key] for key in sorted(self.objects) if key[0] == "Pod"]
         return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) == role]
 
     def _config_map(self, name: str) -> Manifest:
@@ -294,6 +306,14 @@ class ObservedQuery:
         found = self.objects.get((kind, name), {})
         owners = found.get("metadata", {}).get("ownerReferences") or ()
         return found if any(each.get("uid") == self.owner.uid for each in owners) else {}
+
+
+def _spec_of(text: str) -> Spec:
+    """Return a saved spec; raise ValueError for one that is larger than that of a query can be, before it is read."""
+    data = text.encode()
+    if len(data) > LARGEST_QUERY or values_in(data) > MOST_VALUES_OF_QUERY:
+        raise ValueError("too large")
+    return Spec.model_validate_json(data, by_name=False)
 
 
 def _readable(read: Callable[[], Found]) -> Found | None:

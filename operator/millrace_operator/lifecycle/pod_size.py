@@ -40,23 +40,29 @@ class PodSize:
 
 def pod_size(pod: Manifest, limit_ranges: Iterable[Manifest] = ()) -> PodSize:
     """Return the size of a pod once LimitRanges have given it their defaults."""
-    ranges = list(limit_ranges)
-    spec = pod["spec"]
-    sized = {container["name"]: container_size(container, ranges) for container in containers(spec)}
+    defaults, spec = defaults_of(limit_ranges), pod["spec"]
+    sized = {container["name"]: container_size(container, defaults) for container in containers(spec)}
     return PodSize(
         _total(spec, "requests", lambda each: sized[each["name"]].requests),
         _total(spec, "limits", lambda each: sized[each["name"]].limits),
     )
 
 
-def container_size(container: Mapping[str, Any], limit_ranges: Iterable[Manifest] = ()) -> PodSize:
+def container_size(container: Mapping[str, Any], defaults: PodSize) -> PodSize:
     """Return requests and limits of a container; a limit without a request is one, too."""
     resources = container.get("resources") or {}
     limits = amounts(resources.get("limits"))
     requests = limits | amounts(resources.get("requests"))
+    return PodSize({**defaults.requests, **requests}, {**defaults.limits, **limits})
+
+
+def defaults_of(limit_ranges: Iterable[Manifest]) -> PodSize:
+    """Return what LimitRanges give to a container that does not name it; of several, the first counts."""
+    requests: Amounts = {}
+    limits: Amounts = {}
     for item in range_items(limit_ranges, "Container"):
-        limits = amounts(item.get("default")) | limits
-        requests = amounts(item.get("defaultRequest")) | requests
+        requests = {**amounts(item.get("defaultRequest")), **requests}
+        limits = {**amounts(item.get("default")), **limits}
     return PodSize(requests, limits)
 
 

@@ -52,17 +52,17 @@ def row_of(observed: ObservedQuery) -> QueryRow:
         conditions=tuple((each["type"], each["status"], each["reason"]) for each in status.get("conditions", ())),
         executors={
             "wanted": plan.get("executors", 0) if observed.wants_pods else 0,
-            **_executors(observed.objects.values()),
+            **_executors(observed.objects[key] for key in observed.objects if key[0] == "Pod"),
         },
         plan={name: plan[field] for name, field in dimensions if field in plan},
     )
 
 
-def _executors(objects: Iterable[Manifest]) -> dict[str, int]:
+def _executors(pods: Iterable[Manifest]) -> dict[str, int]:
     """Return how many executor pods are ready, and how many exist and are not; ended and deleted ones do not count."""
     found = {"ready": 0, "pending": 0}
-    for each in objects:
-        if each["kind"] != "Pod" or each["metadata"]["labels"].get(ROLE_LABEL) != EXECUTOR:
+    for each in pods:
+        if each["metadata"]["labels"].get(ROLE_LABEL) != EXECUTOR:
             continue
         status = each.get("status") or {}
         if "deletionTimestamp" not in each["metadata"] and status.get("phase") not in _ENDED:

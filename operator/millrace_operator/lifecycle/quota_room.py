@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..resources.names import Manifest
-from .pod_size import PodSize, amounts, container_size, containers, pod_size, range_items
+from .pod_size import PodSize, amounts, container_size, containers, defaults_of, pod_size, range_items
 
 _REQUIRED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Resources that each container must name in a namespace with a quota for them."""
@@ -36,44 +36,46 @@ def room_for(pod: Manifest, limits: Iterable[Manifest]) -> Room | None:
     found = list(limits)
     ranges = [each for each in found if each["kind"] == "LimitRange"]
     quotas = [each for each in found if each["kind"] == "ResourceQuota"]
-    size = pod_size(pod, ranges)
-    rooms = [Room(0, why) for why in _out_of_range(pod, size, ranges)]
-    for quota in quotas:
-        if all(_in_scope(pod, size, *scope) for scope in _scopes(quota)):
-            rooms += _rooms_in(quota, pod, size, ranges)
+    size, defaults = pod_size(pod, ranges), defaults_of(ranges)
+    sized = [(str(each["name"]), container_size(each, defaults)) for each in containers(pod["spec"])]
+    if (why := next(_out_of_range(sized, size, ranges), None)) is not None:
+        return Room(0, why)
+    counted = [quota for quota in quotas if all(_in_scope(pod, size, *scope) for scope in _scopes(quota))]
+    without = {resource: _container_without(sized, resource) for resource in _REQUIRED} if counted else {}
+    rooms = (room for quota in counted for room in _rooms_in(quota, size, without))
     return min(rooms, key=lambda room: room.pods, default=None)
 
 
-def _rooms_in(quota: Manifest, pod: Manifest, size: PodSize, ranges: list[Manifest]) -> Iterator[Room]:
+def _rooms_in(quota: Manifest, size: PodSize, without: Mapping[str, str | None]) -> Iterator[Room]:
     """Yield the room in each resource that a quota counts."""
     name, status = quota["metadata"]["name"], quota.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
+    amounts_used = amounts(used)
     for resource, most in amounts(hard).items():
-        if resource in _REQUIRED and (without := _container_without(pod, resource, ranges)) is not None:
+        if without.get(resource) is not None:
             hint = "set it in the pod's template, or give the namespace a LimitRange with a default"
-            yield Room(0, f"container {without} has no {resource}, which ResourceQuota {name} counts ({hint})")
+            yield Room(
+                0, f"container {without[resource]} has no {resource}, which ResourceQuota {name} counts ({hint})"
+            )
         elif (each := size.counts(resource)) > 0 and resource in used:
-            free = max(most - amounts(used)[resource], Decimal(0))
+            free = max(most - amounts_used[resource], Decimal(0))
             counted = f"{used[resource]} of {hard[resource]} {resource} in ResourceQuota {name}"
             hint = "raise the quota, or use fewer or smaller pods"
             yield Room(int(free // each), f"{counted} are used, and a pod takes {quantity(resource, each)} ({hint})")
 
 
-def _container_without(pod: Manifest, resource: str, ranges: list[Manifest]) -> str | None:
+def _container_without(sized: list[tuple[str, PodSize]], resource: str) -> str | None:
     """Return the first container that does not name a resource; None if all do."""
-    for each in containers(pod["spec"]):
-        if not container_size(each, ranges).counts(resource):
-            return str(each["name"])
-    return None
+    return next((name for name, size in sized if not size.counts(resource)), None)
 
 
-def _out_of_range(pod: Manifest, size: PodSize, ranges: list[Manifest]) -> Iterator[str]:
+def _out_of_range(sized: list[tuple[str, PodSize]], size: PodSize, ranges: list[Manifest]) -> Iterator[str]:
     """Yield what LimitRanges refuse of a pod."""
     for each in ranges:
         name = each["metadata"]["name"]
         for item in range_items([each], "Container"):
-            for container in containers(pod["spec"]):
-                yield from _outside(f"container {container['name']}", container_size(container, ranges), item, name)
+            for container, asked in sized:
+                yield from _outside(f"container {container}", asked, item, name)
         for item in range_items([each], "Pod"):
             yield from _outside("a pod", size, item, name)
 

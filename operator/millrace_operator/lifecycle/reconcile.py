@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from millrace_api.errors import MillraceError
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
@@ -64,7 +64,16 @@ REQUEUE_MARGIN = 0.5
 """Seconds added to the time at which a query is due again, since times in a status are in whole seconds."""
 
 REQUESTS, REQUEST_SECONDS = 2000, 0.01
-"""Changes that the operator makes for the queries of one namespace: in a burst, and seconds for each one after it."""
+"""Requests that the operator makes for the queries of one namespace: in a burst, and seconds for each one after it.
+
+Changes and dry runs count; watches do not.
+"""
+
+REQUESTS_OF_READING = 100
+"""Requests that count for reading a query again with all its objects, which may be many and large."""
+
+MOST_PROBLEMS = 20
+"""Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
 
 UNSEEN_SECONDS = 5.0
 """Seconds after which a query is looked at again whose objects may not be listed."""
@@ -172,7 +181,7 @@ class Reconciler:
         self._events = EventBudget()
         self._requests = TokenBuckets(REQUESTS, REQUEST_SECONDS)
         self._refusals = Refusals()
-        self._pods = PodChecks(objects.refuses)
+        self._pods = PodChecks(self._refuses)
         self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
         self._checked = CheckedQueries()
         self._read_again: dict[QueryKey, datetime] = {}
@@ -221,11 +230,11 @@ class Reconciler:
         waits = refusal is not None and refusal.until > now
         step = next_step(observed, query, self._defaults, now, scaling, refusal if waits else None)
         try:
-            self._dry_run(observed, step, everything=refusal is not None and not waits)
             pause = self._pause(key, observed, step)
             if pause > 0:
                 self.queue.add_later(key, pause)
             else:
+                self._dry_run(observed, step, everything=refusal is not None and not waits)
                 self._requests.spend(key.namespace, len(step.actions) + (step.status != observed.status))
                 self._write_status(key, observed, step.status)
                 self._act(key, observed, step)
@@ -272,8 +281,9 @@ class Reconciler:
         observed = self.observations.of(key)
         if observed is None or observed.no_room is None or not self.observations.has_room(key):
             return observed
-        if self._read_again.get(key, now) <= now:
+        if self._read_again.get(key, now) <= now and self._requests.wait(key.namespace) == 0:
             self._read_again[key] = now + READ_AGAIN_AFTER
+            self._requests.spend(key.namespace, REQUESTS_OF_READING)
             try:
                 self.observations.read_again(key, self._queries.read(key), self._objects.objects_of(observed.owner))
             except GoneError:
@@ -290,6 +300,10 @@ class Reconciler:
             return False
         return observed.deleted_at is None or now < observed.deleted_at + DRAIN_MARGIN
 
+    def _refuses(self, pod: Manifest) -> RefusedError | None:
+        self._requests.spend(pod["metadata"]["namespace"], 1)
+        return self._objects.refuses(pod)
+
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
         try:
             query = read_query(observed.body)
@@ -298,7 +312,9 @@ class Reconciler:
             self._permissions.require(query, observed.owner.namespace)
             return query
         except MillraceError as error:
-            return error
+            return MillraceError(*error.problems[:MOST_PROBLEMS])
+        except Exception as error:  # a library gives up on it: it may wait for another spec, and says so
+            return MillraceError(Problem(f"the query cannot be checked: {in_short(error)}", "write it in another way"))
 
     def _unused_secret(self, key: QueryKey, observed: ObservedQuery) -> str | None:
         """Return the Secret that was made for the next driver of a query; None if there is none, or if it is used."""
@@ -352,12 +368,14 @@ class Reconciler:
                 case Drain(_, replacements):
                     manifests = replacements
                     if replacements:
+                        self._requests.spend(observed.owner.namespace, 1)
                         self._objects.make_secret(observed.owner, dry_run=True)
                 case Apply(manifest) if everything:
                     manifests = (manifest,)
                 case _:
                     manifests = ()
             for each in manifests:
+                self._requests.spend(observed.owner.namespace, 1)
                 apply(self._objects, observed, each, dry_run=True)
 
     def _act(self, key: QueryKey, observed: ObservedQuery, step: Step) -> None:

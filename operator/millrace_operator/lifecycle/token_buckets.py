@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable
 
 _FULL_KEPT = 1000
-"""Number of buckets above which those that are full again are dropped."""
+"""Number of buckets up to which those that are full again are not looked for."""
 
 
 class TokenBuckets:
@@ -23,6 +23,8 @@ class TokenBuckets:
         self._burst, self._seconds_each, self._clock = burst, seconds_each, clock
         self._full_at: dict[Hashable, float] = {}
         """When each bucket is full again; one that is not here is full."""
+        self._most = _FULL_KEPT
+        """Number of buckets above which those that are full again are dropped; it grows with those that are not."""
         self._lock = threading.Lock()
 
     def take(self, key: Hashable) -> bool:
@@ -55,5 +57,6 @@ class TokenBuckets:
     def _spend(self, key: Hashable, tokens: int) -> None:
         now = self._clock()
         self._full_at[key] = max(self._full_at.get(key, 0.0), now) + tokens * self._seconds_each
-        if len(self._full_at) > _FULL_KEPT:
+        if len(self._full_at) > self._most:
             self._full_at = {each: at for each, at in self._full_at.items() if at > now}
+            self._most = max(_FULL_KEPT, 2 * len(self._full_at))

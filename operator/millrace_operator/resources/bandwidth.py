@@ -52,6 +52,6 @@ def _annotations(template: Mapping[str, Any]) -> Mapping[str, Any]:
 def _bits(quantity: Any) -> float | None:
     try:
         bits = parse_quantity(quantity) if isinstance(quantity, str) else Decimal(-1)  # type: ignore[no-untyped-call]
+        return float(bits) if _LEAST <= bits <= _MOST else None  # a comparison with NaN is an ArithmeticError, too
     except (ValueError, ArithmeticError):
         return None
-    return float(bits) if _LEAST <= bits <= _MOST else None

@@ -21,6 +21,9 @@ from .pods import driver_pod, executor_pod, partitioner_pod
 _DEFAULTS = PodDefaults("")
 """Neither the image nor another default of the operator changes a size."""
 
+_MOST = Decimal(1 << 63)
+"""Kubernetes caps quantities below this number."""
+
 UNLIMITED = Decimal("Infinity")
 """Memory of a pod with a container that has no limit."""
 
@@ -121,8 +124,8 @@ def _amount(field: str, quantity: object) -> Decimal:
     try:
         amount = Decimal(parse_quantity(quantity))  # type: ignore[no-untyped-call]
     except (ValueError, ArithmeticError):
-        amount = UNLIMITED
-    if not amount.is_finite() or amount < 0:
+        amount = _MOST
+    if not amount.is_finite() or not 0 <= amount < _MOST:
         message, hint = f"{quote(quantity)} is not a quantity", "write one such as 500m or 2Gi"
         raise MillraceError(Problem(message, hint, field=f"{field}.podTemplate"))
     return amount

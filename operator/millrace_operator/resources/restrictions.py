@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Any
 
 from millrace_api.errors import Problem, quote
@@ -19,6 +21,7 @@ from .asked import CONTAINERS, brokers, entries, pod_templates, schema_registrie
 from .bandwidth import wrong_bandwidths
 from .checkpoint_volume import checkpoint_problems
 from .confinement import checkpoint_overlaps
+from .driver_config import AUTH_FILE
 from .template_schema import schema_problems
 
 _OURS = (
@@ -87,11 +90,17 @@ _SECRET = re.compile(r"secret|passw|passphrase|token|(access|account|private|api
 Spark hides fewer (``spark.redaction.regex``).
 """
 
-_SECRET_WITHIN = re.compile(rf"({_SECRET.pattern})[\w.-]*\s*=\s*[^\s,;]", re.IGNORECASE)
-"""A secret within a value, such as ``-Dfs.s3a.secret.key=...``, or ``password="..."`` in a login."""
+_SECRET_WITHIN = re.compile(rf"({_SECRET.pattern})[\w.-]{{0,256}}+\s*+=\s*+[^\s,;]", re.IGNORECASE)
+"""A secret within a value, such as ``-Dfs.s3a.secret.key=...``, or ``password="..."`` in a login.
 
-_LOGIN = re.compile(r"://[^/?#\s]*:[^/?#\s]*@")
-"""A URI with a user and a password. A user alone is no secret: ``abfss://container@account`` has a container there."""
+A search takes time in proportion to the text, also where the name of a secret is repeated all the way.
+"""
+
+_LOGIN = re.compile(r"://[^/?#\s:]*+:[^/?#\s@]*+@")
+"""A URI with a user and a password; no part is tried twice, so that long texts of colons do not take hours.
+
+A user alone is no secret: ``abfss://container@account`` has a container there.
+"""
 
 _JAVA_OPTIONS = re.compile(r"spark[.](driver|executor)[.](extra|default)JavaOptions", re.IGNORECASE)
 _LOGIN_HINT = "leave it out of the address, and log in by a Secret, such as that of sasl in a Kafka source"
@@ -314,8 +323,20 @@ def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for index, port in entries(container, "ports"):
                 if port.get("hostPort"):
                     yield f"{at}.ports[{index}].hostPort", port["hostPort"]
+            for index, mount in entries(container, "volumeMounts"):
+                if _covers_secret(str(mount.get("mountPath"))):
+                    yield f"{at}.volumeMounts[{index}].mountPath", mount["mountPath"]
             for place, host in _asked_hosts(container):
                 yield f"{at}.{place}.host", host
+
+
+def _covers_secret(path: str) -> bool:
+    """Return whether a mount would be in the place of the Secret's by another spelling, or within it.
+
+    One in the same spelling is replaced.
+    """
+    folder = PurePosixPath(AUTH_FILE).parent
+    return path != str(folder) and PurePosixPath("/" + normpath(path).lstrip("/")).is_relative_to(folder)
 
 
 def _asked_hosts(container: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

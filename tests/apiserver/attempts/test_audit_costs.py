@@ -1,0 +1,97 @@
+"""Objects of the second audit by which one namespace tried to stop the watches of all, or to fill the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lab.control_plane import ControlPlane
+from lab.processes import Process
+
+from .. import raw_requests
+from ..operators import ask
+from ..raw_requests import queries_in
+from ..test_operator import wait_until
+from .tenants import Document, Tenant, query
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def token(plane: ControlPlane, mallory: Tenant) -> str:
+    """Return a token with the attacker's rights, for requests without the cost of ``kubectl``."""
+    mallory.run("create", "rolebinding", "audit", "--clusterrole=admin", "--serviceaccount=mallory:default")
+    mallory.run(
+        "create", "rolebinding", "audit-edit", "--clusterrole=millrace-edit", "--serviceaccount=mallory:default"
+    )
+    found = mallory.run("create", "token", "default", "--duration=2h").strip()
+    wait_until(lambda: raw_requests.send(plane, found, "PATCH", queries_in("mallory", "none"), {}).status == 404)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def clean(mallory: Tenant, operator: Process) -> Iterator[None]:
+    """Delete what the attacker made; the operator must have survived."""
+    yield
+    mallory.run("delete", "sq,cm,limitrange", "--all", "--wait=false")
+    assert ask(operator, "/healthz")[0] == 200
+    assert operator.status is None
+
+
+def memory_mib(operator: Process) -> int:
+    """Return the most memory that the operator has had."""
+    status = Path(f"/proc/{operator.pid}/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) >> 10
+
+
+def post(plane: ControlPlane, token: str, path: str, documents: list[Document]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = pool.map(lambda each: raw_requests.send(plane, token, "POST", path, each).status, documents)
+        assert set(answers) == {201}
+
+
+def test_labels_with_the_operators_prefix_stop_no_watch(
+    plane: ControlPlane, token: str, bank: Tenant, operator: Process
+) -> None:
+    """Without the query's own label, which made place for them, the list of all ConfigMaps failed for ever."""
+    labels = {f"millrace.io/{number:060}": "x" * 60 for number in range(300)} | {"millrace.io/query": "bait"}
+    bait: Document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bait", "labels": labels}}
+    post(plane, token, "/api/v1/namespaces/mallory/configmaps", [bait | {"data": {"x": "y" * 400_000}}])
+    bank.scale("trips", 3)
+    bank.run("delete", "cm", "trips-plan")
+    wait_until(lambda: bank.attempt("get", "cm", "trips-plan").returncode == 0)
+    assert "the watch of configmaps is restarted" not in operator.said
+
+
+def test_queries_of_many_values_and_many_problems(
+    plane: ControlPlane, token: str, mallory: Tenant, bank: Tenant, operator: Process
+) -> None:
+    """A hundred of each kind took 24 MiB each; the operator may have 512."""
+    before = memory_mib(operator)
+    for kind, values in (("empty", [{}] * 40_000), ("wrong", [1] * 4000)):
+        spec = {"podTemplate": {"spec": {"tolerations" if kind == "empty" else "containers": values}}}
+        queries = [query(f"{kind}-{number}", state="Suspended", driver=spec) for number in range(40)]
+        post(plane, token, queries_in("mallory"), queries)
+    assert "values, of 5000 that one may have" in mallory.wait_for_refusal("empty-39")
+    assert "is not a mapping" in mallory.wait_for_refusal("wrong-39")
+    bank.scale("trips", 2)
+    assert memory_mib(operator) - before < 150
+
+
+def test_limits_by_the_hundred(plane: ControlPlane, token: str, bank: Tenant, operator: Process) -> None:
+    before = memory_mib(operator)
+    ranges: list[Document] = [
+        {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": {"name": f"limit-{number}", "annotations": {"x": "y" * 250_000}},
+            "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]},
+        }
+        for number in range(150)
+    ]
+    post(plane, token, "/api/v1/namespaces/mallory/limitranges", ranges)
+    bank.scale("trips", 3)
+    assert memory_mib(operator) - before < 60
