@@ -172,12 +172,12 @@ def test_the_bytes_of_a_namespace_are_those_of_what_is_kept(steps: list[tuple[st
 
 
 def test_results_of_checks_are_dropped_where_most_are_and_used_ones_last() -> None:
-    checked = CheckedQueries(most=100)
+    checked = CheckedQueries(most=10_000)
     error = MillraceError()
 
     def observed(namespace: str, name: str) -> tuple[QueryKey, ObservedQuery]:
         body = {"metadata": {"namespace": namespace, "name": name, "uid": name, "generation": 1}}
-        return QueryKey(namespace, name), ObservedQuery(body, size=30)
+        return QueryKey(namespace, name), ObservedQuery(body, size=3_000)
 
     bank = observed("bank", "b")
     mallory = [observed("mallory", f"m{number}") for number in range(4)]
