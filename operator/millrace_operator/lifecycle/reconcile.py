@@ -312,7 +312,7 @@ class Reconciler:
             self._permissions.require(query, observed.owner.namespace)
             return query
         except MillraceError as error:
-            return MillraceError(*error.problems[:MOST_PROBLEMS])
+            return type(error)(*error.problems[:MOST_PROBLEMS])  # without the traceback, which holds the whole query
         except Exception as error:  # a library gives up on it: it may wait for another spec, and says so
             return MillraceError(Problem(f"the query cannot be checked: {in_short(error)}", "write it in another way"))
 
