@@ -171,7 +171,7 @@ def pod_of(field: str, text: str) -> Document:
     """Return the pod template that a field is merged into, as Kubernetes or Spark reads it."""
     made = {(each["kind"], each["metadata"]["name"]): each for each in objects_of(text)}
     if field == "executors":
-        (text,) = [each["data"]["executor-pod.yaml"] for (_, name), each in made.items() if name.endswith("-query")]
+        (text,) = [each["data"]["executor-pod.yaml"] for (_, name), each in made.items() if "-query-" in name]
         (pod,) = yaml.safe_load_all(text)
         return dict(pod)
     (found,) = [each for (kind, name), each in made.items() if kind == "StatefulSet" and name.endswith(f"-{field}")]
