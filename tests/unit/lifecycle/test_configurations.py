@@ -84,7 +84,7 @@ def test_numbers_that_the_plan_gives_make_no_other_configuration(cluster: Cluste
     run(cluster)
     before = cluster.configuration(SET)["metadata"]["name"]
     more = """\
-  executors: {initial: 4, min: 2}
+  executors: {initial: 4}
   parallelism: {initial: 6, min: 3}
   partitioner: {replicas: {initial: 3}}
   scaling: {mode: Advise, window: 9, grace: 2}
