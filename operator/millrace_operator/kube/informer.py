@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Any
 
 from kubernetes.client import ApiException
+from urllib3.exceptions import ReadTimeoutError
 
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_support.backoff import Backoff
@@ -43,8 +44,9 @@ class Informer:
     """Informer that reports each object as SEEN or DELETED, from its own thread.
 
     Deletions missed by a watch are reported after the next list. No error of a watch ends the informer: all objects are
-    listed again, as a backup with earlier versions may have been restored. When the API server refuses a namespace that
-    is watched by name, its objects count as deleted until it can be listed again.
+    listed again, as a backup with earlier versions may have been restored. A watch that is silent is only opened again,
+    so that its health says for how long. When the API server refuses a namespace that is watched by name, its objects
+    count as deleted until it can be listed again.
 
     Args:
         client: client for the API server.
@@ -107,7 +109,7 @@ class Informer:
             except VersionTooOldError:
                 version = ""
             except Exception as error:  # without this watch, the operator would miss all changes
-                version = ""
+                version = version if isinstance(error, ReadTimeoutError) else ""
                 if self._namespace is not None and isinstance(error, ApiException) and error.status in REFUSALS:
                     self._drop()
                 else:

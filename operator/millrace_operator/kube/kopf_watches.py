@@ -132,12 +132,15 @@ class PatchedWatches:
 
 
 async def _stream(*, settings: OperatorSettings, **others: Any) -> AsyncIterator[RawInput]:
-    """Watch like kopf's ``watch_objs``, but raise an error when the connection breaks."""
+    """Watch like kopf's ``watch_objs``, but raise an error when the connection breaks; silence is none."""
     clock = asyncio.get_running_loop().time
-    until = clock() + (settings.watching.server_timeout or 0.0) - _MARGIN_SECONDS
+    heard = clock()
+    until = heard + (settings.watching.server_timeout or 0.0) - _MARGIN_SECONDS
     async for event in _kopf_stream(settings=settings, **others):
+        heard = clock()
         yield event
-    if clock() < until:
+    is_silent = clock() - heard >= settings.watching.inactivity_timeout
+    if clock() < until and not is_silent:
         raise watching.WatchingError("the connection broke")
 
 

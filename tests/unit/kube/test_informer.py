@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from kubernetes.client import ApiException
-from urllib3.exceptions import ProtocolError
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from millrace_operator.kube.informer import Informer
 from millrace_operator.kube.objects import OWNED
@@ -143,6 +143,13 @@ def test_after_a_watch_that_breaks_and_a_pause_all_is_listed_again(follow, end):
     assert reported == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "b"), ("DELETED", "a")]
     assert asked == [("list", ""), ("watch", "10"), ("list", ""), ("watch", "16")]
     assert follow.pauses == [FIRST_PAUSE]
+
+
+def test_a_watch_that_is_silent_is_opened_again_where_it_was(follow):
+    silent = ReadTimeoutError(None, "/", "Read timed out.")
+    _, asked = follow([listed(pod("a"))], [[event("ADDED", pod("b", 15)), silent], [None]])
+    assert asked == [("list", ""), ("watch", "10"), ("watch", "15")]
+    assert follow.health.errors == 1
 
 
 def test_a_watch_that_ends_goes_on_from_where_it_was(follow):
