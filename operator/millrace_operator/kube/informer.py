@@ -43,10 +43,10 @@ class VersionTooOldError(Exception):
 class Informer:
     """Informer that reports each object as SEEN or DELETED, from its own thread.
 
-    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer: all objects are
-    listed again, as a backup with earlier versions may have been restored. A watch that is silent is only opened again,
-    so that its health says for how long. When the API server refuses a namespace that is watched by name, its objects
-    count as deleted until it can be listed again.
+    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer. When a
+    connection breaks, all objects are listed again, as a backup with earlier versions may have been restored. A watch
+    that is silent or refused is opened again where it was, so that its health says for how long. When the API server
+    refuses a namespace that is watched by name, its objects count as deleted until it can be listed again.
 
     Args:
         client: client for the API server.
@@ -109,8 +109,10 @@ class Informer:
             except VersionTooOldError:
                 version = ""
             except Exception as error:  # without this watch, the operator would miss all changes
-                version = version if isinstance(error, ReadTimeoutError) else ""
+                if not isinstance(error, ApiException | ReadTimeoutError):
+                    version = ""
                 if self._namespace is not None and isinstance(error, ApiException) and error.status in REFUSALS:
+                    version = ""
                     self._drop()
                 else:
                     self._health.failed()

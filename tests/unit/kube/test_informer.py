@@ -133,23 +133,32 @@ def test_a_watch_that_is_too_old_is_listed_again_and_what_went_is_told(follow, e
     assert asked[-1] == ("watch", "30")
 
 
-@pytest.mark.parametrize(
-    "end", [ProtocolError("cut"), ApiException(status=500), event("ERROR", {"code": 500, "metadata": {}})], ids=str
-)
-def test_after_a_watch_that_breaks_and_a_pause_all_is_listed_again(follow, end):
+def test_after_a_connection_that_breaks_and_a_pause_all_is_listed_again(follow):
     reported, asked = follow(
-        [listed(pod("a")), listed(pod("b", 15), version=16)], [[event("ADDED", pod("b", 15)), end], [None]]
+        [listed(pod("a")), listed(pod("b", 15), version=16)],
+        [[event("ADDED", pod("b", 15)), ProtocolError("cut")], [None]],
     )
     assert reported == [("SEEN", "a"), ("SEEN", "b"), ("SEEN", "b"), ("DELETED", "a")]
     assert asked == [("list", ""), ("watch", "10"), ("list", ""), ("watch", "16")]
     assert follow.pauses == [FIRST_PAUSE]
 
 
-def test_a_watch_that_is_silent_is_opened_again_where_it_was(follow):
-    silent = ReadTimeoutError(None, "/", "Read timed out.")
-    _, asked = follow([listed(pod("a"))], [[event("ADDED", pod("b", 15)), silent], [None]])
-    assert asked == [("list", ""), ("watch", "10"), ("watch", "15")]
-    assert follow.health.errors == 1
+@pytest.mark.parametrize(
+    "end",
+    [
+        ReadTimeoutError(None, "/", "Read timed out."),
+        ApiException(status=500),
+        event("ERROR", {"code": 500, "metadata": {}}),
+    ],
+    ids=["silent", "refused", "reported"],
+)
+def test_a_watch_that_is_silent_or_refused_goes_on_from_where_it_was_after_a_pause(follow, end):
+    reported, asked = follow(
+        [listed(pod("a"))], [[event("ADDED", pod("b", 15)), end], [event("DELETED", pod("a", 16))]]
+    )
+    assert reported == [("SEEN", "a"), ("SEEN", "b"), ("DELETED", "a")]
+    assert asked == [("list", ""), ("watch", "10"), ("watch", "15"), ("watch", "16")]
+    assert (follow.pauses, follow.health.errors) == ([FIRST_PAUSE], 1)
 
 
 def test_a_watch_that_ends_goes_on_from_where_it_was(follow):
