@@ -33,6 +33,8 @@ soon = partial(wait_until, seconds=240.0)
 class Executors:
     """Those of a Spark that does at once what it is asked to."""
 
+    finished_tasks = 0
+
     def reconcile(self, number: int) -> int:
         return number
 

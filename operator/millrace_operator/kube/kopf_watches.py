@@ -132,15 +132,12 @@ class PatchedWatches:
 
 
 async def _stream(*, settings: OperatorSettings, **others: Any) -> AsyncIterator[RawInput]:
-    """Watch like kopf's ``watch_objs``, but raise an error when the connection breaks; silence is none."""
+    """Watch like kopf's ``watch_objs``, but raise an error when the connection breaks, or is silent for too long."""
     clock = asyncio.get_running_loop().time
-    heard = clock()
-    until = heard + (settings.watching.server_timeout or 0.0) - _MARGIN_SECONDS
+    until = clock() + (settings.watching.server_timeout or 0.0) - _MARGIN_SECONDS
     async for event in _kopf_stream(settings=settings, **others):
-        heard = clock()
         yield event
-    is_silent = clock() - heard >= settings.watching.inactivity_timeout
-    if clock() < until and not is_silent:
+    if clock() < until:
         raise watching.WatchingError("the connection broke")
 
 
