@@ -93,7 +93,7 @@ def test_a_metrics_port_that_is_taken(project: Project) -> None:
     [
         ("nowhere:Rows", "'nowhere:Rows' cannot be imported: No module named 'nowhere'; install the package"),
         ("spark.broken_aggregators:Row", "has no class 'Row'; write one of its classes: "),
-        ("spark.broken_aggregators:WithoutMerge", "has no state_schema, result_schema, init, update, merge, finish"),
+        ("spark.broken_aggregators:WithoutMerge", "has no init, update, merge, finish"),
         ("spark.broken_aggregators:FailsWhenMade", "RuntimeError: the model file is not there (broken_aggregators.py"),
         ("spark.broken_aggregators:ReadsFare", 'the class reads column "fare", which source events does not have'),
         ("half_written:Rows", "cannot be imported: SyntaxError: invalid syntax (half_written.py, line 2)"),
