@@ -67,7 +67,7 @@ OUTSIDE = {
     "the secret of the wires": "/etc/millrace/auth/secret",
     "the environment": "/proc/1/environ",
     "the environment of itself": "/proc/self/environ",
-    "the claim by the process": "/proc/1/root/data/a.csv",
+    "the claim by the process": "/proc/1/cwd/data/a.csv",
     "open files": "/dev/fd/3",
     "the query": "/etc/millrace/query/query.yaml",
     "a login": "/etc/millrace/secrets/kafka-login/password",
