@@ -6,7 +6,7 @@ command where that one found a SELECT, and it carries commands out at once. So i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
@@ -59,19 +59,20 @@ def check_scope(spark: SparkSession, sql: str) -> None:
     """
     session: Any = spark._jsparkSession.sessionState()
     jvm: Any = spark._jvm
+    known: dict[str, bool] = {}
     parsed = session.sqlParser().parsePlan(sql)
-    if _is_statement(spark, parsed) or not _begins_as_query(session, sql):
+    if _is_statement(spark, parsed, known) or not _begins_as_query(session, sql):
         raise _not_a_query()
-    _require_allowed(spark, parsed, _called)
+    _require_allowed(parsed, _called)
     without_effect = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
     plan = session.executePlan(parsed, without_effect).analyzed()
-    for node in _plans(spark, plan):
-        if _is_statement(spark, node):
+    for node in _plans(plan):
+        if _is_statement(spark, node, known):
             raise _not_a_query()
         if node.children().isEmpty() and _class(node) not in _OWN_LEAVES:
             message = f"the SQL reads {' '.join(node.simpleString(10).split())}, which is none of the sources"
             raise MillraceError(Problem(message, "read sources only", field="spec.query.sql"))
-    _require_allowed(spark, plan, _resolved)
+    _require_allowed(plan, _resolved)
 
 
 def check_functions(frame: DataFrame) -> None:
@@ -80,53 +81,51 @@ def check_functions(frame: DataFrame) -> None:
     Raises:
         MillraceError: it uses another one that reaches outside the SQL.
     """
-    _require_allowed(frame.sparkSession, frame._jdf.queryExecution().analyzed(), _resolved)
+    _require_allowed(frame._jdf.queryExecution().analyzed(), _resolved)
 
 
-def _require_allowed(
-    spark: SparkSession, plan: Any, functions_of: Callable[[SparkSession, Any], tuple[OutsideFunction, ...]]
-) -> None:
+def _require_allowed(plan: Any, functions_of: Callable[[Any], tuple[OutsideFunction, ...]]) -> None:
     """Raise MillraceError if a plan has a function that its confinement does not allow."""
     confined = confinement()
     if confined is None:
         return
-    for node in _plans(spark, plan):
-        expressions = (each for top in _list(spark, node.expressions()) for each in _tree(spark, top))
+    for node in _plans(plan):
+        expressions = (each for top in _list(node.expressions()) for each in _tree(top))
         for each in (node, *expressions):
-            found = functions_of(spark, each)
+            found = functions_of(each)
             if found and not any(one in confined.functions for one in found):
                 problem = outside_problem(found[0])
                 message = f"{problem.message}, which is not allowed here"
                 raise MillraceError(Problem(message, problem.hint, field="spec.query.sql"))
 
 
-def _called(spark: SparkSession, node: Any) -> tuple[OutsideFunction, ...]:
+def _called(node: Any) -> tuple[OutsideFunction, ...]:
     """Return what a node of a parsed plan is by its name: the analysis computes constants, which are then gone."""
     kind = _class(node)
     if kind in _COMPUTED_NAMES:
         return (OutsideFunction.IDENTIFIER,)
     if kind != "UnresolvedFunction":
         return ()
-    name = _name(spark, node)
+    name = _name(node)
     if name in _XML_OPTIONS:
-        options = list(_list(spark, node.arguments()))[_XML_OPTIONS[name] :]
-        plain = all(_is_plain_option(spark, part) for option in options for part in _tree(spark, option))
+        options = _list(node.arguments())[_XML_OPTIONS[name] :]
+        plain = all(_is_plain_option(part) for option in options for part in _tree(option))
         return () if plain else (OutsideFunction.XML_SCHEMA_FILE,)
     return (OutsideFunction(name),) if name in frozenset(OutsideFunction) else ()
 
 
-def _is_plain_option(spark: SparkSession, part: Any) -> bool:
+def _is_plain_option(part: Any) -> bool:
     """Return whether a part of ``map('mode', 'FAILFAST')`` is written out and does not name a schema."""
     if _class(part) == "Literal":
         return str(part.toString()).lower() != XSD_OPTION
-    return _class(part) == "UnresolvedFunction" and _name(spark, part) == "map"
+    return _class(part) == "UnresolvedFunction" and _name(part) == "map"
 
 
-def _name(spark: SparkSession, function: Any) -> str:
-    return str(list(_list(spark, function.nameParts()))[-1]).lower()
+def _name(function: Any) -> str:
+    return str(_list(function.nameParts())[-1]).lower()
 
 
-def _resolved(_: SparkSession, node: Any) -> tuple[OutsideFunction, ...]:
+def _resolved(node: Any) -> tuple[OutsideFunction, ...]:
     """Return the functions one of which has made a node of an analyzed plan, if they reach outside the SQL."""
     name = _class(node)
     if name in _XML and XSD_OPTION in str(node.options().toString()).lower():
@@ -134,38 +133,42 @@ def _resolved(_: SparkSession, node: Any) -> tuple[OutsideFunction, ...]:
     return _OUTSIDE.get(name, ())
 
 
-def _plans(spark: SparkSession, plan: Any) -> Iterator[Any]:
+def _plans(plan: Any) -> Iterator[Any]:
     """Yield all nodes of a plan, and of the plans of its subqueries and CTEs."""
     nodes = [plan]
     while nodes:
         node = nodes.pop()
         yield node
-        nodes += [*_list(spark, node.children()), *_list(spark, node.subqueries())]
+        nodes += [*_list(node.children()), *_list(node.subqueries())]
         if _class(node) == "UnresolvedWith":
-            nodes += _list(spark, node.innerChildren())
+            nodes += _list(node.innerChildren())
 
 
-def _tree(spark: SparkSession, root: Any) -> Iterator[Any]:
+def _tree(root: Any) -> Iterator[Any]:
     """Yield an expression, and all expressions below it."""
     nodes = [root]
     while nodes:
         node = nodes.pop()
         yield node
-        nodes += _list(spark, node.children())
+        nodes += _list(node.children())
 
 
-def _list(spark: SparkSession, sequence: Any) -> Iterable[Any]:
-    jvm: Any = spark._jvm
-    return list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence))
+def _list(sequence: Any) -> list[Any]:
+    """Return the entries of a Scala sequence; to look up Scala's converters takes a hundred times as long."""
+    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _class(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _is_statement(spark: SparkSession, node: Any) -> bool:
-    gateway = spark.sparkContext._gateway
-    return any(is_instance_of(gateway, node, name) for name in _STATEMENTS)
+def _is_statement(spark: SparkSession, node: Any, known: dict[str, bool]) -> bool:
+    """Return whether a plan is no query; ``known`` has the answers by class, since each takes milliseconds."""
+    kind = str(node.getClass().getName())
+    if kind not in known:
+        gateway = spark.sparkContext._gateway
+        known[kind] = any(is_instance_of(gateway, node, name) for name in _STATEMENTS)
+    return known[kind]
 
 
 def _begins_as_query(session: Any, sql: str) -> bool:
