@@ -132,7 +132,7 @@ def run_to_the_end(
         checkpoint=checkpoint,
         plans=plans,
         watcher=watcher,
-        workspace=Path(tempfile.mkdtemp(dir=checkpoint.root.parent)),
+        workspace=Path(tempfile.mkdtemp(dir=str(checkpoint.root.parent))),
         once=True,
     ).run()
     checkpoint.close()

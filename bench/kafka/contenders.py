@@ -123,7 +123,7 @@ class Contenders:
             time.sleep(0.1)
         run.drain()
         running_query.join()
-        return run.checkpoint.spark
+        return Path(str(run.checkpoint.spark))
 
     def _drain_plain(self, name: str, topic: str, per_batch: int, collector: BatchCollector) -> None:
         records = plain.decoded(plain.raw(self._spark, self._servers, topic, per_batch))

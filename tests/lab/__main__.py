@@ -19,17 +19,18 @@ from .parts.base_image import BASE_IMAGE
 from .parts.clock_library import CLOCK_LIBRARY
 from .parts.commands import end_all
 from .parts.debian_packages import IMAGE_PACKAGES, NODE_PACKAGES
-from .parts.go_programs import GO_PROGRAMS
-from .parts.maven_jars import KAFKA_JARS
+from .parts.go_programs import GO_PROGRAMS, S3_SERVER
+from .parts.maven_jars import KAFKA_JARS, S3_JARS
 from .parts.millrace_images import MILLRACE_IMAGES
 from .parts.part import Made, Part
 from .parts.pause_image import PAUSE_IMAGE
 from .parts.printed_report import PrintedReport
 
 _LANES: tuple[Sequence[Part], ...] = (
-    (GO_PROGRAMS,),
+    (GO_PROGRAMS, S3_SERVER),
     (
         KAFKA_JARS,
+        S3_JARS,
         NODE_PACKAGES,
         IMAGE_PACKAGES,
         CLOCK_LIBRARY,

@@ -19,6 +19,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)
 """A URI without a host, a query and a fragment."""
 
+_OBJECTS = re.compile(r"(s3a)://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*/?)")
+"""A prefix in an object store, of characters that are the same in keys, paths and URIs."""
+
 _VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*\b|\{[^/}]*\}?)")
 """A variable of a shell; ``Outer$Inner`` has none."""
 
@@ -92,11 +95,23 @@ def uri_problem(uri: str) -> tuple[str, str] | None:
     folder = folder_of(uri)
     if folder is not None:
         return _impossible(folder)
+    if bucket_and_prefix(uri) is not None:
+        return None
     scheme = uri.partition(":")[0]
+    if scheme.lower() == "s3a":
+        message = "is not a bucket and a prefix of letters, digits, points, hyphens and underscores"
+        return message, "write s3a://BUCKET/PREFIX, such as s3a://lake/checkpoints/trips"
     if scheme.lower() != "file":
-        return f"the scheme {scheme}: is not supported", "write file:// and a folder, such as file:///data/checkpoints"
+        hint = "write s3a:// with a bucket and a prefix, or file:// and a folder, such as file:///data/checkpoints"
+        return f"the scheme {scheme}: is not supported", hint
     message = "has a host, a query or a fragment, which are no part of a folder's path"
     return message, "write file:/// and the path, with %3F for ? and %23 for #"
+
+
+def bucket_and_prefix(uri: str) -> tuple[str, str, str] | None:
+    """Return scheme, bucket and prefix of a URI of an object store; None for any other URI."""
+    found = _OBJECTS.fullmatch(uri)
+    return None if found is None else (found[1], found[2], found[3].rstrip("/"))
 
 
 def folder_of(uri: str) -> str | None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +22,15 @@ from pydantic import ValidationError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.places import folder_of
+from millrace_api.validation.places import bucket_and_prefix, folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
-from millrace_jobs.checkpoint.lease import Lease
+from millrace_jobs.checkpoint.lease import FolderLease
+from millrace_jobs.checkpoint.object_lease import ObjectLease
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover
-from millrace_jobs.disk import make_folder, path_for_spark, remove_folders, sync
+from millrace_jobs.disk import make_folder, path_for_spark, remove_folders
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.places import Place, remove_all, write_durably
+from millrace_jobs.plan.log_entries import may_be_away
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 _MARKER = "millrace.json"
@@ -48,7 +51,7 @@ class Marker:
     released: int | None = None
 
     @classmethod
-    def read(cls, root: Path) -> Self | None:
+    def read(cls, root: Place) -> Self | None:
         """Return the marker of a checkpoint, or None if it has none.
 
         Raises:
@@ -68,7 +71,7 @@ class Marker:
         except (ValueError, KeyError, TypeError):
             raise damaged(path, "it is not what Millrace writes there") from None
 
-    def write(self, root: Path) -> None:
+    def write(self, root: Place) -> None:
         """Replace the marker atomically and durably: a checkpoint without its marker is useless."""
         content = {
             "id": self.id,
@@ -77,13 +80,7 @@ class Marker:
             "released": self.released,
             "query": self.query.to_document(),
         }
-        partial = root / "millrace.new"
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(root / _MARKER)
-        sync(root)
+        write_durably(root / _MARKER, json.dumps(content, indent=1).encode())
 
 
 def checkpoint_above(path: Path) -> Path | None:
@@ -93,9 +90,9 @@ def checkpoint_above(path: Path) -> Path | None:
 
 
 class Checkpoint(SparkLog):
-    """A checkpoint on disk; once opened, this process holds it until it ends or calls ``close``."""
+    """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Place) -> None:
         super().__init__(root / "spark")
         self.root = root
         self.policies = root / "policies"
@@ -104,7 +101,7 @@ class Checkpoint(SparkLog):
         self._made: list[Path] = []
         self._is_new = False
         self._lock: IO[str] | None = None
-        self._lease: Lease | None = None
+        self._lease: FolderLease | ObjectLease | None = None
         self._marker: Marker | None = None
 
     def open(self, query: StreamQuery, partitions: int | None = None) -> None:
@@ -130,10 +127,9 @@ class Checkpoint(SparkLog):
 
     def _take(self, query: StreamQuery, partitions: int) -> None:
         try:
-            if (other := checkpoint_above(self.root.parent)) is not None:
-                message = f"the checkpoint {self.root} is within the checkpoint {other}"
-                raise MillraceError(Problem(message, "write a folder outside of it", field="spec.checkpoint"))
-            self._lock = self._acquire_lock()
+            if isinstance(self.root, Path):
+                self._require_no_other_above(self.root)
+                self._lock = self._acquire_lock(self.root)
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
                 raise damaged(self.root / _MARKER, "it is gone")
@@ -141,10 +137,9 @@ class Checkpoint(SparkLog):
             if held is not None and not unused:
                 self._remarks = check_changes(held.query, query, self)
                 self._sink_has_changed = _is_another_topic(held.query.spec.sink, query.spec.sink)
-            lease = Lease(self.root)
-            lease.take()
-            self._lease = lease
-            recover(self.spark)
+            self._take_lease()
+            if isinstance(self.spark, Path):
+                recover(self.spark)
             self.check()
             self._is_new = held is None
             if held is None:
@@ -157,17 +152,37 @@ class Checkpoint(SparkLog):
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
+            if isinstance(self.root, ObjectPath):
+                hint = "check AWS_ENDPOINT_URL, AWS_REGION and the login, which must list, read, write and delete there"
+                raise _problem(f"the checkpoint {self.root} cannot be used: {error.strerror}", hint) from None
             hint = "free some space there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
 
-    def _acquire_lock(self) -> IO[str]:
+    def _take_lease(self) -> None:
+        """Become the driver, and put right what an old one may have written to Spark's log."""
+        if isinstance(self.root, Path):
+            self._lease = FolderLease(self.root)
+            self._lease.take()
+            return
+        lease = ObjectLease(self.root)
+        lease.take()
+        self._lease = lease
+        lease.restore()
+
+    @staticmethod
+    def _require_no_other_above(root: Path) -> None:
+        if (other := checkpoint_above(root.parent)) is not None:
+            message = f"the checkpoint {root} is within the checkpoint {other}"
+            raise MillraceError(Problem(message, "write a folder outside of it", field="spec.checkpoint"))
+
+    def _acquire_lock(self, root: Path) -> IO[str]:
         """Take this machine's lock on the checkpoint; raise BlockingIOError if another process has it."""
         while True:
-            self._made = make_folder(self.root) or self._made
-            lock = (self.root / "lock").open("w", encoding="utf-8")
+            self._made = make_folder(root) or self._made
+            lock = (root / "lock").open("w", encoding="utf-8")
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(self.root / "lock", lock):
+                if _is_at(root / "lock", lock):
                     return lock
             except BaseException:
                 lock.close()
@@ -178,10 +193,11 @@ class Checkpoint(SparkLog):
         """Remove the folders of sources that have changed: what they record belongs to the old definition."""
         for name, source in before.spec.sources.items():
             if now.spec.sources.get(name) != source:
-                shutil.rmtree(self.source_folder(name), ignore_errors=True)
+                remove_all(self.source_folder(name))
 
     def _write_marker(self, marker: Marker) -> None:
-        marker.write(self.root)
+        with may_be_away(self.root):
+            marker.write(self.root)
         self._marker = marker
 
     def adopt(self, query: StreamQuery) -> tuple[str, ...]:
@@ -213,7 +229,7 @@ class Checkpoint(SparkLog):
         return all(last.begun is None and last.committed is None for last in logs)
 
     def exists(self) -> bool:
-        """Whether the checkpoint exists on disk."""
+        """Whether the checkpoint exists."""
         return (self.root / _MARKER).exists()
 
     @property
@@ -265,6 +281,23 @@ class Checkpoint(SparkLog):
         if self._lease is not None:
             self._lease.check()
 
+    def begin(self, batch: int, planned: Callable[[int], str]) -> None:
+        """Ensure that this process is still the driver, before the first task of a batch.
+
+        Args:
+            batch: number of the batch.
+            planned: returns a batch's entry in Spark's offset log as Spark has it in memory.
+
+        Raises:
+            MillraceError: another process is the driver, or may be.
+            TransientError: the object store does not answer.
+        """
+        if isinstance(self._lease, ObjectLease):
+            with may_be_away(self.root):
+                self._lease.begin(batch, planned)
+        else:
+            self.require_lease()
+
     def may_be_withdrawn(self) -> bool:
         """Whether this process still holds the checkpoint and no batch has begun."""
         with suppress(MillraceError):
@@ -282,8 +315,8 @@ class Checkpoint(SparkLog):
         """The number of writes of the lease that have failed so far."""
         return 0 if self._lease is None else self._lease.failures
 
-    def source_folder(self, name: str) -> Path:
-        """Return the folder in which a source records what its offsets do not hold."""
+    def source_folder(self, name: str) -> Place:
+        """Return the place in which a source records what its offsets do not hold."""
         return self.root / "sources" / name
 
     def withdraw(self) -> None:
@@ -294,7 +327,7 @@ class Checkpoint(SparkLog):
         if not self._is_new:
             return
         for name in (self.spark.name, self.policies.name, "sources"):
-            shutil.rmtree(self.root / name, ignore_errors=True)
+            remove_all(self.root / name)
         for name in ("millrace.new", _MARKER, "lock"):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)
 
@@ -317,16 +350,19 @@ class Checkpoint(SparkLog):
         return self._marker
 
 
-def checkpoint_root(query: StreamQuery) -> Path:
-    """Return the folder of the query's checkpoint; the default is ``.millrace/NAME``.
+def checkpoint_root(query: StreamQuery) -> Place:
+    """Return the place of the query's checkpoint; the default is the folder ``.millrace/NAME``.
 
     Raises:
-        MillraceError: the checkpoint is not a folder of this machine, or Spark cannot use a folder of this name.
+        MillraceError: the checkpoint is in no such place, or Spark cannot use a folder of this name.
     """
     spec = query.spec.checkpoint
     if spec is None:
         return path_for_spark(Path(".millrace", query.name), "spec.checkpoint")
-    folder = folder_of(spec.uri or "")
+    uri = spec.uri or ""
+    if bucket_and_prefix(uri) is not None:
+        return ObjectPath.of(uri)
+    folder = folder_of(uri)
     if folder is None:
         hint = "write spec.checkpoint: {uri: file:///...}, or leave it out"
         raise _problem(f"millrace run cannot use the checkpoint {spec.uri or 'claim'}", hint)

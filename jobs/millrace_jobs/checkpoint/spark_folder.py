@@ -1,12 +1,12 @@
-"""Spark's own part of a checkpoint, the folder ``spark``: its logs, its checksums, and a changed copy in its place.
+"""Spark's own part of a checkpoint, ``spark``: its logs, its checksums, and a changed copy in its place.
 
 Spark logs each batch twice: its offsets, with the pinned plan, before it, and a commit after it. Beside each file,
 Hadoop's local file system keeps checksums as ``.NAME.crc``. Spark does not verify them when it reads; Millrace does.
 
-The state is changed in a copy, ``spark.new``, so that the checkpoint runs as before if the process dies before the copy
-is complete. Then two renames follow: ``spark`` to ``spark.old``, and ``spark.new`` to ``spark``. If the process dies
-between them, ``spark`` is missing, which shows that the copy is complete. ``recover``, which is called whenever a
-checkpoint is opened, then does the second rename, and the checkpoint runs as changed.
+In a folder, the state is changed in a copy, ``spark.new``, so that the checkpoint runs as before if the process dies
+before the copy is complete. Then two renames follow: ``spark`` to ``spark.old``, and ``spark.new`` to ``spark``. If the
+process dies between them, ``spark`` is missing, which shows that the copy is complete. ``recover``, which is called
+whenever a checkpoint is opened, then does the second rename, and the checkpoint runs as changed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ from urllib.parse import quote
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.places import Place
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
-_MISSING_STATE_FILE = re.compile(r"streaming state file of (?:file:)?(/.+?) does not exist")
+_MISSING_STATE_FILE = re.compile(r"streaming state file of (?:file:)?(/.+?|s3a://.+?) does not exist")
 
 
 class SparkLog:
-    """Spark's offset log and commit log in the folder ``spark``; every call reads them again.
+    """Spark's offset log and commit log in ``spark``.
 
     Methods raise MillraceError if a file that they need is damaged.
     """
 
-    def __init__(self, spark: Path) -> None:
+    def __init__(self, spark: Place) -> None:
         self.spark = spark
+        self._entries = LogEntries(spark)
 
     def check(self) -> None:
         """Check every file that a run starts from.
@@ -69,13 +73,15 @@ class SparkLog:
         """
         missing = _MISSING_STATE_FILE.search(text)
         if missing is not None:
-            return damaged(Path(missing.group(1)), "it is gone")
+            return damaged(missing.group(1), "it is gone")
+        if isinstance(self.spark, ObjectPath):
+            return None  # the store has checksums of its own
         changed = next(_changed_files(self.spark / "state"), None)
         return None if changed is None else damaged(changed, "it is not as Spark wrote it")
 
     def last_batch(self) -> LastBatch:
         """Return the last batch that was begun, and the last that was committed."""
-        return LastBatch(_newest(self.spark / "offsets"), _newest(self.spark / "commits"))
+        return LastBatch(self._entries.newest("offsets"), self._entries.newest("commits"))
 
     def batch(self, number: int) -> ResultBatch:
         """Return a batch that was begun, with its epoch and its watermark."""
@@ -120,9 +126,9 @@ class SparkLog:
         settings: Mapping[str, str] = self._line("offsets", last, 1).get("conf", {})
         return settings
 
-    def _require_unchanged(self, path: Path) -> None:
+    def _require_unchanged(self, path: Place) -> None:
         try:
-            if path.stat().st_size and _is_as_written(path):
+            if path.read_bytes() if isinstance(path, ObjectPath) else path.stat().st_size and _is_as_written(path):
                 return
         except OSError as error:
             raise damaged(path, error.strerror or str(error)) from None
@@ -156,7 +162,7 @@ class SparkLog:
     def _lines(self, log: str, batch: int) -> list[str]:
         path = self.spark / log / str(batch)
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = self._entries.text(log, batch).splitlines()
         except UnicodeDecodeError:
             raise damaged(path, "it is not text") from None
         except OSError as error:
@@ -166,16 +172,10 @@ class SparkLog:
         return lines
 
 
-def damaged(path: Path, why: str) -> MillraceError:
+def damaged(path: Place | str, why: str) -> MillraceError:
     """Return the error for a damaged file of the checkpoint."""
     hint = f"put back a copy of the whole checkpoint, or start over with {ANOTHER_CHECKPOINT}"
     return MillraceError(Problem(f"the checkpoint is damaged: {path}: {why}", hint, field="spec.checkpoint"))
-
-
-def _newest(log: Path) -> int | None:
-    with suppress(FileNotFoundError):
-        return max((int(entry.name) for entry in log.iterdir() if entry.name.isdigit()), default=None)
-    return None
 
 
 def _is_as_written(path: Path) -> bool:
@@ -221,13 +221,13 @@ def make_copy(spark: Path) -> Path:
 
 
 @contextmanager
-def plainly_named(folder: Path) -> Iterator[Path]:
+def plainly_named(folder: Place) -> Iterator[Place]:
     """Yield a path of a folder by which Spark's reader of states and its repartitioning find it.
 
     They take a path for a URI, encode it, and take the result for a path again, so a name with a blank or a percent
     sign would be another one. A link without such names leads there, where Spark runs on this machine.
     """
-    if quote(str(folder)) == str(folder):
+    if isinstance(folder, ObjectPath) or quote(str(folder)) == str(folder):
         yield folder
         return
     places = (place for place in (tempfile.gettempdir(), "/tmp", "/dev/shm") if quote(place) == place)  # noqa: S108
@@ -237,8 +237,10 @@ def plainly_named(folder: Path) -> Iterator[Path]:
         yield link
 
 
-def possible_folders(spark: Path) -> tuple[Path, ...]:
-    """Return the folders that may hold the checkpoint before ``recover``: its own, the copy, and the original."""
+def possible_folders(spark: Place) -> tuple[Place, ...]:
+    """Return the places that may hold the checkpoint before ``recover``: its own, the copy, and the original."""
+    if isinstance(spark, ObjectPath):
+        return (spark,)
     return spark, _new(spark), _old(spark)
 
 
@@ -253,7 +255,7 @@ def recover(spark: Path) -> None:
     if not spark.exists():
         with suppress(FileNotFoundError):  # a checkpoint without a batch has neither
             _new(spark).rename(spark)
-    for left in possible_folders(spark)[1:]:
+    for left in (_new(spark), _old(spark)):
         shutil.rmtree(left, ignore_errors=True)
 
 

@@ -46,6 +46,7 @@ from millrace_jobs.pipeline.sql_scope import check_functions
 from millrace_jobs.pipeline.table_build import build_tables
 from millrace_jobs.pipeline.table_compile import timed_sources
 from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.places import Place
 from millrace_jobs.sources.base import Source
 from millrace_jobs.tables.changes import CHANGE, WEIGHT
 from millrace_jobs.tables.emission import OUTPUT
@@ -64,8 +65,8 @@ class RunContext:
     spark: SparkSession
     sources: Mapping[str, Source]
     control: Path
-    checkpoint: Path
-    policies: Path
+    checkpoint: Place
+    policies: Place
     everything: bool
 
 

@@ -24,7 +24,9 @@ from millrace_jobs.pipeline.arrivals import Arrivals
 from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.incomplete import incomplete
 from millrace_jobs.pipeline.route import CONTROL, Router
+from millrace_jobs.places import Place
 from millrace_jobs.plan.control import Pin, read_control
+from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
 from millrace_jobs.sources.base import PlacedSlice, Rejected, Slice, Source
 from millrace_jobs.windows import TimeSpan
@@ -59,8 +61,8 @@ class ReaderConfig:
     task: SourceTask
     spark_schema: StructType
     control: Path
-    checkpoint: Path
-    policies: Path
+    checkpoint: Place
+    policies: Place
     everything: bool
 
 
@@ -114,6 +116,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, config: ReaderConfig) -> None:
         self._config = config
+        self._log = LogEntries(config.checkpoint)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offset before the first record."""
@@ -158,8 +161,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["position"] == end["position"] and not closing:
             return []
         pin = Pin.from_json(end["pin"])
-        batch = _planned_batch(self._config.checkpoint)
-        watermark = _watermark(self._config.checkpoint, batch if self._config.task.own_watermark else batch - 1)
+        batch = self._log.newest("offsets") or 0
+        watermark = self._watermark(batch if self._config.task.own_watermark else batch - 1)
         pieces: list[Slice | None] = []
         if start["position"] != end["position"]:
             pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
@@ -169,6 +172,14 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if closing:
             replicas.append(Replica(len(replicas), None, pin, batch, watermark, closing_time=end["closed"]))
         return replicas
+
+    def _watermark(self, batch: int) -> int:
+        """Return the watermark that a batch runs under, in microseconds; 0 without one."""
+        try:
+            metadata = json.loads(self._log.text("offsets", batch).splitlines()[1])
+        except FileNotFoundError:
+            return 0
+        return int(metadata["batchWatermarkMs"]) * 1000
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one slice in the form of the role."""
@@ -272,18 +283,3 @@ def _control_row(schema: pa.Schema, content: dict[str, Any], values: dict[str, A
     known = {name.lower(): value for name, value in (values or {}).items()}  # as in Spark, the case does not count
     arrays = [pa.array([known.get(field.name.lower())], field.type) for field in schema]
     return pa.RecordBatch.from_arrays([*arrays, pa.array([json.dumps(content)])], names=[*schema.names, CONTROL])
-
-
-def _planned_batch(checkpoint: Path) -> int:
-    """Return the number of the batch being planned, which is the newest entry in Spark's offset log."""
-    entries = [int(entry.name) for entry in (checkpoint / "offsets").iterdir() if entry.name.isdigit()]
-    return max(entries, default=0)
-
-
-def _watermark(checkpoint: Path, batch: int) -> int:
-    """Return the watermark that a batch runs under, in microseconds; 0 without one."""
-    entry = checkpoint / "offsets" / str(batch)
-    if not entry.exists():
-        return 0
-    metadata = json.loads(entry.read_text(encoding="utf-8").splitlines()[1])
-    return int(metadata["batchWatermarkMs"]) * 1000

@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from millrace_jobs.partitioners.registry import initial_states
+from millrace_jobs.places import Place, write_durably
 from millrace_jobs.plan.control import Pin
 
 MAX_STATE = 1 << 18
@@ -60,13 +59,18 @@ class LearnedState:
 class LearnedStates:
     """The learned states in a checkpoint: one file per batch that has left one, of which the newest are retained."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self._folder = folder
+
+    @cached_property
+    def _stored(self) -> list[int]:
+        """The batches that have left a learned state, in ascending order."""
+        return _batches(self._folder)
 
     @cached_property
     def _newest(self) -> tuple[int, LearnedState] | None:
         """The newest learned state, with its batch; at first, the newest readable one of an earlier run."""
-        readable = ((batch, self.read(batch)) for batch in reversed(_batches(self._folder)))
+        readable = ((batch, self.read(batch)) for batch in reversed(self._stored))
         return next(((batch, learned) for batch, learned in readable if learned is not None), None)
 
     def attach(self, pin: Pin) -> Pin:
@@ -92,16 +96,12 @@ class LearnedStates:
         known = self._begun_with(pin) if len(states) < pin.replicas else {}
         known |= {replica: state for replica, state in states.items() if state is not None}
         learned = LearnedState(pin.algorithm, dict(pin.parameters), pin.seed, tuple(known[i] for i in sorted(known)))
-        self._folder.mkdir(exist_ok=True)
-        partial = self._folder / "new"
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(asdict(learned), file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._folder / f"{batch}.json")
+        write_durably(self._folder / f"{batch}.json", json.dumps(asdict(learned)).encode())
         self._newest = batch, learned
-        for old in _batches(self._folder)[:-_RETAINED_FILES]:
+        self._stored = sorted({*self._stored, batch})
+        for old in self._stored[:-_RETAINED_FILES]:
             (self._folder / f"{old}.json").unlink(missing_ok=True)
+        self._stored = self._stored[-_RETAINED_FILES:]
 
     def read(self, batch: int) -> LearnedState | None:
         """Return the learned state of a batch; None, with a warning, if the file is missing or damaged."""
@@ -138,6 +138,10 @@ class LearnedStates:
             return []
 
 
-def _batches(folder: Path) -> list[int]:
+def _batches(folder: Place) -> list[int]:
     """Return the batches that have left a learned state, in ascending order."""
-    return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
+    try:
+        names = [place.name.removesuffix(".json") for place in folder.iterdir() if place.name.endswith(".json")]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdigit())

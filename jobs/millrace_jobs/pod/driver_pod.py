@@ -15,6 +15,7 @@ from urllib3.exceptions import HTTPError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
 from millrace_jobs import jvm
+from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.processes import OperatedProcesses, ReplicaProcesses
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
@@ -62,7 +63,7 @@ class DriverPod:
         # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
-        settings = query.spec.spark_conf | (authenticated(self._auth_secret) if self._auth_secret else {})
+        settings = settings_of(query) | (authenticated(self._auth_secret) if self._auth_secret else {})
         self._spark = pod_session(query.name, partitions, settings, workspace, self.host, prefix, wanted)
         return self._spark
 

@@ -95,7 +95,7 @@ class EndOfInput:
 
         What has no groups and still has state is a join, which holds rows without a partner, however it emits.
         """
-        has_state = any((self.checkpoint.spark / "state").glob("*"))
+        has_state = (self.checkpoint.spark / "state").is_dir()
         return has_state and (self._waits or not self.query.aggregates) and self.checkpoint.released != last
 
 

@@ -98,6 +98,11 @@ _KNOWN = (
     ("STATE_SCHEMA", "the checkpoint's state has another layout", f"choose {ANOTHER_CHECKPOINT}"),
 )
 
+_OBJECT_STORE = re.compile(
+    r" on (\S+): software\.amazon\.awssdk\.[\w.$]+: (.+?) \((?:Service: \w+, Status Code: (\d+)|SDK Attempt Count)"
+)
+"""An error of Hadoop's client for S3: the object, the reason, and the status of the answer if there was one."""
+
 _PROCESS_DIED = (
     re.compile(r"Python worker exited unexpectedly"),
     re.compile(r"waiting for the Python worker to connect back"),
@@ -134,11 +139,21 @@ def explain_failure(text: str) -> MillraceError:
         return known
     if any(pattern.search(text) for pattern in _PROCESS_DIED):
         return TransientError(Problem("a Python process of Spark has died or did not start", jvm.OVERLOADED))
+    if (store := _OBJECT_STORE.search(text)) is not None:
+        return _store_error(*store.groups())
     child = _CHILD_ENDED.search(text)
     if child:
         message = f"a child process of Hadoop, such as chmod of a new file, ended with status {child.group(1)}"
         return TransientError(Problem(message, "check that the file systems of the sink and the checkpoint work"))
     return MillraceError(_last_resort(text))
+
+
+def _store_error(place: str, reason: str, status: str | None) -> MillraceError:
+    """Return the error of an object store: one that may pass, unless it refuses what this login asks for."""
+    refused = status in ("400", "401", "403", "404")
+    hint = "check that the object store answers, and that its login is valid and may read, write and delete there"
+    problem = Problem(f"the object {place} cannot be used: {reason.rstrip('.')}", hint, field="spec.checkpoint")
+    return MillraceError(problem) if refused else TransientError(problem)
 
 
 def _placed(text: str) -> Problem:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaObject
@@ -19,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
 
 from millrace_jobs.checkpoint.spark_folder import plainly_named
+from millrace_jobs.places import Place
 
 _EMITTING_SIDES = {"LeftOuter": ("left",), "RightOuter": ("right",), "FullOuter": ("left", "right")}
 """The sides of a join whose rows without a partner are emitted when they are evicted."""
@@ -56,7 +56,7 @@ def executed_plan(query: StreamingQuery | None) -> ExecutedPlan | None:
     return ExecutedPlan(execution.executedPlan(), execution.offsetSeqMetadata().batchWatermarkMs())
 
 
-def held_results(plan: ExecutedPlan, spark: SparkSession, checkpoint: Path, *, timers: bool) -> list[HeldResults]:
+def held_results(plan: ExecutedPlan, spark: SparkSession, checkpoint: Place, *, timers: bool) -> list[HeldResults]:
     """Return what the operators of a plan hold after the last committed batch, without those that hold nothing.
 
     Args:
@@ -84,7 +84,7 @@ class _State:
     """Reader of the state of a plan's operators."""
 
     spark: SparkSession
-    checkpoint: Path
+    checkpoint: Place
     watermark: int
     timers: bool
 

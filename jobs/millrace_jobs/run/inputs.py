@@ -13,6 +13,7 @@ from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.checkpoint.checkpoint import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
+from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.files import FilesSource
@@ -20,8 +21,8 @@ from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
 
 
-def open_sources(spec: Spec, state: Path, workspace: Path) -> dict[str, Source]:
-    """Open the sources that stream; ``state`` is the folder of what they remember in the checkpoint."""
+def open_sources(spec: Spec, state: Place, workspace: Path) -> dict[str, Source]:
+    """Open the sources that stream; ``state`` is the place of what they remember in the checkpoint."""
     cache = (cache_folder() or workspace) / "recordings"
     with attributed_to(FailureClass.SOURCE):
         return {
@@ -94,7 +95,7 @@ def waiting_note(sources: Mapping[str, Source]) -> str:
     return f"{read}: waiting for new files; --once and --available-now end a run here"
 
 
-def nothing_new_note(spec: Spec, checkpoint: Path) -> str:
+def nothing_new_note(spec: Spec, checkpoint: Place) -> str:
     """Return what to say of a run on a checkpoint that has processed all input before, and how to start over."""
     written = [output.sink.files for output in spec.outputs.values()]  # folders of this checkpoint only
     results = "".join(f" and {absolute_path(files.path)}" for files in written if files is not None)

@@ -204,7 +204,8 @@ class Job:
             CHECKPOINT_FAILURES: lambda: self._checkpoint.failed_writes,
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
         }
-        metrics = JobMetrics(self.query.name, counts, self._checkpoint.root)
+        root = self._checkpoint.root
+        metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None)
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
         garbage = GarbageCollection(self._spark)
@@ -213,10 +214,9 @@ class Job:
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()
         self._stack.callback(server.close)
-        root = self._checkpoint.root
         facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(root), "results": self._sink.place}
         if self._lookups is not None:
-            facts["lookups"] = self._lookups.listen(root)
+            facts["lookups"] = self._lookups.listen(self.query)
         replicas = ReplicaControl(self.query, self._compiled, self._sources, self._processes)
         self._stack.callback(replicas.close)
         self._run = QueryRun(

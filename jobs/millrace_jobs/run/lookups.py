@@ -43,15 +43,16 @@ class TableLookups:
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)
 
-    def listen(self, checkpoint: Path) -> str:
-        """Wait until look-ups are answered, and return their URL.
+    def listen(self, query: StreamQuery) -> str:
+        """Wait until look-ups of the query are answered, and return their URL.
 
         Raises:
             MillraceError: the port is taken.
         """
         self._process.wait()
-        self._file = checkpoint / _FILE
+        self._file = _file_of(query)
         with suppress(OSError):  # the URL is also shown, and a full disk is reported where it matters
+            self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps(self._content()), encoding="utf-8")
         return self._process.url
 
@@ -75,12 +76,18 @@ def table_url(query: StreamQuery, file: Path) -> str:
         MillraceError: the query has no table, or does not run here.
     """
     require_table(query)
-    place = checkpoint_root(query) / _FILE
+    place = _file_of(query)
     try:
         return str(json.loads(place.read_text(encoding="utf-8"))["url"])
     except (OSError, ValueError, KeyError, TypeError):
         hint = f"start it with millrace run {file}, or write the URL that its run shows as lookups"
         raise MillraceError(Problem(f"{query.name} does not run on this machine: there is no {place}", hint)) from None
+
+
+def _file_of(query: StreamQuery) -> Path:
+    """Return the file that has the URL: in the checkpoint, or in the folder of the default one if that is no folder."""
+    root = checkpoint_root(query)
+    return (root if isinstance(root, Path) else Path(".millrace", query.name)) / _FILE
 
 
 def require_table(query: StreamQuery) -> None:

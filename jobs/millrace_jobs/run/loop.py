@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -122,6 +122,7 @@ class QueryRun:
     _query: StreamingQuery | None = None
     _draining: bool = False
     _consumed: Mapping[str, Position] = field(default_factory=dict)
+    _committed: Sequence[Mapping[str, Any]] = ()
     _latest_event: int = 0
     _kept: KeptRows = field(default_factory=KeptRows)
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
@@ -186,6 +187,13 @@ class QueryRun:
         if self._query is not None:
             self._query.stop()
 
+    def _abandon_query(self) -> None:
+        """Stop Spark's query if it is still running after a failure of this loop's, and drop its last events."""
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+            while not isinstance(self._events.get(), QueryTerminatedEvent):
+                pass
+
     def _stream_with_restarts(self, closing_time: int | None) -> bool:
         """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
         failed = False
@@ -197,6 +205,7 @@ class QueryRun:
                         self.sink.prepare(self.checkpoint.last_batch())
                 return self._stream(closing_time)
             except TransientError as failure:
+                self._abandon_query()
                 if not self._draining:
                     self._pause_after(failure)
                 if self._draining:
@@ -241,6 +250,7 @@ class QueryRun:
 
     def _begin(self, stream: _Stream) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
+        self._committed = self.checkpoint.committed_offsets()
         self._instruct_sources(stream)
         self._query = self._start(self._sources_of(stream.mode), mode=stream.mode, paced=stream.paced)
         if not self.is_accepted:
@@ -300,7 +310,8 @@ class QueryRun:
         return self.replicas.begin(_positions(self.checkpoint.begun()), self._steering.pin)
 
     def _is_exhausted(self) -> bool:
-        offsets = self.checkpoint.committed_offsets()  # only sources that the query reads have one
+        """Whether the sources that the query reads have no more records; only these have an offset."""
+        offsets = self._committed
         return bool(offsets) and all(self.sources[offset["source"]].exhausted(offset["position"]) for offset in offsets)
 
     def _start(self, sources: Mapping[str, Source], *, mode: RoutingMode, paced: bool) -> StreamingQuery:
@@ -340,13 +351,21 @@ class QueryRun:
         """Write the results of a batch to the sink (Spark's ``foreachBatch`` hook)."""
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
-        self.checkpoint.require_lease()
+        self.checkpoint.begin(number, self._planned)
         pin = self.checkpoint.pin(number)
         if pin is not None:
             announce(pin, self.spark.sparkContext)
         self.results += self.sink.write(results, self.checkpoint.batch(number))
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         self.spark.sparkContext.setLocalProperty("callSite.short", self.name)
+
+    def _planned(self, batch: int) -> str:
+        """Return a batch's entry in Spark's offset log as Spark has it in memory, where it keeps the last two."""
+        assert self._query is not None
+        log = self._query._jsq.streamingQuery().offsetLog()
+        text = self.spark._jvm.java.io.ByteArrayOutputStream()  # type: ignore[union-attr]
+        log.serialize(log.get(batch).get(), text)
+        return str(text.toString("UTF-8"))
 
     def _take_event(self) -> QueryTerminatedEvent | None:
         """Wait briefly for an event and handle it; return it if the query has terminated, else None."""
@@ -370,7 +389,8 @@ class QueryRun:
         if report.latest_event is not None:
             self._latest_event = max(self._latest_event, report.latest_event)
         self._steering.learn_from(report)
-        self._consumed = _positions(self.checkpoint.committed())
+        self._committed = self.checkpoint.committed_offsets()
+        self._consumed = {offset["source"]: offset["position"] for offset in self._committed}
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
         self.watcher.batch(report)

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.loading import load_plan
+from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.local_replicas import LocalReplicas
 from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.pipeline.progress import BatchReport
@@ -90,7 +91,7 @@ class OneProcess:
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """Return a local Spark session."""
-        return local_session(query.name, partitions, query.spec.spark_conf, workspace, quiet=quiet)
+        return local_session(query.name, partitions, settings_of(query), workspace, quiet=quiet)
 
     def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
         """Return child processes of this one."""

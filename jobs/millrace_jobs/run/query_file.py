@@ -170,4 +170,4 @@ def _state_of(query: StreamQuery, source: str) -> Path | None:
         state = checkpoint_root(query) / "sources" / source
     except MillraceError:
         return None
-    return state if state.exists() else None
+    return state if isinstance(state, Path) and state.exists() else None

@@ -22,6 +22,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named, swap_in_copy
+from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 
@@ -32,7 +33,7 @@ MAX_PARTITIONS = 1000
 def describe_state(query: StreamQuery) -> str:
     """Describe a query's state from its checkpoint, without Spark, also while the query runs.
 
-    Its size on disk includes the versions that Spark keeps for a restart.
+    Its size includes the versions that Spark keeps for a restart.
 
     Raises:
         MillraceError: the checkpoint does not exist.
@@ -41,11 +42,13 @@ def describe_state(query: StreamQuery) -> str:
     if not checkpoint.exists():
         raise MillraceError(Problem(f"there is no checkpoint {checkpoint.root}", "run the query first"))
     last = checkpoint.last_batch().committed
+    state = checkpoint.spark / "state"
+    bytes_stored = state.size() if isinstance(state, ObjectPath) else _size(state)
     lines = {
         "checkpoint": checkpoint.root,
         "state partitions": checkpoint.state_partitions,
         "last batch": "-" if last is None else last,
-        "state on disk": f"{_size(checkpoint.spark / 'state') / (1 << 20):,.1f} MiB",
+        "state stored": f"{bytes_stored / (1 << 20):,.1f} MiB",
     }
     return "\n".join(f"{name:<18}{value}" for name, value in lines.items())
 
@@ -72,7 +75,7 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
     if not 1 <= partitions <= MAX_PARTITIONS:
         hint = f"write a number from 1 to {MAX_PARTITIONS}"
         raise MillraceError(Problem(f"{partitions} state partitions are not possible", hint))
-    checkpoint = Checkpoint(checkpoint_root(query))
+    checkpoint = Checkpoint(_folder_of_checkpoint(query))
     if not checkpoint.exists():
         raise _no_state(checkpoint)
     checkpoint.open(query)
@@ -99,6 +102,7 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
     Raises:
         MillraceError: the checkpoint cannot be copied or replaced, Spark cannot repartition, or the lease is lost.
     """
+    assert isinstance(checkpoint.spark, Path)
     try:
         copy = make_copy(checkpoint.spark)
     except OSError as error:
@@ -120,6 +124,16 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
         hint = "free some space there, and let this user write to it; then repeat this command: nothing is lost"
         raise MillraceError(Problem(why, hint)) from None
+
+
+def _folder_of_checkpoint(query: StreamQuery) -> Path:
+    """Return the checkpoint's folder. Raises MillraceError for one in an object store, which has no rename."""
+    root = checkpoint_root(query)
+    if isinstance(root, ObjectPath):
+        hint = "start with another spec.checkpoint.uri, whose state has the number of spec.parallelism.max"
+        message = f"the state in {root} cannot be repartitioned: an object store has no rename"
+        raise MillraceError(Problem(message, hint, field="spec.checkpoint.uri"))
+    return root
 
 
 def _require_finished_batches(checkpoint: Checkpoint) -> None:

@@ -11,6 +11,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.pipeline.compile import CompiledQuery, RoutingMode
 from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.places import Place
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.plan.policies import MAX_STATE, LearnedStates
@@ -59,7 +60,7 @@ class Steering:
         spec: Spec,
         sources: Iterable[str],
         plans: PlanSource,
-        policies: Path,
+        policies: Place,
         control: Path,
         watcher: Watcher,
         *,

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.confinement import require_data
-from millrace_jobs.disk import sync
+from millrace_jobs.places import Place, write_durably
 from millrace_jobs.sources.base import (
     CorruptRecords,
     OnArrival,
@@ -85,7 +85,7 @@ class ReplaySource(Source):
     Bad records are handled when the recording is converted, and dead letters are filed under the label ``recording``.
     The slice that begins at row 0 reports the number of bad records.
 
-    ``state_directory`` remembers the file that the rows were taken from; another one under the same path is refused.
+    ``state`` is where it is remembered which file the rows were taken from; another one under the same path is refused.
     The same content with another modification time, as in a copy or a restored backup, is the same file.
 
     Raises MillraceError if the file cannot be read, or ``time_column`` is not a TIMESTAMP of ``schema``.
@@ -107,7 +107,7 @@ class ReplaySource(Source):
         delimiter: str = ",",
         timestamp_format: str = "iso",
         corrupt: CorruptRecords | None = None,
-        state_directory: str = "",
+        state: Place | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if time_column not in schema.names or schema.field(time_column).type != TIMESTAMP:
@@ -129,7 +129,7 @@ class ReplaySource(Source):
         self._max_rows = max_rows_per_batch
         self._path = path
         self._file = [*_identity(path), self._recording.content]
-        self._state = Path(state_directory, "replayed.json") if state_directory else None
+        self._state = None if state is None else state / "replayed.json"
         self._due = 0
         self._speed = speed
         self._rate = RatePace.constant(rate) if isinstance(rate, float | int) else rate
@@ -333,7 +333,7 @@ def _is_same(before: list[Any], now: list[Any]) -> bool:
     return before[:2] == now[:2] or (len(before) > 2 and before[2] == now[2] != "")
 
 
-def _remembered(state: Path) -> list[Any] | None:
+def _remembered(state: Place) -> list[Any] | None:
     """Return what a file says of the one replayed; None without one, or if a kill of an older version left a part."""
     try:
         found = json.loads(state.read_bytes())
@@ -342,16 +342,9 @@ def _remembered(state: Path) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def _remember(identity: list[Any], state: Path) -> None:
+def _remember(identity: list[Any], state: Place) -> None:
     """Replace the file durably; other readers of the same run do so, too."""
-    state.parent.mkdir(parents=True, exist_ok=True)
-    partial = state.with_suffix(f".{os.getpid()}.new")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(identity, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(state)
-    sync(state.parent)
+    write_durably(state, json.dumps(identity).encode(), partial=f".{os.getpid()}.new")
 
 
 def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:

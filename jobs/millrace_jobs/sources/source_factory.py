@@ -26,6 +26,8 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.places import Place
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
@@ -40,13 +42,13 @@ from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
 
 
-def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source:
+def open_source(name: str, spec: SourceSpec, state: Place, cache: Path) -> Source:
     """Return the source that a spec describes.
 
     Args:
         name: the name of the source in the query.
         spec: the settings of the source.
-        state: folder for the state that the source keeps besides its position; stored with the checkpoint.
+        state: place for the state that the source keeps besides its position; stored with the checkpoint.
         cache: folder for data that the source can recreate.
 
     Raises:
@@ -79,7 +81,7 @@ def open_source(name: str, spec: SourceSpec, state: Path, cache: Path) -> Source
         delimiter=replay.delimiter,
         timestamp_format=spec.timestamp_format.value,
         corrupt=corrupt,
-        state_directory=str(state),
+        state=state,
     )
 
 
@@ -136,7 +138,10 @@ def _nexmark(name: str, spec: SourceSpec, nexmark: NexmarkSourceSpec) -> Source:
     )
 
 
-def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Path, corrupt: CorruptRecords) -> FilesSource:
+def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Place, corrupt: CorruptRecords) -> FilesSource:
+    if isinstance(state, ObjectPath):
+        message = f"source {name}: files are not read with a checkpoint in an object store"
+        raise MillraceError(Problem(message, "write a folder for spec.checkpoint.uri", field="spec.checkpoint.uri"))
     source = FilesSource(
         name,
         files.path,
@@ -165,7 +170,7 @@ def _pace(replay: ReplaySourceSpec) -> float | RatePace | None:
     return read_rate_trace(trace.path, time_column=trace.time_column, rate_column=trace.rate_column, scale=trace.scale)
 
 
-def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Path, corrupt: CorruptRecords) -> KafkaSource:
+def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Place, corrupt: CorruptRecords) -> KafkaSource:
     """Return the Kafka source of a spec without contacting Kafka, so that a query can be explained offline."""
     table = None
     if spec.table is not None and spec.watermark is not None:
@@ -175,7 +180,7 @@ def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Path, cor
         Connection.of(kafka),
         _subscription(name, kafka),
         _decoder(name, spec),
-        str(state),
+        state,
         include_metadata=kafka.include_metadata,
         max_records_per_batch=kafka.max_records_per_batch,
         max_bytes_per_batch=kafka.max_bytes_per_batch.bytes if kafka.max_bytes_per_batch else None,

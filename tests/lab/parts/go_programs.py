@@ -1,7 +1,7 @@
-"""The lab's programs written in Go: Kubernetes, CoreDNS, a firewall, kwok, Prometheus, Helm, and tools for the chart.
+"""The lab's programs written in Go: Kubernetes, CoreDNS, a firewall, kwok, Prometheus, Helm, tools for the chart, and S3.
 
-All are tools of one module (``lab/go``), so that shared packages are fetched and compiled once. ``go.mod`` and ``go.sum``
-of the module pin the versions.
+Those of a cluster are tools of one module (``lab/go``), so that shared packages are fetched and compiled once; the server
+for S3 shares few of them, and is one of its own (``lab/go_s3``). ``go.mod`` and ``go.sum`` of a module pin the versions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ..cache import FailedError, require
 from .commands import run
 from .part import FolderPart, Report, digest_of, retried
 
-_MODULE = Path(__file__).parents[1] / "go"
+_MODULES = Path(__file__).parents[1]
+_CLUSTER = _MODULES / "go"
 _TAGS = "remove_all_sd,enable_kubernetes_sd,slicelabels"
 """Build tags of Prometheus: only static, file and Kubernetes discovery, and labels as in ordinary builds."""
 
@@ -34,7 +35,7 @@ _PROGRAMS = {
     "promtool": ("--version",),
     "registry": ("-h",),
 }
-"""Programs to build, each with arguments that show that it runs."""
+"""Programs of a cluster, each with arguments that show that it runs."""
 
 _SECONDS = 7200.0
 _SILENCE = 600.0
@@ -45,29 +46,38 @@ _OFFLINE = _SETTINGS | {"GOPROXY": "off"}
 
 
 class GoPrograms(FolderPart):
-    """A folder with the programs, and in ``swagger.json`` the API of that Kubernetes."""
+    """A folder with the tools of a module, each with arguments that show that it runs."""
 
-    name = "Go programs"
-    slug = "go"
+    def __init__(self, name: str, slug: str, module: Path, programs: Mapping[str, tuple[str, ...]]) -> None:
+        self.name, self.slug = name, slug
+        self._module, self._programs = module, programs
 
     def identity(self) -> str:
-        files = sorted(path for path in _MODULE.rglob("*") if path.is_file())
+        files = sorted(path for path in self._module.rglob("*") if path.is_file())
         return digest_of(_TAGS.encode(), *(path.read_bytes() for path in files))
 
     def fill(self, folder: Path, report: Report) -> None:
         require("go")
-        report.say("fetching modules (1.5 GB unpacked)")
-        packages = retried(lambda: _fetch(report), report)
+        report.say("fetching modules")
+        packages = retried(lambda: _fetch(self._module, report), report)
         report.say(f"compiling up to {packages} packages")
-        _compile(folder, packages, report)
-        listing = ["list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"]
-        kubernetes = _go(*listing, environment=_OFFLINE).strip()
-        shutil.copyfile(Path(kubernetes, "api/openapi-spec/swagger.json"), folder / "swagger.json")
-        for program, arguments in _PROGRAMS.items():
+        _compile(self._module, folder, packages, report)
+        for program, arguments in self._programs.items():
             run([folder / program, *arguments], seconds=120)
 
 
-GO_PROGRAMS = GoPrograms()
+class ClusterPrograms(GoPrograms):
+    """The programs of a cluster, and in ``swagger.json`` the API of that Kubernetes."""
+
+    def fill(self, folder: Path, report: Report) -> None:
+        super().fill(folder, report)
+        listing = ["list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"]
+        kubernetes = _go(self._module, *listing, environment=_OFFLINE).strip()
+        shutil.copyfile(Path(kubernetes, "api/openapi-spec/swagger.json"), folder / "swagger.json")
+
+
+GO_PROGRAMS = ClusterPrograms("Go programs", "go", _CLUSTER, _PROGRAMS)
+S3_SERVER = GoPrograms("S3 server", "s3-server", _MODULES / "go_s3", {"versitygw": ("--version",)})
 
 
 def go_program(name: str) -> Path:
@@ -81,14 +91,14 @@ def go_program(name: str) -> Path:
 
 def kubernetes_version() -> str:
     """Return the version of the lab's Kubernetes, such as ``1.36.3``."""
-    lines = (_MODULE / "go.mod").read_text(encoding="utf-8").splitlines()
+    lines = (_CLUSTER / "go.mod").read_text(encoding="utf-8").splitlines()
     found = [line.split()[1] for line in lines if line.strip().startswith("k8s.io/kubernetes v")]
     if len(found) != 1:
-        raise FailedError(f"{_MODULE / 'go.mod'} does not require k8s.io/kubernetes once")
+        raise FailedError(f"{_CLUSTER / 'go.mod'} does not require k8s.io/kubernetes once")
     return found[0].removeprefix("v")
 
 
-def _fetch(report: Report) -> int:
+def _fetch(module: Path, report: Report) -> int:
     """Get the modules that are needed into Go's own cache; return the number of packages to compile at most."""
     fetched = 0
 
@@ -97,10 +107,10 @@ def _fetch(report: Report) -> int:
         fetched += line.startswith("go: downloading ")
         report.progress(f"{fetched} modules fetched")
 
-    return len(_go("list", "-deps", "-tags", _TAGS, "tool", silence=_SILENCE, each_line=count).splitlines())
+    return len(_go(module, "list", "-deps", "-tags", _TAGS, "tool", silence=_SILENCE, each_line=count).splitlines())
 
 
-def _compile(folder: Path, packages: int, report: Report) -> None:
+def _compile(module: Path, folder: Path, packages: int, report: Report) -> None:
     compiled = 0
 
     def count(line: str) -> None:
@@ -110,10 +120,11 @@ def _compile(folder: Path, packages: int, report: Report) -> None:
 
     flags = ["-v", "-trimpath", "-buildvcs=false", "-tags", _TAGS, "-gcflags=all=-dwarf=false"]
     linking = f"-ldflags=-s -w {_versions()}"
-    _go("build", *flags, linking, "-o", str(folder), "tool", environment=_OFFLINE, each_line=count)
+    _go(module, "build", *flags, linking, "-o", str(folder), "tool", environment=_OFFLINE, each_line=count)
 
 
 def _go(
+    module: Path,
     *arguments: str,
     environment: Mapping[str, str] = _SETTINGS,
     silence: float | None = None,
@@ -121,7 +132,7 @@ def _go(
 ) -> str:
     return run(
         ["go", *arguments],
-        folder=_MODULE,
+        folder=module,
         environment=environment,
         seconds=_SECONDS,
         silence=silence,

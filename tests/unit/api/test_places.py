@@ -1,6 +1,7 @@
 """Paths and URIs of a query, as they are written: those that would name another place are refused."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,15 @@ def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
-        ("s3a://bucket/prefix", "the scheme s3a: is not supported; write file:// and a folder"),
+        ("gs://bucket/prefix", "the scheme gs: is not supported; write s3a:// with a bucket and a prefix, or file://"),
+        (
+            "s3a://bucket",
+            "is not a bucket and a prefix of letters, digits, points, hyphens and underscores; write s3a://",
+        ),
+        ("s3a://Bucket/prefix", "is not a bucket and a prefix"),
+        ("s3a://bucket/a b", "is not a bucket and a prefix"),
+        ("s3a://bucket/a//b", "is not a bucket and a prefix"),
+        ("s3a://key:secret@bucket/a", "is not a bucket and a prefix"),
         ("file://host/x", "has a host, a query or a fragment"),
         ("file:///a?b", "has a host, a query or a fragment"),
         ("file:///a#b", "write file:/// and the path, with %3F for ? and %23 for #"),
@@ -94,10 +103,20 @@ def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
         ("file:///a%FFb", r"'/a\udcffb' is not UTF-8; rename the folder"),
     ],
 )
-def test_a_uri_that_is_no_folder_of_this_machine_is_refused(uri, said):
+def test_a_uri_that_no_checkpoint_can_have_is_refused(uri, said):
     assert said in "; ".join(uri_problem(uri) or ())
     assert uri_problem("file:///a;b=c") is None
     assert folder_of("file:///a;b=c") == "/a;b=c"
+
+
+@pytest.mark.parametrize("uri", ["s3a://bucket/prefix", "s3a://my.bucket-1/a/b_c/d.e-f/"])
+def test_a_prefix_in_an_object_store_can_be_used(uri):
+    assert uri_problem(uri) is None
+
+
+def test_a_source_of_files_has_its_checkpoint_in_a_folder(tmp_path):
+    (problem,) = problems(tmp_path, changed(MINIMAL, 12, "  checkpoint: {uri: 's3a://lake/revenue'}"))
+    assert "spec.checkpoint.uri: source trips reads files, and what it has read is not recorded" in problem
 
 
 REPLAY = "format: csv, timeColumn: at"
@@ -120,9 +139,9 @@ SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
             "sources.trips.corruptRecords.path",
         ),
         (11, "  sink: {files: {path: 's3a://lake/revenue'}}", "sink.files.path"),
-        (12, "  checkpoint: {uri: 's3a://lake/revenue'}", "checkpoint.uri"),
+        (12, "  checkpoint: {uri: 'hdfs://lake/revenue'}", "checkpoint.uri"),
     ],
 )
 def test_each_place_of_a_query_is_checked(tmp_path, line, replacement, field):
     (problem,) = problems(tmp_path, changed(MINIMAL, line, replacement))
-    assert f"spec.{field}: the scheme s3a: is not supported; write " in problem
+    assert re.search(rf"spec\.{re.escape(field)}: the scheme (s3a|hdfs): is not supported; write ", problem)

@@ -10,7 +10,7 @@ import pytest
 from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.checkpoint.lease import Lease
+from millrace_jobs.checkpoint.lease import FolderLease, Lease
 from millrace_jobs.sinks.base import LastBatch
 from spark_logs import Log, offset
 
@@ -105,7 +105,7 @@ def test_where_nothing_can_be_written_it_says_why(tmp_path):
     assert raised.value.problems[0].field == "spec.checkpoint"
 
 
-@pytest.mark.parametrize("uri", ["s3a://bucket/prefix", "hdfs://host/folder"])
+@pytest.mark.parametrize("uri", ["s3a://bucket", "gs://bucket/prefix", "hdfs://host/folder"])
 def test_a_checkpoint_elsewhere_is_refused(uri):
     with pytest.raises(MillraceError, match=f"cannot use the checkpoint {uri}"):
         checkpoint_root(a_query("spec", "checkpoint", value={"uri": uri}))
@@ -285,7 +285,7 @@ def test_an_earlier_run_s_checkpoint_is_not_withdrawn(open_checkpoint, tmp_path)
 
 def test_a_checkpoint_that_another_driver_has_taken_over_may_not_be_withdrawn(open_checkpoint, tmp_path):
     checkpoint = open_checkpoint(a_query())
-    other = Lease(tmp_path / "checkpoint")
+    other = FolderLease(tmp_path / "checkpoint")
     (tmp_path / "checkpoint" / "lease.json").unlink()
     other.take()
     assert not checkpoint.may_be_withdrawn()

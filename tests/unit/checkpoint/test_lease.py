@@ -13,13 +13,13 @@ from dataclasses import asdict, replace
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.checkpoint.lease import Holder, Lease
+from millrace_jobs.checkpoint.lease import FolderLease, Holder
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from millrace_jobs.checkpoint.lease import Lease
-Lease(Path(sys.argv[1])).take()
+from millrace_jobs.checkpoint.lease import FolderLease
+FolderLease(Path(sys.argv[1])).take()
 print("held", flush=True)
 time.sleep(600)
 """
@@ -44,7 +44,7 @@ def take(tmp_path):
     taken = []
 
     def take_one(seconds=30.0):
-        lease = Lease(tmp_path, seconds)
+        lease = FolderLease(tmp_path, seconds)
         lease.take()
         taken.append(lease)
         return lease
@@ -157,7 +157,7 @@ def test_a_lease_that_cannot_be_renewed_for_its_whole_length_is_lost(tmp_path, t
     monkeypatch.setattr("pathlib.Path.write_text", full)
     lease.check()
     assert lease.failures == 1
-    monkeypatch.setattr("millrace_jobs.checkpoint.lease._since_boot", lambda: now + 31)
+    monkeypatch.setattr("millrace_jobs.checkpoint.lease.since_boot", lambda: now + 31)
     with pytest.raises(MillraceError, match="cannot be renewed: No space left on device; check that its disk has room"):
         lease.check()
 
@@ -167,7 +167,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        monkeypatch.setattr("millrace_jobs.checkpoint.lease._since_boot", lambda: self.now)
+        monkeypatch.setattr("millrace_jobs.checkpoint.lease.since_boot", lambda: self.now)
 
 
 def test_a_lease_whose_disk_does_not_answer_is_lost_without_asking_it(take, monkeypatch):
@@ -240,7 +240,7 @@ def test_the_end_does_not_wait_for_a_renewal_that_hangs(tmp_path, monkeypatch):
         asked.set()
         answered.wait(60)
 
-    lease = Lease(tmp_path, 4.0)
+    lease = FolderLease(tmp_path, 4.0)
     monkeypatch.setattr(lease, "_renew", look)  # of this lease alone: others of this process may be renewed meanwhile
     lease.take()
     assert asked.wait(30)
@@ -256,7 +256,7 @@ def test_a_damaged_lease_counts_from_when_it_was_written(tmp_path, take, text):
     with pytest.raises(MillraceError, match="an unknown process"):
         take()
     os.utime(path, (time.time() - 3600, time.time() - 3600))
-    lease = Lease(tmp_path, seconds=0.1)
+    lease = FolderLease(tmp_path, seconds=0.1)
     lease.take()
     lease.release()
 

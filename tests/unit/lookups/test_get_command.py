@@ -171,7 +171,7 @@ def test_a_run_leaves_no_file_and_no_process(tmp_path, monkeypatch):
     root = checkpoint_root(query)
     root.mkdir(parents=True)
     lookups = TableLookups(tmp_path, "flights", ROUTE, 0)
-    url = lookups.listen(root)
+    url = lookups.listen(query)
     assert table_url(query, tmp_path / "flights.yaml") == url
     lookups.close()
     lookups.close()

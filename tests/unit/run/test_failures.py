@@ -7,6 +7,7 @@ import sysconfig
 import pytest
 
 import millrace_jobs
+from millrace_api.errors import TransientError
 from millrace_jobs.run.failures import explain_failure
 
 JVM = "\n\n\tat org.apache.spark.sql.Something.run(Something.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
@@ -75,3 +76,36 @@ def test_a_full_disk(text: str) -> None:
 )
 def test_anything_else_is_its_first_words(text: str, said: str) -> None:
     assert str(explain_failure(text)) == f"the query failed: {said}; run with --debug to see where"
+
+
+SDK = "software.amazon.awssdk"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "may_pass"),
+    [
+        (
+            f"java.net.ConnectException: Writing Object on a/b: {SDK}.core.exception.SdkClientException: Unable to execute "
+            f"HTTP request: Connection refused (SDK Attempt Count: 4):    {SDK}.core.exception.SdkClientException: Unable",
+            "the object a/b cannot be used: Unable to execute HTTP request: Connection refused; check that",
+            True,
+        ),
+        (
+            f"org.apache.hadoop.fs.s3a.AWSServiceThrottledException: open s3a://lake/a at 0 on s3a://lake/a: {SDK}.services"
+            ".s3.model.S3Exception: Reduce your request rate. (Service: S3, Status Code: 503, Request ID: 1)",
+            "the object s3a://lake/a cannot be used: Reduce your request rate; check that",
+            True,
+        ),
+        (
+            f"java.nio.file.AccessDeniedException: a/b: Writing Object on a/b: {SDK}.services.s3.model.S3Exception: The "
+            "provided token has expired. (Service: S3, Status Code: 403, Request ID: 1, Extended Request ID: 2)",
+            "the object a/b cannot be used: The provided token has expired; check that",
+            False,
+        ),
+    ],
+)
+def test_an_object_store_is_quoted_and_tried_again_unless_it_refuses(text: str, said: str, may_pass: bool) -> None:
+    error = explain_failure(f"An error occurred while calling o77.close.\n: {text}{JVM}")
+    assert said in str(error)
+    assert error.problems[0].field == "spec.checkpoint"
+    assert isinstance(error, TransientError) is may_pass

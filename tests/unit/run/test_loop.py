@@ -44,8 +44,8 @@ class Checkpoint:
         self.policies = folder / "policies"
         self.lost = None
 
-    def committed(self):
-        return {}
+    def committed_offsets(self):
+        return []
 
     def last_batch(self):
         return LastBatch(None, None)

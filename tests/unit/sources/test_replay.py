@@ -300,21 +300,21 @@ def test_an_empty_recording_is_exhausted_at_once(tmp_path):
 
 def test_another_file_under_the_same_path_is_refused_once_rows_were_replayed(tmp_path):
     path = Path(record(tmp_path, [0, 10, 20]))
-    source = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    source = replay(tmp_path, str(path), state=tmp_path / "state")
     assert source.latest(source.initial(), everything=True) == {"row": 3}
-    assert replay(tmp_path, str(path), state_directory=f"{tmp_path}/state").latest({"row": 2}, everything=True)
+    assert replay(tmp_path, str(path), state=tmp_path / "state").latest({"row": 2}, everything=True)
     path.write_text(path.read_text().replace(",2", ",7"))
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
-    changed = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    changed = replay(tmp_path, str(path), state=tmp_path / "state")
     with pytest.raises(MillraceError, match="the file has changed since its first 2 rows were replayed"):
         changed.latest({"row": 2}, everything=True)
-    again = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    again = replay(tmp_path, str(path), state=tmp_path / "state")
     assert again.latest({"row": 0}, everything=True) == {"row": 3}  # nothing of the other one was taken
 
 
 def test_the_same_content_with_another_time_is_the_same_file(tmp_path):
     path = Path(record(tmp_path, [0, 10, 20]))
-    places = {"state_directory": f"{tmp_path}/state"}
+    places = {"state": tmp_path / "state"}
     replay(tmp_path, str(path), **places).latest({"row": 0}, everything=True)
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
     assert replay(tmp_path, str(path), **places).latest({"row": 2}, everything=True) == {"row": 3}
@@ -331,7 +331,7 @@ def test_a_memory_of_the_replayed_file_that_cannot_be_read_is_made_again(tmp_pat
     state = tmp_path / "state/replayed.json"
     state.parent.mkdir()
     state.write_text(content)
-    source = replay(tmp_path, str(path), state_directory=f"{tmp_path}/state")
+    source = replay(tmp_path, str(path), state=tmp_path / "state")
     assert source.latest({"row": 2}, everything=True) == {"row": 3}
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     assert json.loads(state.read_text()) == [path.stat().st_size, path.stat().st_mtime_ns, content]
@@ -340,9 +340,9 @@ def test_a_memory_of_the_replayed_file_that_cannot_be_read_is_made_again(tmp_pat
 
 def test_a_kill_while_the_replayed_file_is_remembered_leaves_what_was_remembered(tmp_path):
     path = record(tmp_path, [0, 10, 20])
-    replay(tmp_path, path, state_directory=f"{tmp_path}/state").latest({"row": 0}, everything=True)
+    replay(tmp_path, path, state=tmp_path / "state").latest({"row": 0}, everything=True)
     before = (tmp_path / "state/replayed.json").read_text()
-    again = replay(tmp_path, path, state_directory=f"{tmp_path}/state")
+    again = replay(tmp_path, path, state=tmp_path / "state")
     with mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         again.latest({"row": 0}, everything=True)
     assert (tmp_path / "state/replayed.json").read_text() == before

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem
-from millrace_jobs.disk import sync
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition, Topic
 from millrace_jobs.kafka.errors import LONGEST_PAUSE
+from millrace_jobs.places import Place, write_durably
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, Offsets, of_position, to_position
 
 Moment = Literal["earliest", "latest"] | int
@@ -79,13 +77,13 @@ class KafkaState:
 
 
 class KafkaStateFile:
-    """The file ``kafka.json`` in a source's folder: the state that the source stores besides its position.
+    """What a Kafka source stores in the checkpoint besides its position, as ``kafka.json``.
 
     A write is on disk before it returns.
     """
 
-    def __init__(self, directory: str) -> None:
-        self._path = Path(directory, "kafka.json")
+    def __init__(self, place: Place) -> None:
+        self._path = place / "kafka.json"
 
     def read(self) -> KafkaState | None:
         """Return what was written last; None in a new checkpoint. Raises MillraceError if the file is damaged."""
@@ -111,15 +109,8 @@ class KafkaStateFile:
             "first": to_position(state.first),
             "ending": None if state.ending is None else to_position(state.ending),
         }
-        unfinished = self._path.with_suffix(".new")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with unfinished.open("w", encoding="utf-8") as file:
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self._path)
-            sync(self._path.parent)
+            write_durably(self._path, json.dumps(content).encode())
         except OSError as error:
             message = f"cannot store the state of the Kafka source: {error.strerror or error}"
             hint = "free some space there, and let this user write to it"

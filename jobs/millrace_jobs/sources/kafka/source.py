@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.places import Place
 from millrace_jobs.sources.base import (
     CHANGED,
     CorruptRecords,
@@ -63,7 +64,7 @@ class KafkaSource(Source):
         connection: Connection,
         subscription: Subscription,
         decoder: MessageDecoder,
-        state: str,
+        state: Place,
         *,
         include_metadata: bool = False,
         max_records_per_batch: int | None = None,

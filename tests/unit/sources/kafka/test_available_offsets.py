@@ -50,9 +50,7 @@ def cluster():
 
 
 def available(cluster, tmp_path, clock=lambda: 0.0, **subscription):
-    made = AvailableOffsets(
-        "s", Subscription(("trips",), **subscription), cluster, KafkaStateFile(str(tmp_path)), clock
-    )
+    made = AvailableOffsets("s", Subscription(("trips",), **subscription), cluster, KafkaStateFile(tmp_path), clock)
     made.settle()
     return made
 
@@ -96,7 +94,7 @@ def test_a_topic_that_was_never_there_is_refused_at_the_start(cluster, tmp_path)
     cluster.id = ""
     with pytest.raises(MillraceError, match="no topic trips"):
         available(cluster, tmp_path)
-    assert KafkaStateFile(str(tmp_path)).read() is None
+    assert KafkaStateFile(tmp_path).read() is None
 
 
 @pytest.mark.parametrize(
@@ -151,7 +149,7 @@ def test_a_time_to_stop_at_is_settled_when_it_has_come(cluster, tmp_path):
 
 
 def test_a_checkpoint_without_its_memory_is_refused(cluster, tmp_path):
-    made = AvailableOffsets("s", Subscription(("trips",)), cluster, KafkaStateFile(str(tmp_path)))
+    made = AvailableOffsets("s", Subscription(("trips",)), cluster, KafkaStateFile(tmp_path))
     with pytest.raises(MillraceError, match="the checkpoint lacks the state of the Kafka source"):
         made.ends({ONE: 0, TWO: 5})
 

@@ -1,0 +1,176 @@
+"""The lease of a checkpoint in an object store, and the batch that its holder has begun.
+
+Both are in one object, ``lease.json``, which is only ever replaced on the condition that it still has the version that
+this process wrote or read last. So taking the lease, renewing it and beginning a batch have one order for all drivers:
+of two that both take themselves for the holder, the store lets one begin a batch, and the other ends.
+
+What Spark writes is not conditional: an old driver that resumes late may replace the entry of a batch in Spark's offset
+log by one of its own. An entry is therefore only a proposal until ``begin`` has put its text, as Spark has it in
+memory, into the lease, which is before the first task of the batch. The next holder restores the texts of the last two
+batches from there before Spark reads them (``restore``), and ``begin`` compares what Spark has read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_jobs.checkpoint.lease import LEASE_SECONDS, ONE_DRIVER, RENEWALS, Holder, Lease, since_boot
+from millrace_jobs.object_store import ObjectPath
+
+_ATTEMPTS = 4
+"""Attempts of a conditional write whose earlier answer was lost; each one reads the object again."""
+
+
+@dataclass(frozen=True)
+class BegunBatch:
+    """The batch that was begun last, with its entry in Spark's offset log, and that of the batch before it, if any."""
+
+    batch: int
+    offsets: str
+    before: str | None
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The content of the object. ``holder`` is None once the lease was released."""
+
+    holder: Holder | None
+    begun: BegunBatch | None
+
+    @classmethod
+    def parsed(cls, content: bytes) -> Self:
+        """Parse the object. Raises ValueError if another program wrote it."""
+        try:
+            found: dict[str, Any] = json.loads(content)
+            holder, begun = found["holder"], found["begun"]
+            return cls(Holder(**holder) if holder else None, BegunBatch(**begun) if begun else None)
+        except (TypeError, KeyError) as error:
+            raise ValueError(str(error)) from None
+
+    def encoded(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+class ObjectLease(Lease):
+    """A lease in an object store. Threads may use it at the same time."""
+
+    def __init__(self, root: ObjectPath, seconds: float = LEASE_SECONDS) -> None:
+        super().__init__(root, seconds)
+        self._object = root / "lease.json"
+        self._logs = root / "spark" / "offsets"
+        self._tag: str | None = None
+        self._begun: BegunBatch | None = None
+
+    def restore(self) -> None:
+        """Put the entries of the last two batches back into Spark's offset log; call it after ``take``."""
+        begun = self._begun
+        if begun is None:
+            return
+        for number, text in ((begun.batch - 1, begun.before), (begun.batch, begun.offsets)):
+            if text is not None and self._logged(number) != text:
+                (self._logs / str(number)).write_bytes(text.encode())
+
+    def begin(self, batch: int, planned: Callable[[int], str]) -> None:
+        """Begin a batch, or continue with the one that was begun last; nothing of it may run before.
+
+        Args:
+            batch: number of the batch.
+            planned: returns the entry of a batch in Spark's offset log as Spark has it in memory: of this one, and of
+                the one before.
+
+        Raises:
+            MillraceError: another driver has the checkpoint now, or may have it.
+            TransientError: Spark has read an entry that an old driver wrote after ``restore``.
+        """
+        with self._renewing:
+            if self.lost is not None:
+                raise self.lost
+            last = self._begun
+            if last is None or batch == last.batch + 1:
+                before = None if last is None else planned(batch - 1)
+                if last is not None and before != last.offsets:
+                    raise self._replaced(batch - 1)
+                self._put(BegunBatch(batch, planned(batch), before))
+                return
+            if batch != last.batch or planned(batch) != last.offsets:
+                raise self._replaced(batch)
+            if last.before is not None and planned(batch - 1) != last.before:
+                raise self._replaced(batch - 1)
+            if self._is_due():
+                self._put(last)
+
+    def check(self) -> None:
+        """Ensure that this process still holds the lease, which costs a request only if a renewal is due.
+
+        Raises:
+            MillraceError: another driver has the checkpoint now, or may have it.
+        """
+        if self.lost is not None or self._is_due():
+            super().check()
+
+    def _is_due(self) -> bool:
+        return since_boot() - self._renewed_at > self._seconds / RENEWALS
+
+    def _logged(self, number: int) -> str | None:
+        try:
+            return (self._logs / str(number)).read_text()
+        except FileNotFoundError:
+            return None
+
+    @staticmethod
+    def _replaced(batch: int) -> TransientError:
+        message = f"batch {batch} in Spark's log is not the one that was begun: an old driver has written to it"
+        return TransientError(Problem(message, ONE_DRIVER, field="spec.checkpoint"))
+
+    def _read(self) -> Holder | None:
+        found = self._version()
+        if found is None:
+            self._tag = None
+            return None
+        content, self._tag = found
+        self._begun = content.begun
+        return content.holder
+
+    def _version(self) -> tuple[_Content, str] | None:
+        try:
+            text, tag = self._object.read_version()
+        except FileNotFoundError:
+            return None
+        try:
+            return _Content.parsed(text), tag
+        except ValueError:
+            message = f"the checkpoint is damaged: {self._file} is not what Millrace writes there"
+            raise MillraceError(
+                Problem(message, "put back a copy of the whole checkpoint", field="spec.checkpoint")
+            ) from None
+
+    def _write(self) -> None:
+        self._put(self._begun)
+
+    def _put(self, begun: BegunBatch | None) -> None:
+        """Replace the version that this process knows; after a lost answer, that may not be its last one."""
+        began = since_boot()
+        content = _Content(self._renewal(), begun)
+        text = content.encoded()
+        for _ in range(_ATTEMPTS):
+            tag = self._object.create(text) if self._tag is None else self._object.replace_version(text, self._tag)
+            if tag is None:
+                found = self._version()
+                self._require_holder(None if found is None else found[0].holder)
+                assert found is not None
+                tag = found[1] if found[0] == content else None
+                self._tag = found[1]
+            if tag is not None:
+                self._tag, self._begun = tag, begun
+                self._note_renewed(began)
+                return
+        raise OSError(5, "it changes with each attempt", self._file)
+
+    def _remove(self) -> None:
+        """Free the lease, and keep what was begun."""
+        if self._tag is not None:
+            self._object.replace_version(_Content(None, self._begun).encoded(), self._tag)

@@ -1,0 +1,19 @@
+"""The Spark settings of a query: those that it names, and those that the place of its checkpoint needs."""
+
+from __future__ import annotations
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.places import bucket_and_prefix
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.s3_client import s3_settings
+
+
+def settings_of(query: StreamQuery) -> dict[str, str]:
+    """Return the settings; those that the query names override the others.
+
+    Raises:
+        MillraceError: the checkpoint needs a client of Spark that is missing.
+    """
+    uri = (query.spec.checkpoint and query.spec.checkpoint.uri) or ""
+    place = ObjectPath.of(uri) if bucket_and_prefix(uri) is not None else None
+    return (s3_settings(place) if place is not None else {}) | dict(query.spec.spark_conf)

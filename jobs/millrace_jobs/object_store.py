@@ -1,0 +1,199 @@
+"""Places in an object store, with the methods of ``pathlib.Path`` that checkpoints use.
+
+Logins, region and endpoint come from the environment, as other programs for the store take them: ``AWS_REGION``,
+``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ... or the identity of the pod. Nothing of them is stored or shown.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from html import unescape
+from typing import TYPE_CHECKING, Any
+
+from millrace_api.validation.places import bucket_and_prefix
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+_CONNECT_SECONDS, _REQUEST_SECONDS, _RETRY_SECONDS = 3, 8, 12
+"""Time-outs of a connection, of a request, and of all its repetitions: a third of a lease at most."""
+
+_CODE, _MESSAGE = (re.compile(rf"<{name}>([^<]{{1,300}})</{name}>") for name in ("Code", "Message"))
+"""What a store answers in XML."""
+
+_NO_BUCKET = "NoSuchBucket"
+
+
+@dataclass(frozen=True)
+class ObjectPath:
+    """An object, or what a folder would be: the common beginning of the keys of some objects.
+
+    Nothing but the URI is part of it, so it can be sent to other processes. Methods raise OSError as those of a path
+    do, with the store's own words, and FileNotFoundError for an object that does not exist. Conditional writes are
+    decided by the store, also between machines.
+    """
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @classmethod
+    def of(cls, uri: str) -> ObjectPath:
+        """Return the place of a URI such as ``s3a://bucket/prefix``."""
+        found = bucket_and_prefix(uri)
+        assert found is not None, f"{uri} is not in an object store"
+        return cls(*found)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key}"
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(self.scheme, self.bucket, f"{self.key}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The place that this one is in."""
+        return ObjectPath(self.scheme, self.bucket, self.key.rpartition("/")[0])
+
+    def read_bytes(self) -> bytes:
+        """Return the content of the object."""
+        return self.read_version()[0]
+
+    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return the content of the object as text."""
+        return self.read_bytes().decode(encoding, errors)
+
+    def read_version(self) -> tuple[bytes, str]:
+        """Return the content of the object and the tag of this version of it."""
+        with _os_errors(self):
+            answer = self._client.get(self.key)
+            return bytes(answer.bytes()), str(answer.meta["e_tag"])
+
+    def exists(self) -> bool:
+        """Whether there is an object of this key."""
+        try:
+            with _os_errors(self):
+                self._client.head(self.key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self) -> bool:
+        """Whether there are objects below this place."""
+        with _os_errors(self):
+            return any(self._client.list(f"{self.key}/", chunk_size=1))
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """Yield the objects that are directly in this place, in the order of their keys."""
+        with _os_errors(self):
+            found = self._client.list_with_delimiter(f"{self.key}/")["objects"]
+        yield from (ObjectPath(self.scheme, self.bucket, each["path"]) for each in found)
+
+    def size(self) -> int:
+        """Return the bytes of all objects below this place."""
+        with _os_errors(self):
+            return sum(each["size"] for found in self._client.list(f"{self.key}/") for each in found)
+
+    def write_bytes(self, content: bytes) -> None:
+        """Create or replace the object."""
+        with _os_errors(self):
+            self._client.put(self.key, content)
+
+    def create(self, content: bytes) -> str | None:
+        """Create the object, and return the tag of its version; None if it exists."""
+        return self._put_if(content, "create")
+
+    def replace_version(self, content: bytes, tag: str) -> str | None:
+        """Replace a version of the object, and return the tag of the next one; None if it has another version."""
+        return self._put_if(content, {"e_tag": tag})
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Delete the object; the store does not say whether it existed."""
+        with _os_errors(self):
+            self._client.delete(self.key)
+
+    def remove_all(self) -> None:
+        """Delete all objects below this place."""
+        with _os_errors(self):
+            for found in self._client.list(f"{self.key}/"):
+                self._client.delete([each["path"] for each in found])
+
+    def _put_if(self, content: bytes, mode: Any) -> str | None:
+        from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+
+        with _os_errors(self):
+            try:
+                return str(self._client.put(self.key, content, mode=mode)["e_tag"])
+            except (AlreadyExistsError, PreconditionError, NotFoundError):
+                return None
+
+    @property
+    def _client(self) -> S3Store:
+        return _client(self.bucket, endpoint(), region(), os.getpid())
+
+
+def endpoint() -> str | None:
+    """Return the URL of the S3 that the environment names; None for that of AWS."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def region() -> str:
+    """Return the region that the environment names; other stores than AWS take any."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+@cache
+def _client(bucket: str, url: str | None, region: str, _process: int) -> S3Store:
+    """Return the client of a bucket in this process: the threads of one do not survive a fork."""
+    from obstore.store import S3Store
+
+    backoff: Any = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
+    own: dict[str, Any] = {} if url is None else {"endpoint": url}
+    return S3Store(
+        bucket,
+        client_options={
+            "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+            "timeout": timedelta(seconds=_REQUEST_SECONDS),
+            "allow_http": (url or "").startswith("http:"),
+        },
+        retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=_RETRY_SECONDS), "backoff": backoff},
+        region=region,
+        **own,
+    )
+
+
+@contextmanager
+def _os_errors(path: ObjectPath) -> Iterator[None]:
+    """Raise the store's errors as OSError, in one line."""
+    from obstore.exceptions import BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
+
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError) as error:
+        if _NO_BUCKET in str(error):
+            raise OSError(errno.ENXIO, _in_short(str(error)), str(path)) from error
+        raise FileNotFoundError(errno.ENOENT, "it does not exist", str(path)) from error
+    except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
+        raise PermissionError(errno.EACCES, _in_short(str(error)), str(path)) from error
+    except BaseError as error:
+        raise OSError(errno.EIO, _in_short(str(error)), str(path)) from error
+
+
+def _in_short(text: str) -> str:
+    """Return what went wrong: the store's own code and message, or else the client's first line."""
+    code, message = _CODE.search(text), _MESSAGE.search(text)
+    if code is not None:
+        return f"{code[1]}: {unescape(message[1]).rstrip('.')}" if message is not None else code[1]
+    return text.partition("\n")[0].strip().rstrip(".")[:300]

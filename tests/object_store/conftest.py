@@ -1,0 +1,34 @@
+"""A real S3 server for the tests in this folder, which share it and use prefixes of their own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from lab.parts.maven_jars import S3_JARS
+from lab.s3_server import BUCKET, S3Server, running_s3
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.s3_client import JARS
+
+
+@pytest.fixture(scope="session")
+def shared_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The server that tests share. Leave it running."""
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(shared_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The shared server, as the environment of this process and of those that it starts names it."""
+    for name, value in {**shared_s3.environment, JARS: str(S3_JARS.find())}.items():
+        monkeypatch.setenv(name, value)
+    return shared_s3
+
+
+@pytest.fixture
+def place(s3: S3Server) -> ObjectPath:
+    """A place of its own in the bucket."""
+    return ObjectPath.of(f"s3a://{BUCKET}/{uuid.uuid4().hex[:12]}/checkpoint")

@@ -1,0 +1,187 @@
+"""One driver on a checkpoint in an object store, whatever answers are lost and whoever takes itself for it."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from lab.s3_server import Disturbance
+from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.checkpoint.lease import Holder
+from millrace_jobs.checkpoint.object_lease import ObjectLease
+
+
+def entry(text):
+    return f'v1\n{{"batchWatermarkMs":0}}\n{{"source":"s","position":"{text}"}}'
+
+
+def logged(place, number, text=""):
+    """Spark's entry of a batch."""
+    (place / "spark" / "offsets" / str(number)).write_bytes(entry(text or number).encode())
+
+
+def offsets(place, number):
+    return (place / "spark" / "offsets" / str(number)).read_text()
+
+
+def planned(place):
+    """Spark that has just read its log."""
+    return lambda number: offsets(place, number)
+
+
+@pytest.fixture
+def take(place):
+    taken = []
+
+    def take_one(seconds=30.0):
+        lease = ObjectLease(place, seconds)
+        lease.take()
+        lease.restore()
+        taken.append(lease)
+        return lease
+
+    yield take_one
+    for lease in taken:
+        lease.release()
+
+
+@pytest.fixture
+def dead(monkeypatch):
+    """Other holders are taken for dead, though they go on: their machine was cut off."""
+    monkeypatch.setattr(Holder, "is_dead", lambda _: True)
+
+
+def test_it_says_who_holds_it_and_is_free_when_released(place, take):
+    lease = take()
+    held = json.loads((place / "lease.json").read_bytes())["holder"]
+    assert held["seconds"] == 30.0
+    lease.check()
+    with pytest.raises(MillraceError, match="another run is using the checkpoint s3a://lake/"):
+        take()
+    lease.release()
+    take().check()
+
+
+def test_one_that_is_not_renewed_expires(take, place):
+    held = replace(Holder.this_process(0.3), host="far-away", boot="another", renewed=time.time() - 1)
+    (place / "lease.json").write_bytes(json.dumps({"holder": vars(held), "begun": None}).encode())
+    take()
+
+
+def test_one_that_is_renewed_while_it_is_watched_is_not_taken(take, place, monkeypatch):
+    lease = take(seconds=1.0)
+    monkeypatch.setattr(time, "time", lambda at=time.time: at() + 60)  # by this clock it has expired
+    with pytest.raises(MillraceError, match="another run is using the checkpoint"):
+        ObjectLease(place, 1.0).take()
+    assert lease.lost is None
+
+
+def test_a_driver_that_was_replaced_ends_at_its_next_batch(take, place, dead):
+    old = take()
+    logged(place, 0)
+    old.begin(0, planned(place))
+    new = take()
+    new.begin(0, planned(place))
+    logged(place, 1)
+    with pytest.raises(MillraceError, match="has taken over s3a://lake/"):
+        old.begin(1, planned(place))
+    new.begin(1, planned(place))
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_write_whose_answer_is_lost_has_happened(s3, take, place, lost):
+    lease = take()
+    seen = []
+
+    def lose(request):
+        if request.method == "PUT" and request.key.endswith("lease.json"):
+            seen.append(request)
+            return Disturbance(loses_answer=len(seen) <= lost)
+        return None
+
+    with s3.disturbed(lose):
+        for number in range(3):
+            logged(place, number)
+            while True:
+                try:
+                    lease.begin(number, planned(place))
+                    break
+                except OSError:  # the answer was lost, and the next attempt finds what came of it
+                    continue
+    assert len(seen) >= 3
+    assert json.loads((place / "lease.json").read_bytes())["begun"]["batch"] == 2
+    lease.check()
+
+
+def test_an_entry_that_an_old_driver_wrote_late_is_put_right_before_spark_reads_it(take, place, dead):
+    first = take()
+    for number in range(2):
+        logged(place, number)
+        first.begin(number, planned(place))
+    logged(place, 1, "late")
+    logged(place, 0, "late")
+    second = take()
+    assert (offsets(place, 0), offsets(place, 1)) == (entry("0"), entry("1"))
+    second.begin(1, planned(place))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_entry_that_changes_after_that_is_not_run(take, place, dead, number):
+    first = take()
+    for each in range(2):
+        logged(place, each)
+        first.begin(each, planned(place))
+    second = take()
+    logged(place, number, "late")
+    with pytest.raises(TransientError, match="an old driver has written to it"):
+        second.begin(1, planned(place))
+    third = take()
+    third.begin(1, planned(place))
+
+
+def test_the_entry_before_the_first_batch_of_a_driver_is_checked_too(take, place, dead):
+    first = take()
+    for each in range(2):
+        logged(place, each)
+        first.begin(each, planned(place))
+    second = take()
+    logged(place, 1, "late")  # batch 1 is committed, and the next one starts from where it ended
+    logged(place, 2)
+    with pytest.raises(TransientError):
+        second.begin(2, planned(place))
+
+
+def test_a_proposal_that_was_not_begun_may_be_another_one(take, place, dead):
+    first = take()
+    logged(place, 0, "planned by the first")
+    second = take()
+    logged(place, 0, "planned by the second")
+    second.begin(0, planned(place))
+    with pytest.raises(MillraceError):
+        first.begin(0, planned(place))
+
+
+def test_what_was_begun_outlives_a_release(take, place):
+    lease = take()
+    logged(place, 0)
+    lease.begin(0, planned(place))
+    lease.release()
+    logged(place, 0, "late")
+    take().begin(0, planned(place))
+    assert offsets(place, 0) == entry("0")
+
+
+def test_a_lease_that_another_program_wrote_is_damage(take, place):
+    (place / "lease.json").write_bytes(b"{}")
+    with pytest.raises(MillraceError, match=r"lease\.json is not what Millrace writes there"):
+        take()
+
+
+def test_it_is_lost_where_the_store_stays_away_longer_than_it_lasts(s3, take):
+    lease = take(seconds=1.0)
+    with s3.disturbed(lambda request: Disturbance(status=403)):
+        while lease.lost is None:
+            time.sleep(0.05)
+    with pytest.raises(MillraceError, match="cannot be renewed: AccessDenied"):
+        lease.check()

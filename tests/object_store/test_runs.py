@@ -1,0 +1,160 @@
+"""``millrace run`` with its checkpoint in S3: killed, disturbed and refused; nothing is lost and nothing is double."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from lab.processes import Process
+from lab.s3_server import Disturbance, S3Server
+from lab.waiting import wait_until
+from millrace_jobs.object_store import ObjectPath
+from spark.answers import assert_same, duckdb_rows, latest, with_zones
+from spark.streams import results_in
+from spark.test_kill import QUESTION, document, recording
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+MILLRACE = str(Path(sys.executable).parent / "millrace")
+RECORDS = 40_000
+
+
+class Run:
+    """A query with its results in a folder and its checkpoint in the store, started as often as a test needs."""
+
+    def __init__(self, folder: Path, place: ObjectPath, **spec: Any) -> None:
+        self.folder, self.place = folder, place
+        self.events = recording(seed=11).slice(0, RECORDS)
+        pq.write_table(with_zones(self.events), folder / "recording.parquet")
+        query = document(folder, "OnUpdate")
+        query["spec"] |= {"checkpoint": {"uri": str(place)}, "batchInterval": "500ms", "parallelism": {"max": 2}} | spec
+        self.file = folder / "query.yaml"
+        self.file.write_text(yaml.safe_dump(query), encoding="utf-8")
+        self._starts = 0
+
+    def start(self, *options: str) -> Process:
+        """Start it, with its output in a file of its own."""
+        self._starts += 1
+        return Process([MILLRACE, "run", self.file, *options], self.folder / f"{self._starts}.log")
+
+    def finish(self) -> str:
+        """Process all records, and return what it printed."""
+        run = self.start("--once")
+        assert run.wait(600) == 0, run.said
+        return run.said
+
+    def check(self) -> None:
+        """Compare the results with DuckDB's."""
+        results: pa.Table = results_in(self.folder)
+        expected = duckdb_rows(self.events, QUESTION.duckdb)
+        assert_same(latest(results, QUESTION.key_columns), expected, QUESTION.key_columns)
+
+
+def batches(run: Process) -> int:
+    """The number of batches that it has reported."""
+    assert run.status is None, run.said
+    return run.said.count("\nbatch=")
+
+
+@pytest.fixture
+def run(tmp_path: Path, place: ObjectPath) -> Run:
+    return Run(tmp_path, place)
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("algorithm", ["pkg", "native"])
+def test_killed_again_and_again(tmp_path: Path, place: ObjectPath, algorithm: str) -> None:
+    chance = random.Random(algorithm)
+    run = Run(tmp_path, place, partitioner={"algorithm": algorithm})
+    for _ in range(3):
+        process = run.start()
+        wait_until(lambda process=process: batches(process) >= 1, "it finishes a batch", seconds=300)
+        time.sleep(chance.uniform(0, 1.5))
+        process.kill()
+    run.finish()
+    run.check()
+    assert "nothing new" in run.finish()
+
+
+@pytest.mark.in_turn
+def test_a_store_that_is_slow_refuses_and_loses_answers(s3: S3Server, run: Run) -> None:
+    chance = random.Random(5)
+
+    def disturb(_: object) -> Disturbance | None:
+        drawn = chance.random()
+        if drawn < 0.02:
+            return Disturbance(status=503)
+        if drawn < 0.04:
+            return Disturbance(loses_answer=True)
+        return Disturbance(seconds=2.0 if drawn < 0.045 else 0.0)
+
+    with s3.disturbed(disturb):
+        process = run.start()
+        wait_until(lambda: batches(process) >= 8, "it goes on", seconds=300)
+        process.kill()
+    run.finish()
+    run.check()
+
+
+@pytest.mark.in_turn
+def test_a_store_that_is_away_for_a_while(tmp_path: Path, place: ObjectPath, s3: S3Server, run: Run) -> None:
+    process = run.start()
+    wait_until(lambda: batches(process) >= 2, "it runs", seconds=300)
+    with s3.disturbed(lambda _: Disturbance(status=503)):
+        time.sleep(20)
+    before = batches(process)
+    wait_until(lambda: batches(process) >= before + 2, "it goes on, or starts again by itself", seconds=300)
+    process.kill()
+    run.finish()
+    run.check()
+
+
+def test_a_second_run_is_refused_and_a_drained_one_continues(run: Run) -> None:
+    first = run.start()
+    wait_until(lambda: batches(first) >= 1, "it finishes a batch", seconds=300)
+    second = run.start()
+    assert second.wait(300) == 1
+    assert f"another run is using the checkpoint {run.place}: process {first.pid} on " in second.said.replace("\n", " ")
+    assert first.end() == 0, first.said
+    said = run.finish()
+    assert f"checkpoint={run.place}" in said
+    run.check()
+    shown = subprocess.run([MILLRACE, "state", "show", run.file], capture_output=True, text=True, check=True).stdout
+    assert f"checkpoint        {run.place}\nstate partitions  2\n" in shown
+    refused = subprocess.run(
+        [MILLRACE, "state", "repartition", run.file, "--partitions", "3"], capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 1
+    assert "cannot be repartitioned: an object store has no rename" in refused.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"AWS_SECRET_ACCESS_KEY": "hunter2"}, "cannot be used: SignatureDoesNotMatch: "),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "cannot be used: "),
+        ({"AWS_REGION": "eu-central-1"}, 'the region "eu-central-1" is wrong'),
+        ({"MILLRACE_S3_JARS": "/nowhere"}, "Spark has no client for S3, which the checkpoint"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_sentence(run: Run, environment: dict[str, str], said: str) -> None:
+    ended = subprocess.run(
+        [MILLRACE, "run", run.file], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    text = " ".join(ended.stderr.split())
+    assert ended.returncode == 1
+    assert f"{run.file}:" in text
+    assert said in text
+    assert "Traceback" not in text
+    assert "hunter2" not in text
+    assert not run.place.is_dir()
