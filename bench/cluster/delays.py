@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from tests.cluster.counting import Counting
 from tests.lab.cluster import running_cluster
+from tests.lab.deployed import Deployed
 from tests.lab.installation import NAMESPACE, Installation, installed, make_namespace
 from tests.lab.parts.millrace_images import ROOT
 from tests.lab.waiting import wait_until
@@ -41,13 +42,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "cluster-delays.json", help="file for all figures")
     options = parser.parse_args()
     seconds: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder, _lab(Path(folder)) as lab:
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder, running_lab(Path(folder)) as lab:
         for number in range(options.rounds):
             for what, took in _round(lab, f"delays-{number}"):
                 print(f"{what}: {took:.1f} s", flush=True)
                 seconds.setdefault(what, []).append(took)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(seconds, indent=1), encoding="utf-8")
+    report(seconds, options.json)
+
+
+def report(seconds: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Write the figures of all rounds as JSON, and print them with their medians."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(seconds, indent=1), encoding="utf-8")
     table = Table("from", "median", "all")
     for what, found in seconds.items():
         table.add_row(what, f"{median(found):.1f} s", ", ".join(f"{each:.1f}" for each in found))
@@ -55,7 +61,8 @@ def main() -> None:
 
 
 @contextmanager
-def _lab(folder: Path) -> Iterator[Installation]:
+def running_lab(folder: Path) -> Iterator[Installation]:
+    """Run a cluster with the chart, Kafka and Prometheus, whose network this thread is in meanwhile."""
     (folder / "cluster").mkdir()
     with (
         running_cluster(folder / "cluster") as cluster,
@@ -86,15 +93,30 @@ def _round(lab: Installation, namespace: str) -> Iterator[tuple[str, float]]:
             _seconds(lambda: query.patch(executors={"initial": 2}), lambda: query.applied["executorsReady"] == 2),
         )
         time.sleep(_REST)
-        lab.kubectl("-n", NAMESPACE, "delete", "pod", *OPERATOR, "--grace-period=0", "--force")
         yield (
-            "operator killed to the next plan",
-            _seconds(lambda: query.patch(executors={"initial": 1}), lambda: query.plan["executors"] == 1),
+            "leading operator killed to the next plan",
+            _until_planned(query, 1, lambda: _kill_operator(lab, leader(lab))),
         )
+        lab.wait_for_operator()
+        time.sleep(_REST)
+        lost = ("-n", NAMESPACE, "delete", "pod", *OPERATOR, "--grace-period=0", "--force")
+        yield "pods of all operators lost to the next plan", _until_planned(query, 2, lambda: lab.kubectl(*lost))
     finally:
         counting.stop()
         query.kubectl("delete", "sq", query.name)
         lab.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def leader(lab: Installation) -> str:
+    """Return the name of the pod that holds the operator's lease."""
+    holder: str = lab.get("-n", NAMESPACE, "lease", "millrace-operator")["spec"].get("holderIdentity") or ""
+    return holder.partition("_")[0]
+
+
+def _kill_operator(lab: Installation, pod: str) -> None:
+    """Kill the operator in a pod, which does not release its lease then."""
+    script = f"kill -9 $(grep -ls HOSTNAME={pod} /proc/[0-9]*/environ | cut -d/ -f3)"
+    lab.cluster.run_on_node("sh", "-c", script).check_returncode()
 
 
 def _seconds(act: Callable[[], object], holds: Callable[[], object]) -> float:
@@ -111,6 +133,16 @@ def _until_next(counting: Counting, act: Callable[[], object]) -> float:
     written = counting.written
     wait_until(lambda: counting.table() >= written, "the records that came before are counted", seconds=_PATIENCE)
     return time.monotonic() - began
+
+
+def _until_planned(query: Deployed, executors: int, act: Callable[[], object]) -> float:
+    """Return the seconds from an act, after which the spec is changed, until the changed plan."""
+
+    def act_and_change() -> None:
+        act()
+        query.patch(executors={"initial": executors})
+
+    return _seconds(act_and_change, lambda: query.plan["executors"] == executors)
 
 
 if __name__ == "__main__":
