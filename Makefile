@@ -159,8 +159,9 @@ bench-wires: setup  ## Measure what encryption between driver and executors cost
 demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root; PLACEMENT=Dedicated)
 	PYTHONPATH=tests $(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))
 
-bench-delays: lab  ## Measure on a cluster how long a query is without results at its start and after losses (as root)
+bench-delays: lab  ## Measure on a cluster how long a query is without results: at its start, after losses, in an upgrade (as root)
 	PYTHONPATH=tests $(BIN)/python -m bench.cluster.delays
+	PYTHONPATH=tests $(BIN)/python -m bench.cluster.upgrade
 
 constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }
