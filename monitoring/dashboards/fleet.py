@@ -49,20 +49,21 @@ def _count(queries: str, alert: str = "") -> str:
 
 
 def _numbers() -> list[Panel]:
-    not_ready = 'condition="Ready", status!="True", reason!~"Suspended|Draining|Deleting|Failed"'
+    failed = _with(_INFO, 'phase="Failed"')
+    not_ready = _with(_CONDITION, 'condition="Ready", status!="True", reason!~"Suspended|Draining|Deleting"')
     return [
         number("Running", "Queries in the phase Running.", _count(_with(_INFO, 'phase="Running"')), width=3),
         number(
             "Not ready",
             "Queries that should run and whose condition Ready is not true. Failed ones are counted beside this.",
-            _count(_with(_CONDITION, not_ready)),
+            _count(f"{not_ready} unless on (cluster, namespace, query) {failed}"),
             steps={1: "orange"},
             width=3,
         ),
         number(
             "Failed",
             "Queries in the phase Failed: millrace status NAME says why.",
-            _count(_with(_INFO, 'phase="Failed"')),
+            _count(failed),
             steps={1: "red"},
             width=3,
         ),
@@ -141,7 +142,7 @@ def _table() -> table.Panel:
         steps={"W": {0.9: "orange", 1: "red"}, "Over, 1 h": {0.01: "orange", 0.06: "red"}},
         link=("Query", _QUERY),
         sort="W",
-        height=12,
+        height=14,
     )
 
 

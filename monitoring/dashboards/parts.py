@@ -286,6 +286,10 @@ def number(
     return panel if decimals is None else panel.decimals(decimals)
 
 
+_NAMES = 220
+"""Least width of a column with links, which are names, in pixels."""
+
+
 def rows(
     title: str,
     description: str,
@@ -335,7 +339,8 @@ def rows(
     if "severity" in keys:
         panel.override_by_name(keys["severity"], _in_colors(SEVERITIES))
     if link:
-        panel.override_by_name(link[0], [models.DynamicConfigValue("links", [{"title": "Open", "url": link[1]}])])
+        linked = {"links": [{"title": "Open", "url": link[1]}], "custom.minWidth": _NAMES}
+        panel.override_by_name(link[0], [models.DynamicConfigValue(name, value) for name, value in linked.items()])
     shown = [*((expr, ()) for expr, _ in columns.values()), *((expr, (label,)) for expr, label in texts.values())]
     for letter, (expr, others) in zip(_LETTERS, shown, strict=False):
         same = (
