@@ -45,7 +45,7 @@ _SIMULATED = "millrace.io/simulated"
 """Label and taint of the simulated nodes."""
 
 
-class Arrivals:
+class ResultTimes:
     """The times at which results become readable in a topic, from now until ``stop``."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
@@ -55,7 +55,7 @@ class Arrivals:
         )
         self._consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="arrivals", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="results", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -91,11 +91,11 @@ def main() -> None:
         counting = Counting(lab, "upgrade")
         stack.callback(counting.stop)
         tables = _start_queries(counting)
-        arrivals = [Arrivals(lab.broker.bootstrap, table, 2) for table in tables]
-        for each in arrivals:
+        results = [ResultTimes(lab.broker.bootstrap, table, 2) for table in tables]
+        for each in results:
             stack.callback(each.stop)
         for number in range(options.rounds):
-            for what, took in _upgrade(lab, f"round-{number}", arrivals):
+            for what, took in _upgrade(lab, f"round-{number}", results):
                 print(f"{what}: {took:.1f} s", flush=True)
                 seconds.setdefault(what, []).append(took)
     report(seconds, options.json)
@@ -125,7 +125,7 @@ def _on_simulated_nodes() -> dict[str, Any]:
     return {"cores": 1, "memory": "512m", "podTemplate": template}
 
 
-def _upgrade(lab: Installation, tag: str, arrivals: list[Arrivals]) -> Iterator[tuple[str, float]]:
+def _upgrade(lab: Installation, tag: str, results: list[ResultTimes]) -> Iterator[tuple[str, float]]:
     """Upgrade once, after a quiet period of the same length.
 
     Raises:
@@ -142,8 +142,8 @@ def _upgrade(lab: Installation, tag: str, arrivals: list[Arrivals]) -> Iterator[
     lab.wait_for_operator()
     time.sleep(max(began + WINDOW - time.monotonic(), 0.0))
     ended = time.monotonic()
-    yield "longest pause between results before", max(each.longest_pause(2 * began - ended, began) for each in arrivals)
-    yield "longest pause between results during the upgrade", max(each.longest_pause(began, ended) for each in arrivals)
+    yield "longest pause between results before", max(each.longest_pause(2 * began - ended, began) for each in results)
+    yield "longest pause between results during the upgrade", max(each.longest_pause(began, ended) for each in results)
     if _restarts(lab) != pods:
         sys.exit(f"the upgrade restarted or replaced a pod of a query: {pods} before, {_restarts(lab)} after")
 
