@@ -292,10 +292,11 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool 
     """Read a query and start Spark's JVM for it early: the JVM starts more slowly than the imports that follow."""
     from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
-    from millrace_jobs.run.query_file import query_of
+    from millrace_jobs.run.query_file import errors_located_in, query_of
 
     query = query_of(file, name, importable=not in_pod)
-    jvm.start(settings_of(query), quiet=not debug)
+    with errors_located_in(file, query.name):
+        jvm.start(settings_of(query), quiet=not debug)
     return query
 
 

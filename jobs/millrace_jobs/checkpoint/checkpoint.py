@@ -230,7 +230,8 @@ class Checkpoint(SparkLog):
 
     def exists(self) -> bool:
         """Whether the checkpoint exists."""
-        return (self.root / _MARKER).exists()
+        with may_be_away(self.root):
+            return (self.root / _MARKER).exists()
 
     @property
     def id(self) -> str:
@@ -295,8 +296,21 @@ class Checkpoint(SparkLog):
         if isinstance(self._lease, ObjectLease):
             with may_be_away(self.root):
                 self._lease.begin(batch, planned)
+            self._entries.remember("offsets", batch, planned(batch))
         else:
             self.require_lease()
+
+    def restore_log(self) -> None:
+        """Put right what an old driver may have written to Spark's log, before Spark reads it.
+
+        Raises:
+            MillraceError: another process is the driver, or may be.
+            TransientError: the object store does not answer.
+        """
+        self.require_lease()
+        if isinstance(self._lease, ObjectLease):
+            with may_be_away(self.root):
+                self._lease.restore()
 
     def may_be_withdrawn(self) -> bool:
         """Whether this process still holds the checkpoint and no batch has begun."""

@@ -7,6 +7,8 @@ from millrace_api.validation.places import bucket_and_prefix
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.s3_client import s3_settings
 
+_JARS = "spark.jars"
+
 
 def settings_of(query: StreamQuery) -> dict[str, str]:
     """Return the settings; those that the query names override the others.
@@ -16,4 +18,8 @@ def settings_of(query: StreamQuery) -> dict[str, str]:
     """
     uri = (query.spec.checkpoint and query.spec.checkpoint.uri) or ""
     place = ObjectPath.of(uri) if bucket_and_prefix(uri) is not None else None
-    return (s3_settings(place) if place is not None else {}) | dict(query.spec.spark_conf)
+    own = s3_settings(place) if place is not None else {}
+    settings = own | dict(query.spec.spark_conf)
+    if _JARS in own and own[_JARS] != settings[_JARS]:
+        settings[_JARS] = f"{own[_JARS]},{settings[_JARS]}"
+    return settings

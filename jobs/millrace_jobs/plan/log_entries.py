@@ -34,10 +34,14 @@ class LogEntries:
         if isinstance(place, Path):
             return place.read_text(encoding="utf-8")
         if known not in self._texts:
-            self._texts = {key: text for key, text in self._texts.items() if key[1] >= batch - _REMEMBERED}
             with may_be_away(place):
-                self._texts[known] = place.read_text(encoding="utf-8")
+                self.remember(log, batch, place.read_text(encoding="utf-8"))
         return self._texts[known]
+
+    def remember(self, log: str, batch: int, text: str) -> None:
+        """Take this for the text of an entry, in an object store."""
+        self._texts = {key: known for key, known in self._texts.items() if key[1] >= batch - _REMEMBERED}
+        self._texts[(log, batch)] = text
 
     def newest(self, log: str) -> int | None:
         """Return the newest batch in a log; None if it has none."""

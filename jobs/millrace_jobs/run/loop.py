@@ -200,7 +200,7 @@ class QueryRun:
         while True:
             try:
                 if failed:
-                    self.checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease
+                    self.checkpoint.restore_log()  # needs the lease: ``prepare`` fences other drivers
                     with attributed_to(FailureClass.SINK):
                         self.sink.prepare(self.checkpoint.last_batch())
                 return self._stream(closing_time)
