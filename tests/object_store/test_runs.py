@@ -119,6 +119,24 @@ def test_a_store_that_is_away_for_a_while(tmp_path: Path, place: ObjectPath, s3:
     run.check()
 
 
+def test_files_are_read_once(tmp_path: Path, place: ObjectPath) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    run = Run(tmp_path, place)
+    query = yaml.safe_load(run.file.read_text(encoding="utf-8"))
+    source = query["spec"]["sources"]["events"]
+    del source["replay"]
+    source["files"] = {"path": str(inbox), "format": "parquet"}
+    source["watermark"]["delay"] = "30000 days"
+    run.file.write_text(yaml.safe_dump(query), encoding="utf-8")
+    table = with_zones(run.events)
+    for part in range(2):
+        pq.write_table(table.slice(part * RECORDS // 2, RECORDS // 2), inbox / f"{part}.parquet")
+        run.finish()
+    assert "nothing new" in run.finish()
+    run.check()
+
+
 def test_a_second_run_is_refused_and_a_drained_one_continues(run: Run) -> None:
     first = run.start()
     wait_until(lambda: batches(first) >= 1, "it finishes a batch", seconds=300)

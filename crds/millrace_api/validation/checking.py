@@ -14,7 +14,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import FileFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema, type_problem
-from millrace_api.validation.places import bucket_and_prefix, path_problem, paths, uri_problem
+from millrace_api.validation.places import path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
 
@@ -97,18 +97,8 @@ class _Check:
             if found := path_problem(path):
                 self._add(tuple(field.split(".")), *found)
         checkpoint = self._spec.checkpoint
-        if checkpoint is not None and checkpoint.uri is not None:
-            self._check_uri(checkpoint.uri)
-
-    def _check_uri(self, uri: str) -> None:
-        at = ("spec", "checkpoint", "uri")
-        if found := uri_problem(uri):
-            self._add(at, *found)
-        elif bucket_and_prefix(uri) is not None:
-            for name, source in self._spec.sources.items():
-                if source.files is not None:
-                    message = f"source {name} reads files, and what it has read is not recorded in an object store"
-                    self._add(at, message, "write file:// and a folder, such as file:///data/checkpoints")
+        if checkpoint is not None and checkpoint.uri is not None and (found := uri_problem(checkpoint.uri)):
+            self._add(("spec", "checkpoint", "uri"), *found)
 
     def _check_topics(self) -> None:
         """Check that the query does not read what it writes to Kafka.

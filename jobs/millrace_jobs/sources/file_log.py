@@ -18,13 +18,15 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.disk import sync
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.sources.file_log_mirror import ANOTHER_WRITER, FileLogMirror
 
 KEPT_SECONDS = 86_400
 """Seconds for which a file must be missing before it is forgotten; longer than a folder stays unmounted by mistake."""
@@ -57,11 +59,14 @@ class FileLog:
     of one run, of which a query that reads a source twice has two, number files together: ``files.run`` has the run
     that wrote last, and whether its only listing is complete.
 
+    With ``mirrored``, the log is an object in an object store, and the directory has the working copy of one run.
+
     Raises MillraceError if the log cannot be read or written, is damaged in any other way, or has another writer.
     """
 
-    def __init__(self, directory: str, run: str = "") -> None:
+    def __init__(self, directory: str, run: str = "", mirrored: ObjectPath | None = None) -> None:
         self._path = Path(directory, "files.jsonl")
+        self._mirror = None if mirrored is None else FileLogMirror(mirrored / "files.jsonl", self._path.parent)
         self._run_path = Path(directory, "files.run")
         self._run = run or uuid.uuid4().hex
         self._in_turn: Iterator[int] = iter(())
@@ -69,6 +74,9 @@ class FileLog:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
             sync(self._path.parent)
+            if self._mirror is not None:
+                with self._locked():
+                    self._mirror.fetch(self._path)
             self._read()
         except OSError as error:
             raise self._unusable(error) from error
@@ -178,6 +186,8 @@ class FileLog:
                 log.flush()
                 os.fsync(log.fileno())
                 length = log.tell()
+            if self._mirror is not None:
+                self._mirror.replace(partial.read_bytes())
             partial.replace(self._path)
             self._written_version = _version(self._path)
             self._bytes, self._entries = length, len(files) + len(left)
@@ -190,6 +200,8 @@ class FileLog:
 
     def _append(self, lines: Iterable[dict[str, Any]]) -> None:
         content = b"".join(map(_encoded, lines))
+        if self._mirror is not None:
+            self._mirror.replace(self._path.read_bytes()[: self._bytes] + content)
         try:
             with self._path.open("r+b") as log:
                 log.seek(self._bytes)
@@ -223,9 +235,7 @@ class FileLog:
         with self._locked() as recorded:
             if _version(self._path) != self._written_version:
                 if recorded not in (self._run, self._complete_run):
-                    hint = "make sure that only one driver runs, then run the same command again: nothing is lost"
-                    message = "another driver has written to the log of files seen"
-                    raise MillraceError(Problem(message, hint, str(self._path)))
+                    raise MillraceError(replace(ANOTHER_WRITER, file=str(self._path)))
                 self._read()
             if complete or recorded not in (self._run, self._complete_run):
                 self._run_path.write_text(self._complete_run if complete else self._run, encoding="utf-8")
@@ -259,6 +269,8 @@ class FileLog:
 
     def _unusable(self, error: OSError) -> MillraceError:
         message = f"cannot read or write the log of files seen: {error.strerror or error}"
+        if self._mirror is not None:
+            return TransientError(Problem(message, "check that the object store answers", str(error.filename)))
         return MillraceError(Problem(message, "free some space there, and let this user write to it", str(self._path)))
 
 

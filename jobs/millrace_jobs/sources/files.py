@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_jobs.confinement import require_data
+from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.base import (
     CorruptRecords,
     OnArrival,
@@ -77,10 +78,10 @@ class FilesSource(Source):
     """The records of one file, of the files in a folder (not in its subfolders), or of the files that match a glob.
 
     The new files of a listing are read in order of (modification time, path). The order is stored in a log in
-    ``log_directory``, and the position ``{"files": k}`` stands for its first k entries. Names that begin with ``.``
-    or ``_`` are ignored. A file must be complete when it appears: write it elsewhere, then rename it. A file is
-    identified by its path: another file under the same path is not read. A file that was read may be removed, and
-    is forgotten later (``FileLog``).
+    ``log_directory``, of which ``mirrored`` has a copy that outlives the run, and the position ``{"files": k}`` stands
+    for its first k entries. Names that begin with ``.`` or ``_`` are ignored. A file must be complete when it appears:
+    write it elsewhere, then rename it. A file is identified by its path: another file under the same path is not read.
+    A file that was read may be removed, and is forgotten later (``FileLog``).
 
     Raises MillraceError if no file matches the path, or the files seen so far are elsewhere, and later if a file that
     is to be read is gone, or has another size or modification time than when it was first seen. Files are compared
@@ -103,9 +104,11 @@ class FilesSource(Source):
         timestamp_format: str = "iso",
         corrupt: CorruptRecords | None = None,
         clock: Callable[[], float] = time.time,
+        mirrored: ObjectPath | None = None,
     ) -> None:
         self.name = name
         self.schema = schema
+        self._mirrored = mirrored
         self._format = file_format(
             format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format
         )
@@ -121,7 +124,7 @@ class FilesSource(Source):
             if root.exists() and not os.access(root, os.R_OK):
                 message = f"source {name}: no permission to read this path"
                 raise MillraceError(Problem(message, "let this user read it", str(root)))
-            log = FileLog(log_directory)  # only for these checks: another process plans the batches
+            log = FileLog(log_directory, mirrored=mirrored)  # only for these checks: another process plans the batches
             if not log.count and not self._files.is_folder and not self._files.has_files():
                 raise self._missing(path)
         self._require_same_place(log)
@@ -151,7 +154,7 @@ class FilesSource(Source):
 
     @cached_property
     def _log(self) -> FileLog:
-        return FileLog(self._log_directory, self._run)
+        return FileLog(self._log_directory, self._run, self._mirrored)
 
     def check(self) -> None:
         """Check the first file of a new query, or the files that an earlier run has seen.

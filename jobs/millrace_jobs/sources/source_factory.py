@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import shutil
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +25,7 @@ from millrace_api.model.sources import (
 from millrace_api.model.status import FailureClass
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.confinement import require_data
-from millrace_jobs.disk import absolute_path
+from millrace_jobs.disk import absolute_path, process_folder
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.object_store import ObjectPath
@@ -139,20 +141,20 @@ def _nexmark(name: str, spec: SourceSpec, nexmark: NexmarkSourceSpec) -> Source:
 
 
 def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Place, corrupt: CorruptRecords) -> FilesSource:
-    if isinstance(state, ObjectPath):
-        message = f"source {name}: files are not read with a checkpoint in an object store"
-        raise MillraceError(Problem(message, "write a folder for spec.checkpoint.uri", field="spec.checkpoint.uri"))
+    mirrored = state if isinstance(state, ObjectPath) else None
+    folder = state if isinstance(state, Path) else _working_folder()
     source = FilesSource(
         name,
         files.path,
         files.format.value,
         schema_of(spec),
-        str(state),
+        str(folder),
         max_files_per_batch=files.max_files_per_batch,
         header=files.header,
         delimiter=files.delimiter,
         timestamp_format=spec.timestamp_format.value,
         corrupt=corrupt,
+        mirrored=mirrored,
     )
     try:
         source.check()
@@ -160,6 +162,13 @@ def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Place, co
         error.failure = FailureClass.SOURCE  # the class that the batch reading the file would report
         raise
     return source
+
+
+def _working_folder() -> Path:
+    """Return a new folder, which is removed at the end of this process."""
+    folder, _ = process_folder("millrace-files-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _pace(replay: ReplaySourceSpec) -> float | RatePace | None:

@@ -114,11 +114,6 @@ def test_a_prefix_in_an_object_store_can_be_used(uri):
     assert uri_problem(uri) is None
 
 
-def test_a_source_of_files_has_its_checkpoint_in_a_folder(tmp_path):
-    (problem,) = problems(tmp_path, changed(MINIMAL, 12, "  checkpoint: {uri: 's3a://lake/revenue'}"))
-    assert "spec.checkpoint.uri: source trips reads files, and what it has read is not recorded" in problem
-
-
 REPLAY = "format: csv, timeColumn: at"
 SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
 
