@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=20.0, help="queries that are applied a second, at most")
-    parser.add_argument("--kib", type=int, default=0, help="KiB by which the SQL of each query is longer")
+    parser.add_argument("--kib", type=int, default=0, help="KiB by which each query is larger, at most 120")
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "operator.json", help="file for all figures")
     options = parser.parse_args()
     with (

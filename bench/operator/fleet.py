@@ -66,7 +66,7 @@ class QueryFleet:
         client: the users' client.
         size: number of queries.
         rate: maximum number of changes per second, which are sent one after the other.
-        kib: KiB by which the SQL of each query is longer.
+        kib: KiB by which each query is larger, half of them in its SQL and half in the schema of its source.
     """
 
     def __init__(self, client: ApiClient, size: int, rate: float, kib: int = 0) -> None:
@@ -74,7 +74,8 @@ class QueryFleet:
         self._queries = CustomObjectsApi(client)
         self._rate = rate
         self._spec = copy.deepcopy(_QUERY["spec"])
-        self._spec["query"]["sql"] += "".join(f" -- {'x' * 1018}\n" for _ in range(kib))
+        self._spec["query"]["sql"] += f" -- {'x' * 512 * kib}"
+        self._spec["sources"]["trips"]["schema"] += f" COMMENT '{'x' * 512 * kib}'"
         self.keys: list[Key] = [(f"fleet-{number % NAMESPACES}", f"query-{number}") for number in range(size)]
 
     def make_namespaces(self) -> None:
