@@ -19,6 +19,7 @@ from rich.console import Console
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.benchmark.command import partitioners
 from millrace_jobs.produce.command import produce
+from millrace_jobs.run.checkpoint_command import checkpoint
 from millrace_support.lookup_options import After, AnswerFormat, AtTime, Keys, Limit, Prefix, WindowStart
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ app.command()(produce)
 
 state = typer.Typer(help="Show or repartition a query's state.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(state, name="state")
+app.add_typer(checkpoint, name="checkpoint")
 
 QueryFile = Annotated[Path, typer.Argument(help="YAML file with a StreamQuery.", show_default=False)]
 QueryName = Annotated[str | None, typer.Option(help="Name of the query, if the file has several.")]

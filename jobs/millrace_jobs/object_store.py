@@ -101,10 +101,17 @@ class ObjectPath:
             found = self._client.list_with_delimiter(f"{self.key}/")["objects"]
         yield from (ObjectPath(self.scheme, self.bucket, each["path"]) for each in found)
 
-    def size(self) -> int:
-        """Return the bytes of all objects below this place."""
+    def objects(self) -> Iterator[tuple[str, int]]:
+        """Yield the objects below this place: the key from there on, and the size in bytes."""
         with _os_errors(self):
-            return sum(each["size"] for found in self._client.list(f"{self.key}/") for each in found)
+            listed = [(each["path"], each["size"]) for found in self._client.list(f"{self.key}/") for each in found]
+        yield from ((key[len(self.key) + 1 :], size) for key, size in listed)
+
+    def folders(self) -> Iterator[ObjectPath]:
+        """Yield the places directly in this one that have objects below them, in the order of their keys."""
+        with _os_errors(self):
+            found = self._client.list_with_delimiter(f"{self.key}/")["common_prefixes"]
+        yield from (ObjectPath(self.scheme, self.bucket, each.rstrip("/")) for each in found)
 
     def write_bytes(self, content: bytes) -> None:
         """Create or replace the object."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from millrace_jobs.disk import sync
@@ -33,6 +35,25 @@ def write_durably(place: Place, content: bytes, partial: str = ".new") -> None:
         os.fsync(file.fileno())
     unfinished.replace(place)
     sync(place.parent)
+
+
+def folders_in(place: Place) -> list[Place]:
+    """Return the folders that are directly in a place, in the order of their names."""
+    if isinstance(place, ObjectPath):
+        return [*place.folders()]
+    return [*sorted(each for each in place.iterdir() if each.is_dir())]
+
+
+def files_below(place: Place) -> Iterator[tuple[str, int]]:
+    """Yield the files below a folder, or the objects below a place: the name from there on, and the size in bytes."""
+    if isinstance(place, ObjectPath):
+        yield from place.objects()
+        return
+    for folder, _, names in os.walk(place):
+        for name in sorted(names):
+            file = Path(folder, name)
+            with suppress(FileNotFoundError):  # Spark has just deleted an old version
+                yield str(file.relative_to(place)), file.stat().st_size
 
 
 def remove_all(place: Place) -> None:

@@ -11,8 +11,8 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
@@ -33,7 +33,7 @@ from millrace_jobs.places import Place, remove_all, write_durably
 from millrace_jobs.plan.log_entries import may_be_away
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
-_MARKER = "millrace.json"
+MARKER = "millrace.json"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Marker:
         Raises:
             MillraceError: the marker is damaged.
         """
-        path = root / _MARKER
+        path = root / MARKER
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             query = StreamQuery.model_validate(content["query"])
@@ -80,13 +80,13 @@ class Marker:
             "released": self.released,
             "query": self.query.to_document(),
         }
-        write_durably(root / _MARKER, json.dumps(content, indent=1).encode())
+        write_durably(root / MARKER, json.dumps(content, indent=1).encode())
 
 
 def checkpoint_above(path: Path) -> Path | None:
     """Return the checkpoint that a file or folder is, or would be, within or at; None if it is in none."""
     real = Path(os.path.realpath(path))
-    return next((folder for folder in (real, *real.parents) if (folder / _MARKER).is_file()), None)
+    return next((folder for folder in (real, *real.parents) if (folder / MARKER).is_file()), None)
 
 
 class Checkpoint(SparkLog):
@@ -125,6 +125,31 @@ class Checkpoint(SparkLog):
             self.close()
             raise
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold an existing checkpoint without running its query.
+
+        Raises:
+            MillraceError: a driver holds it, or may.
+        """
+        try:
+            if isinstance(self.root, Path):
+                self._lock = self._acquire_lock(self.root)
+            self._take_lease()
+            if isinstance(self.spark, Path):
+                recover(self.spark)
+            yield
+        except BlockingIOError:
+            raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
+        finally:
+            self.close()
+
+    def holder(self) -> str | None:
+        """Return which process holds the checkpoint as far as its lease says; None if none does."""
+        lease = FolderLease(self.root) if isinstance(self.root, Path) else ObjectLease(self.root)
+        held = lease.holder()
+        return None if held is None or held.is_dead() else str(held)
+
     def _take(self, query: StreamQuery, partitions: int) -> None:
         try:
             if isinstance(self.root, Path):
@@ -132,7 +157,7 @@ class Checkpoint(SparkLog):
                 self._lock = self._acquire_lock(self.root)
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
-                raise damaged(self.root / _MARKER, "it is gone")
+                raise damaged(self.root / MARKER, "it is gone")
             unused = self.is_unused()
             if held is not None and not unused:
                 self._remarks = check_changes(held.query, query, self)
@@ -231,7 +256,7 @@ class Checkpoint(SparkLog):
     def exists(self) -> bool:
         """Whether the checkpoint exists."""
         with may_be_away(self.root):
-            return (self.root / _MARKER).exists()
+            return (self.root / MARKER).exists()
 
     @property
     def id(self) -> str:
@@ -342,7 +367,7 @@ class Checkpoint(SparkLog):
             return
         for name in (self.spark.name, self.policies.name, "sources"):
             remove_all(self.root / name)
-        for name in ("millrace.new", _MARKER, "lock"):  # the lease keeps other drivers away until ``close``
+        for name in ("millrace.new", MARKER, "lock"):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)
 
     def close(self) -> None:

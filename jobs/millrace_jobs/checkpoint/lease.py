@@ -114,6 +114,10 @@ class Lease(ABC):
         self._write()
         self._thread.start()
 
+    def holder(self) -> Holder | None:
+        """Return the process that holds the lease, or held it when it expired; None if it is free."""
+        return self._read()
+
     @property
     def lost(self) -> MillraceError | None:
         """The reason why this process no longer holds the lease, as far as is known; None while it does.

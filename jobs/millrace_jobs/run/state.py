@@ -8,9 +8,7 @@ partitions from its own log, so the marker need not be updated in the same atomi
 
 from __future__ import annotations
 
-import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -23,6 +21,7 @@ from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named, swap_in_copy
 from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.places import files_below
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 
@@ -42,8 +41,7 @@ def describe_state(query: StreamQuery) -> str:
     if not checkpoint.exists():
         raise MillraceError(Problem(f"there is no checkpoint {checkpoint.root}", "run the query first"))
     last = checkpoint.last_batch().committed
-    state = checkpoint.spark / "state"
-    bytes_stored = state.size() if isinstance(state, ObjectPath) else _size(state)
+    bytes_stored = sum(size for _, size in files_below(checkpoint.spark / "state"))
     lines = {
         "checkpoint": checkpoint.root,
         "state partitions": checkpoint.state_partitions,
@@ -51,15 +49,6 @@ def describe_state(query: StreamQuery) -> str:
         "state stored": f"{bytes_stored / (1 << 20):,.1f} MiB",
     }
     return "\n".join(f"{name:<18}{value}" for name, value in lines.items())
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # Spark has just deleted an old version
-                total += Path(parent, name).stat().st_size
-    return total
 
 
 def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> int:

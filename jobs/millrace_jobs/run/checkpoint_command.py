@@ -1,0 +1,53 @@
+"""The commands on checkpoints by their place: ``millrace checkpoint ...``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+checkpoint = typer.Typer(
+    help="List, show, copy or remove checkpoints in a folder or an object store.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Named = Annotated[str, typer.Argument(help="A folder, or a place such as s3a://bucket/prefix.", show_default=False)]
+
+
+@checkpoint.command("ls")
+def list_checkpoints(place: Named) -> None:
+    """List the checkpoints that are directly in a place."""
+    from millrace_jobs.run.checkpoints import checkpoints_in, place_of
+
+    for found in checkpoints_in(place_of(place)):
+        typer.echo(found)
+
+
+@checkpoint.command("show")
+def show_checkpoint(place: Named) -> None:
+    """Show a checkpoint's query, its driver, its last batch and its size."""
+    from millrace_jobs.run.checkpoints import describe, place_of
+
+    typer.echo(describe(place_of(place)))
+
+
+@checkpoint.command("rm")
+def remove_checkpoint(place: Named) -> None:
+    """Remove a checkpoint that no driver holds."""
+    from millrace_jobs.run.checkpoints import place_of, remove
+
+    remove(place_of(place))
+    typer.echo(f"removed {place}")
+
+
+@checkpoint.command("copy")
+def copy_checkpoint(
+    source: Named,
+    target: Annotated[str, typer.Argument(help="Where there is nothing yet.", show_default=False)],
+) -> None:
+    """Copy a checkpoint that no driver holds, also from a folder to an object store, or back."""
+    from millrace_jobs.run.checkpoints import copy, place_of
+
+    files = copy(place_of(source), place_of(target))
+    typer.echo(f"copied {files} files to {target}: continue only one of the two")

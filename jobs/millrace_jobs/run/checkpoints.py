@@ -1,0 +1,125 @@
+"""The commands on checkpoints by their place: ``millrace checkpoint ls``, ``show``, ``rm`` and ``copy``.
+
+A place is a folder, its URI, or a prefix in an object store. A checkpoint is copied, or removed, only while no driver
+holds it; its marker is written last and removed first, since a place with a marker is a whole checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.validation.places import bucket_and_prefix, folder_of, uri_problem
+from millrace_jobs.checkpoint.checkpoint import MARKER, Checkpoint, Marker
+from millrace_jobs.disk import absolute_path
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.places import Place, files_below, folders_in, remove_all, write_durably
+
+_OF_THE_DRIVER = ("lease.json", "lease.new", "lock", "lookups.json")
+"""Files that are the running driver's, and no part of a copy."""
+
+
+def place_of(text: str) -> Place:
+    """Return the place that a user names: a folder, its URI, or a prefix in an object store.
+
+    Raises:
+        MillraceError: it is no place that a checkpoint can have.
+    """
+    if bucket_and_prefix(text) is not None:
+        return ObjectPath.of(text)
+    if "://" in text:
+        if (found := uri_problem(text)) is not None:
+            raise MillraceError(Problem(f"{text}: {found[0]}", found[1]))
+        return absolute_path(folder_of(text) or text)
+    return absolute_path(text)
+
+
+def checkpoints_in(place: Place) -> list[Place]:
+    """Return the checkpoints that are directly in a place, or the place itself if it is one, in the order of names."""
+    with _reported(place):
+        if (place / MARKER).exists():
+            return [place]
+        return [folder for folder in folders_in(place) if (folder / MARKER).exists()]
+
+
+def describe(place: Place) -> str:
+    """Describe a checkpoint, without Spark, also while its query runs.
+
+    Raises:
+        MillraceError: there is none.
+    """
+    checkpoint, marker = _existing(place)
+    last, files = checkpoint.last_batch(), list(files_below(place))
+    state = sum(size for name, size in files if name.startswith("spark/state/"))
+    lines = {
+        "checkpoint": place,
+        "query": marker.query.name,
+        "id": marker.id,
+        "driver": checkpoint.holder() or "-",
+        "state partitions": checkpoint.state_partitions,
+        "last batch": "-" if last.committed is None else last.committed,
+        "unfinished batch": "-" if last.unfinished is None else last.unfinished,
+        "state stored": f"{state / (1 << 20):,.1f} MiB",
+        "all files": f"{len(files):,}, {sum(size for _, size in files) / (1 << 20):,.1f} MiB",
+    }
+    return "\n".join(f"{name:<18}{value}" for name, value in lines.items())
+
+
+def remove(place: Place) -> None:
+    """Remove a checkpoint that no driver holds.
+
+    Raises:
+        MillraceError: there is none, or a driver holds it.
+    """
+    checkpoint, _ = _existing(place)
+    with checkpoint.held(), _reported(place):
+        (place / MARKER).unlink()
+        remove_all(place)
+
+
+def copy(source: Place, target: Place) -> int:
+    """Copy a checkpoint that no driver holds to a place where there is nothing, and return the number of files.
+
+    The copy has the same id: of the two, one can be continued.
+
+    Raises:
+        MillraceError: there is no such checkpoint, a driver holds it, or there is something in the other place.
+    """
+    checkpoint, _ = _existing(source)
+    with checkpoint.held(), _reported(target):
+        if next(files_below(target), None) is not None:
+            raise MillraceError(Problem(f"there is something in {target}", "name another place"))
+        names = [name for name, _ in files_below(source) if name not in (*_OF_THE_DRIVER, MARKER)]
+        if isinstance(target, ObjectPath):  # which has checksums of its own
+            names = [name for name in names if not name.endswith(".crc")]
+        for name in (*names, MARKER):
+            write_durably(_within(target, name), _within(source, name).read_bytes())
+        return len(names) + 1
+
+
+def _existing(place: Place) -> tuple[Checkpoint, Marker]:
+    with _reported(place):
+        marker = Marker.read(place)
+    if marker is None:
+        raise MillraceError(Problem(f"there is no checkpoint {place}", "millrace checkpoint ls shows those in a place"))
+    return Checkpoint(place), marker
+
+
+def _within(place: Place, name: str) -> Place:
+    for part in name.split("/"):
+        place = place / part
+    return place
+
+
+@contextmanager
+def _reported(place: Place) -> Iterator[None]:
+    """Raise what a place refuses as MillraceError."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or place
+        message = f"{where} cannot be used: {error.strerror or error}"
+        hint = "check its rights, and for an object store the login" if isinstance(place, Path) else "check the login"
+        raise MillraceError(Problem(message, hint)) from None
