@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace_api.model.kafka import KafkaConnection, SecretValue
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
 
 Asked = Iterator[tuple[str, str]]
