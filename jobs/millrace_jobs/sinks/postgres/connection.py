@@ -106,7 +106,7 @@ class PostgresConnection:
             psycopg.Error: no server can be reached, or all of them refuse.
         """
         with tempfile.TemporaryDirectory(prefix="millrace-tls-") as folder:
-            session: Session = psycopg.connect(**self._settings(Path(folder)))  # type: ignore[arg-type]
+            session: Session = psycopg.connect(**self.settings(Path(folder)))  # type: ignore[arg-type]
         try:
             with time_limit(session, CONNECT_SECONDS):
                 limits = {"statement": STATEMENT_SECONDS, "lock": LOCK_SECONDS, "idle": IDLE_SECONDS}
@@ -116,8 +116,14 @@ class PostgresConnection:
             raise
         return session
 
-    def _settings(self, folder: Path) -> dict[str, str | int | bool]:
-        """Return the settings of libpq, all that matter: none comes from its own environment variables and files."""
+    def settings(self, folder: Path) -> dict[str, str | int | bool]:
+        """Return the settings of libpq, all that matter: none comes from its own environment variables and files.
+
+        Do not store them: they contain the password. Certificates and keys are written to ``folder``.
+
+        Raises:
+            MillraceError: a secret cannot be read.
+        """
         settings: dict[str, str | int | bool] = {
             "host": ",".join(host for host, _ in self.hosts),
             "port": ",".join(str(port) for _, port in self.hosts),
