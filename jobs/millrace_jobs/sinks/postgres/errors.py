@@ -153,7 +153,7 @@ def _detail(error: psycopg.Error) -> str:
         return _DETAIL.sub("", lines[-1] if lines else "", count=1).strip() if len(lines) < 2 else _first(lines)
     message = " ".join((error.diag.message_primary or str(error)).split())
     column = error.diag.column_name or next(iter(_PLACE.findall(error.diag.context or "")), "")
-    return f"{message}, in column {column}" if column and column not in message else message
+    return f"{message}, in column {column}" if column and f'"{column}"' not in message else message
 
 
 def _first(lines: list[str]) -> str:
