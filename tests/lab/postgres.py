@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -22,7 +23,7 @@ import psycopg
 from .cache import MissingError
 from .parts.debian_packages import POSTGRES_PACKAGES
 from .ports import free_port
-from .processes import Process
+from .processes import Process, signal_all
 from .tcp_proxy import TcpProxy
 
 PASSWORD = "the-owner's"
@@ -84,7 +85,10 @@ class PostgresServer:
     def kill(self) -> None:
         """Kill all processes of the server."""
         if self._process is not None:
-            self._process.kill()
+            self._signal(signal.SIGSTOP)  # none of them sees another one die, and none is started
+            self._signal(signal.SIGKILL)
+            self._process.wait(_PATIENCE)
+            self._process = None
 
     def restart(self) -> None:
         """Kill the server if it runs, and start it with its data on the same port."""
@@ -94,13 +98,11 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Pause the server. Its connections stay open and get no answers."""
-        assert self._process is not None
-        self._process.pause()
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume a paused server."""
-        assert self._process is not None
-        self._process.resume()
+        self._signal(signal.SIGCONT)
 
     def connect(self, user: str = OWNER, password: str = PASSWORD, **more: Any) -> psycopg.Connection[Any]:
         """Return a connection in autocommit mode."""
@@ -137,6 +139,12 @@ class PostgresServer:
             yield proxy
         finally:
             proxy.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the server and its children, each of which is in a session of its own, first to the server."""
+        assert self._process is not None, "the server does not run"
+        children = [process for process in _processes() if _parent(process) == self._process.pid]
+        signal_all([self._process.pid, *children], number)
 
     def _create(self) -> None:
         _give(self.folder)
@@ -179,6 +187,18 @@ def _unprivileged() -> list[str]:
     if shutil.which("setpriv") is None:
         raise MissingError("not installed: setpriv")
     return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"]
+
+
+def _processes() -> list[int]:
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+
+
+def _parent(process: int) -> int | None:
+    with suppress(OSError):  # it has ended
+        return int(
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+        )
+    return None
 
 
 def _give(path: Path) -> None:

@@ -133,7 +133,7 @@ def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterato
     )
     yield Probe(f"{place}.table", base, ("out", "sales.out"), see)
     yield Probe(f"{place}.key", base, (ABSENT, ["city", "since"], ["city"]), see)
-    tls = written(base, f"{place}.tls", {name: ENV[0] for name in ("ca", "certificate", "key")})
+    tls = written(base, f"{place}.tls", dict.fromkeys(("ca", "certificate", "key"), ENV[0]))
     yield from probes(tls, settings, f"{place}.tls", ca=(ABSENT, *ENV), certificate=(ABSENT, *ENV), key=(ABSENT, *ENV))
     secrets = [(f"{place}.tls.{name}", tls) for name in ("ca", "certificate", "key")]
     secrets.append((f"{place}.password", written(base, f"{place}.password", ENV[0])))

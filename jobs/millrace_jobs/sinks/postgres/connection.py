@@ -31,11 +31,13 @@ CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 600.0
 """Seconds that the server may take for one statement, such as the merge of a batch into the table."""
 
-LOCK_SECONDS = 20.0
+LOCK_SECONDS = 30.0
 """Seconds to wait for a lock that another session holds."""
 
-IDLE_SECONDS = 60.0
-"""Seconds after which the server ends a transaction whose client says nothing: that of a driver that is frozen."""
+IDLE_SECONDS = 20.0
+"""Seconds after which the server ends a transaction whose client says nothing: that of a driver that is frozen.
+
+It is shorter than the wait for a lock, so that the next driver gets those of a frozen one."""
 
 _GRACE_SECONDS = 15.0
 """Seconds for the answer on top of the server's own limit: only a server that is frozen or cut off exceeds both."""

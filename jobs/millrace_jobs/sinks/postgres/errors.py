@@ -17,7 +17,7 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.sinks.postgres.connection import PostgresConnection
 from millrace_support.backoff import Backoff
 
-PATIENCE = 30.0
+PATIENCE = 45.0
 """Seconds for which a call is retried while its error is transient."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0

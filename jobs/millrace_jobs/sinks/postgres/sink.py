@@ -143,7 +143,7 @@ class PostgresSink(Sink):
                 with time_limit(self._open, CONNECT_SECONDS):
                     self._open.execute(self._statements.empty_staged)
                     return self._open
-            except psycopg.OperationalError:
+            except psycopg.Error:  # nothing is lost with the session, and if the server itself fails, so does a new one
                 self.close()
         session = self._connection.open()
         with time_limit(session, CONNECT_SECONDS):
