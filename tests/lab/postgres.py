@@ -6,6 +6,7 @@ lose what either of them says.
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
@@ -41,6 +42,9 @@ _SETTINGS = {
     "log_min_messages": "warning",
     "autovacuum": "off",
 }
+
+_made: list[Path] = []
+"""Data of a new server, which takes seconds to make."""
 
 seconds_to_start: list[float] = []
 """Seconds from each start of a server to its first answer."""
@@ -147,15 +151,29 @@ class PostgresServer:
         signal_all([self._process.pid, *children], number)
 
     def _create(self) -> None:
+        """Make the folder of the data: a copy of the first one that this process has made."""
         _give(self.folder)
-        password = self.folder / "password"
-        password.write_text(PASSWORD, encoding="utf-8")
-        _give(password)
-        create = ["initdb", "-D", self.folder / "data", "-U", OWNER, "--auth=scram-sha-256", f"--pwfile={password}"]
-        options = ["--no-sync", "-E", "UTF8", "--locale=C.UTF-8"]
-        command = [*_unprivileged(), self._programs / create[0], *create[1:], *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
-        assert done.returncode == 0, f"the server's folder cannot be made: {done.stdout}{done.stderr}"
+        if not _made:
+            password = self.folder / "password"
+            password.write_text(PASSWORD, encoding="utf-8")
+            _give(password)
+            folder = self.folder / "made"
+            create = [
+                self._programs / "initdb",
+                "-D",
+                folder,
+                "-U",
+                OWNER,
+                "--auth=scram-sha-256",
+                f"--pwfile={password}",
+            ]
+            command = [*_unprivileged(), *create, "--no-sync", "-E", "UTF8", "--locale=C.UTF-8"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+            assert done.returncode == 0, f"the server's folder cannot be made: {done.stdout}{done.stderr}"
+            kept = Path(tempfile.mkdtemp(prefix="millrace-postgres-made-"))
+            atexit.register(shutil.rmtree, kept, ignore_errors=True)
+            _made.append(folder.rename(kept / "data"))
+        subprocess.run(["cp", "-a", _made[0], self.folder / "data"], check=True)
 
     def _wait_until_ready(self, process: Process) -> None:
         deadline = time.monotonic() + _PATIENCE

@@ -83,6 +83,9 @@ IMAGE_PACKAGES = DebianPackages(
 )
 
 
+_CLUSTERS = Path("/etc/postgresql-common/createcluster.conf")
+
+
 class PostgresPackages(DebianPackages):
     """Debian's PostgreSQL, in the newest version that is installed."""
 
@@ -90,6 +93,13 @@ class PostgresPackages(DebianPackages):
         """Return the folder of its programs. Raise ``MissingError`` if it is not installed."""
         self.find()
         return _newest_postgres()
+
+    def make(self, report: Report) -> Made:
+        """Install what is missing, without a database and a server that Debian would make of it."""
+        if self._missing() and not os.geteuid() and not _CLUSTERS.exists():
+            _CLUSTERS.parent.mkdir(exist_ok=True)
+            _CLUSTERS.write_text("create_main_cluster = false\n", encoding="utf-8")
+        return super().make(report)
 
     def _missing(self) -> dict[str, str]:
         there = (_newest_postgres() / "postgres").exists()
