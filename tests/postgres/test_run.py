@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from lab.postgres import PostgresServer
 from lab.processes import Mark
 from lab.waiting import wait_until
 from spark.answers import assert_same, duckdb_rows, with_zones
+from spark.cli import Project
 from spark.questions import Hop, Question
+from spark.test_kill import QUESTION as ALL_GROUPS
 from spark.test_kill import Process, choose_plan, document, recording
 
 from .sinks import spec
@@ -44,6 +47,27 @@ def query(folder: Path, sink: dict[str, Any], emit: str) -> dict[str, Any]:
     return found | {"spec": found["spec"] | {"query": {"sql": QUESTION.spark}, "sink": {"postgres": sink}}}
 
 
+def in_table(server: PostgresServer, table: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a table, with times without a zone."""
+    rows = server.execute(f"SELECT {', '.join(name.split()[0] for name in COLUMNS.split(', '))} FROM {table}")
+    return [tuple(each.replace(tzinfo=None) if isinstance(each, datetime) else each for each in row) for row in rows]
+
+
+def test_two_outputs_of_one_computation(server: PostgresServer, make_table, tmp_path: Path) -> None:
+    events = recording(seed=1).slice(0, 20_000)
+    pq.write_table(with_zones(events), tmp_path / "recording.parquet")
+    live, final = make_table(f"{COLUMNS}, PRIMARY KEY ({', '.join(KEY)})"), make_table(COLUMNS)
+    asked = query(tmp_path, spec(server, live, key=KEY), "OnUpdate")
+    asked["spec"]["query"] = {"sql": ALL_GROUPS.spark}
+    asked["spec"]["additionalOutputs"] = {"final": {"emit": "OnWindowClose", "sink": {"postgres": spec(server, final)}}}
+    (tmp_path / "query.yaml").write_text(yaml.safe_dump(asked), encoding="utf-8")
+    result = Project(tmp_path).millrace("run", "query.yaml", "--once")
+    assert (result.status, result.err) == (0, ""), result
+    expected = duckdb_rows(events, ALL_GROUPS.duckdb)
+    for table in (live, final):
+        assert_same(in_table(server, table), expected, ALL_GROUPS.key_columns)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("emit", "key"), [("OnUpdate", KEY), ("OnWindowClose", [])], ids=["upserted and deleted", "appended"]
@@ -67,9 +91,5 @@ def test_a_query_that_is_killed_again_and_again(server: PostgresServer, make_tab
     last = Process(*command, "--once", log=tmp_path / "last.log", mark=mark)
     assert last.wait() == 0, last.output
     wait_until(lambda: not mark.processes(), "all processes of the killed runs have ended")
-    found = server.execute(
-        f"SELECT {COLUMNS.replace(' timestamptz', '').replace(' bigint', '').replace(' text', '')} FROM {table}"
-    )
-    actual = [tuple(each.replace(tzinfo=None) if hasattr(each, "tzinfo") else each for each in row) for row in found]
-    assert_same(actual, duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)
+    assert_same(in_table(server, table), duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)
     assert f"results=table {table} in postgres at {server.host}" in last.output.replace('"', "")

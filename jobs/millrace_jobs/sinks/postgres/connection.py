@@ -108,7 +108,10 @@ class PostgresConnection:
             psycopg.Error: no server can be reached, or all of them refuse.
         """
         with tempfile.TemporaryDirectory(prefix="millrace-tls-") as folder:
-            session: Session = psycopg.connect(**self.settings(Path(folder)))  # type: ignore[arg-type]
+            session: Session = psycopg.connect(  # a prepared statement would not outlive a change of the table
+                **self.settings(Path(folder)),  # type: ignore[arg-type]
+                prepare_threshold=None,
+            )
         try:
             with time_limit(session, CONNECT_SECONDS):
                 limits = {"statement": STATEMENT_SECONDS, "lock": LOCK_SECONDS, "idle": IDLE_SECONDS}
@@ -146,7 +149,6 @@ class PostgresConnection:
             "sslmode": "prefer" if self.tls is None else "verify-full",
             "sslcertmode": "disable",
             "autocommit": True,
-            "prepare_threshold": 5,
         }
         if self.tls is not None:
             settings["sslrootcert"] = _system_authorities()
