@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -150,6 +152,20 @@ def test_a_driver_that_was_followed_writes_nothing(server, make_table, counts):
     assert rows(server, table) == [("a", 3)]
     old.close()
     new.close()
+
+
+def test_of_two_drivers_that_begin_at_once_one_writes(server, make_table, counts):
+    table = make_table("k text, n bigint")
+    sinks = [open_sink(server, table, counts(a=1)) for _ in range(4)]
+    with ThreadPoolExecutor(len(sinks)) as threads:
+        list(threads.map(lambda sink: sink.prepare(FRESH), sinks))
+    written = 0
+    for sink in sinks:
+        with suppress(MillraceError):
+            written += write(sink, counts(a=1), 0)
+        sink.close()
+    assert written == 1
+    assert rows(server, table) == [("a", 1)]
 
 
 def test_an_outdated_checkpoint_is_refused_before_it_fences_the_newer_driver(server, make_table, counts):

@@ -8,10 +8,11 @@ token when it locks the row, and writes nothing.
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from psycopg import errors
-from psycopg.sql import SQL, Identifier
+from psycopg import Cursor, errors
+from psycopg.sql import SQL, Composed, Identifier
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
@@ -22,6 +23,9 @@ from millrace_jobs.sinks.postgres.target import TargetTable
 
 BATCHES = "millrace_batches"
 """Name of the table, in the schema of the results' table."""
+
+NO_BATCH = -1
+"""Number before that of the first batch."""
 
 _CREATE = """
 CREATE TABLE IF NOT EXISTS {} (
@@ -58,7 +62,7 @@ class BatchRecord:
         self._checkpoint = checkpoint_id
         self._driver = uuid.uuid4()
         self._is_new = False
-        self._last = -1
+        self._last = NO_BATCH
 
     @property
     def table(self) -> TargetTable:
@@ -67,7 +71,7 @@ class BatchRecord:
 
     @property
     def last(self) -> int:
-        """The last batch in the table; -1 if there is none."""
+        """The last batch in the table; NO_BATCH if there is none."""
         return self._last
 
     def take(self, session: Session, last: LastBatch) -> None:
@@ -78,17 +82,21 @@ class BatchRecord:
             psycopg.Error: the database has failed.
         """
         self._create(session)
+        insert = SQL(
+            'INSERT INTO {} ("table", checkpoint, query, batch, driver) '
+            "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+        )
+        update = SQL('UPDATE {} SET query = %s, batch = %s, driver = %s WHERE "table" = %s AND checkpoint = %s')
         with session.transaction():
-            found = self._locked(session)
+            # Of two drivers that begin at once, the second one waits here: a row that is missing cannot be locked.
+            values = [*self._key, self._query, NO_BATCH, self._driver]
+            is_new = self._allowed(session, insert.format(self._name), values).rowcount == 1
+            found = None if is_new else self._locked(session)
             self._require_known(session, found, last)
             self._last = self._before_next(found, last)
-            self._is_new = self._is_new or found is None
-            command = SQL(
-                'INSERT INTO {0} AS known ("table", checkpoint, query, batch, driver) VALUES (%s, %s, %s, %s, %s) '
-                'ON CONFLICT ("table", checkpoint) DO UPDATE '
-                "SET query = excluded.query, batch = excluded.batch, driver = excluded.driver"
-            )
-            session.execute(command.format(self._name), [*self._key, self._query, self._last, self._driver])
+            values = [self._query, self._last, self._driver, *self._key]
+            self._allowed(session, update.format(self._name), values)
+        self._is_new = self._is_new or is_new
 
     def lock(self, session: Session, batch: ResultBatch) -> None:
         """Lock the row until the end of the transaction; the batch may be written if this succeeds.
@@ -145,19 +153,22 @@ class BatchRecord:
 
     def _locked(self, session: Session) -> _Record | None:
         command = SQL('SELECT batch, driver FROM {} WHERE "table" = %s AND checkpoint = %s FOR UPDATE')
+        found = self._allowed(session, command.format(self._name), self._key).fetchone()
+        return None if found is None else _Record(*found)
+
+    def _allowed(self, session: Session, command: Composed, values: Sequence[object]) -> Cursor[tuple[Any, ...]]:
+        """Run a command on the table, and say which rights are missing if it is not allowed."""
         try:
-            found = session.execute(command.format(self._name), self._key).fetchone()
+            return session.execute(command, values)
         except errors.InsufficientPrivilege:
             user, full = Identifier(session.info.user).as_string(session), self._name.as_string(session)
             message = f"user {session.info.user} may not use table {self._table.schema}.{BATCHES}"
-            raise MillraceError(
-                Problem(message, f"GRANT {_RIGHTS} ON {full} TO {user};", field=f"{FIELD}.user")
-            ) from None
-        return None if found is None else _Record(*found)
+            hint = f"GRANT {_RIGHTS} ON {full} TO {user};"
+            raise MillraceError(Problem(message, hint, field=f"{FIELD}.user")) from None
 
     def _require_known(self, session: Session, found: _Record | None, last: LastBatch) -> None:
         """Refuse batches that Spark's log does not have, and a table that an earlier checkpoint has filled."""
-        if found is not None and found.batch > (-1 if last.begun is None else last.begun):
+        if found is not None and found.batch > (NO_BATCH if last.begun is None else last.begun):
             newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
             raise self._mismatch(
                 f"has results up to batch {found.batch}, but the checkpoint knows of {newest}",
@@ -177,10 +188,10 @@ class BatchRecord:
         Raises:
             MillraceError: the record lacks batches that Spark's log has.
         """
-        committed = -1 if last.committed is None else last.committed
+        committed = NO_BATCH if last.committed is None else last.committed
         if last.elsewhere and (found is None or found.batch < committed):
             return committed
-        known = -1 if found is None else found.batch
+        known = NO_BATCH if found is None else found.batch
         if known < committed:
             has = "has no record of its batches" if found is None else f"has results up to batch {known} only"
             raise self._mismatch(
