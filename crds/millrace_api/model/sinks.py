@@ -1,4 +1,4 @@
-"""Where results go: files, the terminal, Kafka, a table."""
+"""Where results go: files, the terminal, Kafka, a table in Kafka or in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
 
@@ -83,22 +84,40 @@ class TableSinkSpec(KafkaConnection):
     )
 
 
+_KINDS = ("files", "console", "kafka", "table", "postgres")
+
+
 class SinkSpec(Model):
     """Where the results go."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("files", "console", "kafka", "table", hint="write one kind, such as console: {}"),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (exactly_one(*_KINDS, hint="write one kind, such as console: {}"),)
 
     files: FilesSinkSpec | None = Field(default=None, description="Files.")
     console: ConsoleSinkSpec | None = Field(default=None, description="The terminal.")
     kafka: KafkaSinkSpec | None = Field(default=None, description="A Kafka topic.")
     table: TableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
+    postgres: PostgresSinkSpec | None = Field(default=None, description="A table in PostgreSQL.")
 
     @property
     def kind(self) -> str:
-        """The kind that is given, as in YAML: files, console, kafka or table."""
-        return next(k for k in ("files", "console", "kafka", "table") if getattr(self, k) is not None)
+        """The kind that is given, as in YAML: files, console, kafka, table or postgres."""
+        return next(kind for kind in _KINDS if getattr(self, kind) is not None)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key columns that the user has written; empty for kinds that have none."""
+        keyed = self.kafka or self.table or self.postgres
+        return () if keyed is None else keyed.key
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether results are rows of a table, which later results replace and remove."""
+        return self.table is not None or (self.postgres is not None and bool(self.postgres.key))
+
+    @property
+    def records_batches(self) -> bool:
+        """Whether the place of the results itself knows which batches it has, and lacks those of another place."""
+        return self.kafka is not None or self.table is not None or self.postgres is not None
 
     @property
     def has_history(self) -> bool:
@@ -106,9 +125,11 @@ class SinkSpec(Model):
         return self.table is not None and self.table.history is not None
 
     def is_place_of(self, other: SinkSpec) -> bool:
-        """Return whether both write to the same folder or topic, or to the terminal."""
+        """Return whether both write to the same folder, topic or table, or to the terminal."""
         if self.console is not None:
             return other.console is not None
+        if self.postgres is not None and other.postgres is not None:
+            return self.postgres.is_table_of(other.postgres)
         if self.files is not None and other.files is not None:
             return PurePosixPath(self.files.path) == PurePosixPath(other.files.path)
         one, two = self.kafka or self.table, other.kafka or other.table

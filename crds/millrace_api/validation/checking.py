@@ -142,7 +142,7 @@ class _Check:
         for (first, one), (second, other) in combinations(self._outputs, 2):
             if one.sink.is_place_of(other.sink):
                 message = f"{'.'.join(map(str, first))}.sink is the same place, where the results would be mixed"
-                self._add((*second, "sink"), message, "write to another folder or topic")
+                self._add((*second, "sink"), message, "write to another folder, topic or table")
 
     def _check_settings(self) -> None:
         """Check the time zone; like ``_check_topics``, this is not a rule of Spec because of existing checkpoints."""
@@ -210,7 +210,7 @@ class _Check:
                 text,
                 tables,
                 emit=output.emit,
-                takes_back=output.sink.table is not None and output.partitioner.algorithm is not Algorithm.NATIVE,
+                takes_back=output.sink.replaces_rows and output.partitioner.algorithm is not Algorithm.NATIVE,
                 more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
                 as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
             )
@@ -231,6 +231,7 @@ class _Check:
             known_columns,
             result_columns,
             result_groups,
+            results_change,
             row_key,
         )
 
@@ -245,8 +246,12 @@ class _Check:
         for at, output in self._outputs:
             if left_to_run and output.sink.table is not None and not output.sink.table.key:
                 continue
-            sink = output.sink.kafka or output.sink.table
-            plain = all(name.isidentifier() for name in (sink.key if sink is not None else ()))
+            if output.sink.postgres is not None and not output.sink.key and results_change(output):
+                message = "results change after they were emitted, and without a key they are appended once and for all"
+                hint = "write the columns of the table's primary key, such as key: [...], or emit: OnWindowClose"
+                self._add((*at, "sink", "postgres"), message, hint)
+                continue
+            plain = all(name.isidentifier() for name in output.sink.key)
             try:
                 row_key(output.sink, known if certain or plain else None, by)
             except MillraceError as error:

@@ -47,6 +47,8 @@ _FIELDS = {
         spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
         spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.table.bootstrapServers
         spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
+        spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user
+        spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
     """,
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """

@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.sinks import SinkSpec
-from millrace_api.model.streamquery import PythonQuery, Spec
+from millrace_api.model.streamquery import Emit, PythonQuery, Spec
 from millrace_api.sql.checks import output_names
 from millrace_api.sql.dialect import parse_query
-from millrace_api.sql.groups import Group, GroupColumn, is_window, query_groups
+from millrace_api.sql.groups import Group, GroupColumn, aggregates, is_window, query_groups
 from millrace_api.sql.result_names import expanded_names
 from millrace_api.sql.schema_ddl import parse_schema
 
@@ -45,6 +45,17 @@ def identified_by_run(spec: Spec) -> bool:
     if any(source.is_evolving for source in spec.sources.values()):
         return True
     return spec.query.sql is not None and parse_query(spec.query.sql).find(exp.Subquery) is not None
+
+
+def results_change(spec: Spec) -> bool:
+    """Return whether a result can change after it was emitted.
+
+    Raises:
+        MillraceError: if the SQL does not parse.
+    """
+    if spec.emit is Emit.ON_WINDOW_CLOSE:
+        return False
+    return spec.query.python is not None or aggregates(parse_query(spec.query.sql or ""))
 
 
 def _python_groups(query: PythonQuery) -> list[Group]:
@@ -95,7 +106,8 @@ def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grou
     """Return the key columns: those given in the sink, or else the grouping columns; None if rows have no key.
 
     The key of a table must identify its rows, so it consists of all grouping columns and no others. Messages of a
-    ``kafka`` sink may have any key; without a grouping column in the result, they have none.
+    ``kafka`` sink may have any key; without a grouping column in the result, they have none. A ``postgres`` sink has
+    only a key that is given.
 
     Args:
         sink: sink of the query.
@@ -108,28 +120,32 @@ def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grou
     if sink.kafka is not None:
         given = _named(sink.kafka.key, columns, "spec.sink.kafka.key")
         return given or tuple(names[0] for _, names in groups or () if names) or None
-    if sink.table is None:
+    if not sink.replaces_rows:
         return None
-    given = _named(sink.table.key, columns, "spec.sink.table.key")
-    return given if groups is None and given else _primary_key(given, groups)
+    field = f"spec.sink.{sink.kind}.key"
+    given = _named(sink.key, columns, field)
+    return given if groups is None and given else _primary_key(given, groups, field)
 
 
-def _primary_key(given: tuple[str, ...], groups: Sequence[Grouping] | None) -> tuple[str, ...]:
+def _primary_key(given: tuple[str, ...], groups: Sequence[Grouping] | None, field: str) -> tuple[str, ...]:
+    def problem(message: str, hint: str) -> MillraceError:
+        return MillraceError(Problem(message, hint, field=field))
+
     if groups is None:
-        raise _problem("the query does not say which columns identify a row of the table", "write key: [...]")
+        raise problem("the query does not say which columns identify a row of the table", "write key: [...]")
     for text, names in groups:
         if not names:
             message = f"the query groups by {text} and does not select it, so rows of the table would collide"
-            raise _problem(message, f"add {text} to the SELECT list, or group by less")
+            raise problem(message, f"add {text} to the SELECT list, or group by less")
         if given and not set(names) & set(given):
             message = f"the key leaves out {names[0]}, so rows of the table would collide"
-            raise _problem(message, f"add {names[0]}, or leave key out")
+            raise problem(message, f"add {names[0]}, or leave key out")
     if not given:
         return tuple(names[0] for _, names in groups)
     for name in given:
         if not any(name in names for _, names in groups):
             message = f'"{name}" is not a grouping column: when it changes, the old row would stay in the table'
-            raise _problem(message, "leave it out of the key")
+            raise problem(message, "leave it out of the key")
     return given
 
 
@@ -142,7 +158,3 @@ def _named(names: Sequence[str], columns: Sequence[str] | None, field: str) -> t
         if name.lower() not in spelled:
             raise MillraceError(Problem(f'the result has no column "{name}"', suggest(name, columns), field=field))
     return tuple(spelled[name.lower()] for name in names)
-
-
-def _problem(message: str, hint: str) -> MillraceError:
-    return MillraceError(Problem(message, hint, field="spec.sink.table.key"))

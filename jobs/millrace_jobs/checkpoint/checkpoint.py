@@ -161,7 +161,7 @@ class Checkpoint(SparkLog):
             unused = self.is_unused()
             if held is not None and not unused:
                 self._remarks = check_changes(held.query, query, self)
-                self._sink_has_changed = _is_another_topic(held.query.spec.sink, query.spec.sink)
+                self._sink_has_changed = _is_another_place(held.query.spec.sink, query.spec.sink)
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
@@ -412,10 +412,9 @@ def _without_status(query: StreamQuery) -> StreamQuery:
     return query.model_copy(update={"status": None})
 
 
-def _is_another_topic(before: SinkSpec, now: SinkSpec) -> bool:
-    """Whether results now go to a different Kafka topic than before."""
-    old, new = before.kafka or before.table, now.kafka or now.table
-    return new is not None and (old is None or old.topic != new.topic or not old.is_cluster_of(new))
+def _is_another_place(before: SinkSpec, now: SinkSpec) -> bool:
+    """Whether results now go to a different Kafka topic or database table than before."""
+    return now.records_batches and not now.is_place_of(before)
 
 
 def _is_at(path: Path, file: IO[str]) -> bool:

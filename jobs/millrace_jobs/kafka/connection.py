@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.kafka import KafkaConnection, SecretValue
-from millrace_jobs.confinement import require_login
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.secrets import SecretValue
+from millrace_jobs.secrets import Secret
 
 Settings = dict[str, str | int | float | bool]
 """Settings of librdkafka, by librdkafka's names."""
@@ -29,46 +27,6 @@ _CLIENT: Settings = {
 
 
 @dataclass(frozen=True)
-class _Secret:
-    """A reference to a secret: its name in messages (``what``), and the file or environment variable that holds it.
-
-    ``in_cluster`` is NAME/KEY of the Kubernetes Secret if the query names only that.
-    """
-
-    what: str
-    file: str | None
-    env: str | None
-    in_cluster: str | None
-
-    def resolve(self) -> str:
-        """Return the secret itself, without the line breaks at the end of a file."""
-        if self.env is not None:
-            if value := os.environ.get(self.env):
-                return value
-            state = "empty" if value == "" else "not set"
-            message = f"{self.what} is read from the environment variable {self.env}, which is {state}"
-            hint = f"set {self.env} where the query is started, and for its executors"
-            raise MillraceError(Problem(message, hint))
-        if self.file is not None:
-            return self._of_file(self.file)
-        message = f"{self.what} is in the Kubernetes Secret {self.in_cluster}, which millrace run cannot read"
-        hint = "write file: or env: to say where it is on this machine; on a cluster, the operator mounts the Secret"
-        raise MillraceError(Problem(message, hint))
-
-    def _of_file(self, path: str) -> str:
-        require_login(path)
-        try:
-            value = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-            hint = "write in file: the path of a file that holds it and nothing else"
-            raise MillraceError(Problem(f"{self.what} cannot be read: {why}", hint, path)) from None
-        if not value:
-            raise MillraceError(Problem(f"{self.what} cannot be read: the file is empty", "write it there", path))
-        return value
-
-
-@dataclass(frozen=True)
 class Connection:
     """The address and security settings of a cluster; picklable, because it holds only references to secrets.
 
@@ -78,7 +36,7 @@ class Connection:
     servers: str
     protocol: str = "PLAINTEXT"
     mechanism: str = ""
-    secrets: tuple[tuple[str, _Secret], ...] = ()
+    secrets: tuple[tuple[str, Secret], ...] = ()
 
     @classmethod
     def of(cls, spec: KafkaConnection) -> Self:
@@ -92,7 +50,7 @@ class Connection:
             found["sasl.username"] = ("the user name", spec.sasl.username)
             found["sasl.password"] = ("the password", spec.sasl.password)
         secrets = tuple(
-            (setting, _reference(f"{what} for Kafka at {spec.bootstrap_servers}", value))
+            (setting, Secret.of(f"{what} for Kafka at {spec.bootstrap_servers}", value))
             for setting, (what, value) in found.items()
             if value is not None
         )
@@ -110,8 +68,3 @@ class Connection:
         if self.mechanism:
             settings["sasl.mechanism"] = self.mechanism
         return settings | {setting: secret.resolve() for setting, secret in self.secrets}
-
-
-def _reference(what: str, value: SecretValue) -> _Secret:
-    ref = value.secret_key_ref
-    return _Secret(what, value.file, value.env, f"{ref.name}/{ref.key}" if ref else None)

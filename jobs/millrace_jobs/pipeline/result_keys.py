@@ -32,14 +32,13 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     if spec.sink.files is not None and spec.sink.files.format is not FileFormat.PARQUET:
         require = require_csv if spec.sink.files.format is FileFormat.CSV else require_json
         require(query.result, "spec.sink.files")
-    sink = spec.sink.table or spec.sink.kafka
-    if sink is None:
+    if not (spec.sink.kafka is not None or spec.sink.replaces_rows):
         return ResultKeys()
     require_json(query.result, f"spec.sink.{spec.sink.kind}")
     names = query.result.names
     groups = result_groups(spec)
     known = None if groups is None else [group.known_by(names) for group in groups]
-    if known is None and not sink.key:
+    if known is None and not spec.sink.key:
         known = _identified_by(query, names)
     columns = row_key(spec.sink, names, known)
     if isinstance(query.execution, TableQuery):
@@ -90,7 +89,7 @@ def retracts(query: CompiledQuery, spec: Spec) -> bool:
 
 
 def _updates_table(spec: Spec) -> bool:
-    return spec.sink.table is not None and spec.emit is Emit.ON_UPDATE
+    return spec.sink.replaces_rows and spec.emit is Emit.ON_UPDATE
 
 
 def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) -> Iterator[WindowColumn]:
@@ -127,7 +126,7 @@ def is_weighted(query: CompiledQuery, spec: Spec) -> bool:
     """Whether results can be taken back, so that the sink has to know their weights."""
     execution = query.execution
     changes = isinstance(execution, TableQuery) and execution.contents is not Contents.RECORDS
-    return spec.sink.table is not None and (changes or is_held_back(query))
+    return spec.sink.replaces_rows and (changes or is_held_back(query))
 
 
 def is_held_back(query: CompiledQuery) -> bool:

@@ -57,7 +57,7 @@ def compile_tables(
     eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
     closes = not eager
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
-    final_joins = closes or any(output.sink.table is None for output in eager)
+    final_joins = closes or any(not output.sink.replaces_rows for output in eager)
     try:
         query = translate(
             sql, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
@@ -83,10 +83,11 @@ def compile_tables(
     if query.contents is Contents.TABLE and closes and not held:
         message = "the result is a table of the latest rows, which is never final"
         raise MillraceError(Problem(message, "write emit: OnUpdate", field="spec.emit"))
-    shown = [output.sink.kind for output in eager if output.sink.table is None]
+    shown = [output.sink.kind for output in eager if not output.sink.replaces_rows]
     if query.contents is Contents.TABLE and shown and not query.replaces:
         message = f"the rows of the result change, which {shown[0]} cannot show"
-        raise MillraceError(Problem(message, "write the results to sink.table", field="spec.sink"))
+        hint = "write the results to sink.table, or to sink.postgres with a key"
+        raise MillraceError(Problem(message, hint, field="spec.sink"))
     return query
 
 

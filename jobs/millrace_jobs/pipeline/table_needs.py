@@ -23,7 +23,7 @@ def holds_back(spec: Spec) -> bool:
 
 def may_retract(spec: Spec, sql: str) -> bool:
     """Whether rows of a table can cease to pass a filter, so that what runs the query has to take them back."""
-    updates = any(output.sink.table is not None and output.emit is Emit.ON_UPDATE for output in spec.outputs.values())
+    updates = any(output.sink.replaces_rows and output.emit is Emit.ON_UPDATE for output in spec.outputs.values())
     return updates and filters_groups(parse_query(sql))
 
 

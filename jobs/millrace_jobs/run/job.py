@@ -319,7 +319,7 @@ class Job:
             )
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
-        sink = open_sinks(self.query, keys, self._checkpoint.id, self._display.table, view)
+        sink = open_sinks(self.query, keys, self._checkpoint.id, self._display.table, view, self._compiled.result)
         self._close_at_end(sink)
         self._checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
         with attributed_to(FailureClass.SINK):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark.sql.types import StructType
+
 from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import ResultKeys, Sink
@@ -35,6 +37,7 @@ def open_sinks(
     checkpoint_id: str,
     show: ShowTable,
     view: TableView | None = None,
+    results: StructType | None = None,
 ) -> Sink:
     """Return the sink of a query, which has the sinks of all its outputs.
 
@@ -45,15 +48,21 @@ def open_sinks(
     for field, spec in query.spec.outputs.items():
         alone = query.model_copy(update={"spec": spec})
         if field == "spec":
-            sink = open_sink(alone, keys[field], checkpoint_id, show, view)
+            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results)
         else:
-            sink = open_sink(alone, keys[field], f"{checkpoint_id}-{field.rpartition('.')[2]}", show)
+            own_id = f"{checkpoint_id}-{field.rpartition('.')[2]}"
+            sink = open_sink(alone, keys[field], own_id, show, results=results)
         outputs.append(Output(sink, keys[field].weighted, field))
     return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
 
 
 def open_sink(
-    query: StreamQuery, keys: ResultKeys, checkpoint_id: str, show: ShowTable, view: TableView | None = None
+    query: StreamQuery,
+    keys: ResultKeys,
+    checkpoint_id: str,
+    show: ShowTable,
+    view: TableView | None = None,
+    results: StructType | None = None,
 ) -> Sink:
     """Return the sink of a query; it writes nothing and contacts no server before its ``prepare``.
 
@@ -63,6 +72,7 @@ def open_sink(
         checkpoint_id: id of the checkpoint that the query runs on; a run on another checkpoint is another writer.
         show: shows a table in the terminal.
         view: the view that a result table keeps for look-ups; other sinks have none.
+        results: columns of the results; only a sink that checks their types needs them.
     """
     sink = query.spec.sink
     if sink.files is not None:
@@ -70,6 +80,13 @@ def open_sink(
         return FilesSink(sink.files.path, sink.files.format.value, checkpoint_id, updates=updates)
     if sink.console is not None:
         return ConsoleSink(sink.console.rows, show)
+    if sink.postgres is not None:
+        from millrace_jobs.sinks.postgres.connection import PostgresConnection  # only these queries load the client
+        from millrace_jobs.sinks.postgres.sink import PostgresSink
+
+        assert results is not None, "a table in a database is checked against the results"
+        connection = PostgresConnection.of(sink.postgres)
+        return PostgresSink(connection, sink.postgres.table, keys, results, query.name, checkpoint_id)
     spec = sink.kafka or sink.table
     assert spec is not None
     topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")

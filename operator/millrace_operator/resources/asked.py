@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace_api.model.kafka import KafkaConnection, SecretValue
+from millrace_api.model.base import Model
+from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
 
 Asked = Iterator[tuple[str, str]]
@@ -50,6 +53,13 @@ def brokers(spec: Spec) -> Asked:
                 yield f"{field}.bootstrapServers", address
 
 
+def databases(spec: Spec) -> Asked:
+    """Yield the addresses of all database servers."""
+    for field, postgres in _databases(spec):
+        for server in postgres.host.split(","):
+            yield f"{field}.host", server
+
+
 def schema_registries(spec: Spec) -> Asked:
     """Yield the URLs of all schema registries."""
     for name, source in spec.sources.items():
@@ -58,13 +68,20 @@ def schema_registries(spec: Spec) -> Asked:
 
 
 def login_files(spec: Spec) -> Asked:
-    """Yield the paths of files that logins and certificates for Kafka are read from."""
+    """Yield the paths of files that logins and certificates are read from."""
     for field, kafka in _connections(spec):
-        for part in (kafka.tls, kafka.sasl):
-            values = {} if part is None else {name: getattr(part, name) for name in type(part).model_fields}
-            for name, value in values.items():
-                if isinstance(value, SecretValue) and value.file is not None:
-                    yield f"{field}.{'tls' if part is kafka.tls else 'sasl'}.{name}.file", value.file
+        yield from _secret_files(f"{field}.tls", kafka.tls)
+        yield from _secret_files(f"{field}.sasl", kafka.sasl)
+    for field, postgres in _databases(spec):
+        yield from _secret_files(field, postgres)
+        yield from _secret_files(f"{field}.tls", postgres.tls)
+
+
+def _secret_files(field: str, part: Model | None) -> Asked:
+    for name in () if part is None else type(part).model_fields:
+        value = getattr(part, name)
+        if isinstance(value, SecretValue) and value.file is not None:
+            yield f"{field}.{name}.file", value.file
 
 
 def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
@@ -75,3 +92,9 @@ def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
         sink = output.sink
         if (kafka := sink.kafka or sink.table) is not None:
             yield f"{field}.sink.{sink.kind}", kafka
+
+
+def _databases(spec: Spec) -> Iterator[tuple[str, PostgresSinkSpec]]:
+    for field, output in spec.outputs.items():
+        if output.sink.postgres is not None:
+            yield f"{field}.sink.postgres", output.sink.postgres

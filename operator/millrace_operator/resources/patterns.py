@@ -14,6 +14,7 @@ from functools import lru_cache
 from posixpath import normpath
 from typing import Annotated
 
+from millrace_api.model.postgres import PORT
 from millrace_api.model.values import text
 from millrace_api.validation.places import folder_of
 
@@ -27,9 +28,11 @@ _IMAGE = re.compile(
 )
 """An image by the grammar of the container runtimes (github.com/distribution/reference)."""
 
-_BROKER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})?")
+_SERVER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})?")
 _KAFKA_PORT = ":9092"
 """Port of a broker that names none."""
+
+_POSTGRES_PORT = f":{PORT}"
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAMED = rf"{_LABEL}(?:\.{_LABEL})*"
@@ -76,6 +79,15 @@ BrokerPattern = Annotated[
         512,
         "a pattern of Kafka brokers",
         "write host:port, such as kafka.example.com:9092, *.kafka.example.com:9092 or kafka:*",
+    ),
+]
+DatabasePattern = Annotated[
+    str,
+    *text(
+        rf"{_ANY_HOST}(?:{_PORT}|:\*)",
+        512,
+        "a pattern of database servers",
+        "write host:port, such as db.example.com:5432, *.db.example.com:5432 or db:*",
     ),
 ]
 PathPattern = Annotated[
@@ -150,8 +162,17 @@ def image_repository(image: str) -> str | None:
 
 def broker_address(address: str) -> str | None:
     """Return a Kafka broker as host and port; None if it is anything else: Kafka's client also takes URLs, for one."""
-    found = _BROKER.fullmatch(address.strip())
-    return None if found is None else found["host"].lower() + (found["port"] or _KAFKA_PORT)
+    return _server(address, _KAFKA_PORT)
+
+
+def database_address(address: str) -> str | None:
+    """Return a PostgreSQL server as host and port; None if it is anything else."""
+    return _server(address, _POSTGRES_PORT)
+
+
+def _server(address: str, port: str) -> str | None:
+    found = _SERVER.fullmatch(address.strip())
+    return None if found is None else found["host"].lower() + (found["port"] or port)
 
 
 def absolute_path(path: str) -> str | None:

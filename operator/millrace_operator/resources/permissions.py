@@ -20,13 +20,14 @@ from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import paths
 
-from .asked import Asked, brokers, images, schema_registries
+from .asked import Asked, brokers, databases, images, schema_registries
 from .checkpoint_volume import checkpoint_volume
 from .confinement import folders, path_problems
 from .patterns import (
     absolute_path,
     broker_address,
     checkpoint_folder,
+    database_address,
     image_repository,
     matches_any,
     url_address,
@@ -134,6 +135,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(images(spec), rule.images, image_repository)
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
+    yield from among(databases(spec), rule.databases, database_address)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
     yield from among(paths(spec), rule.files, absolute_path)
     if spec.checkpoint is not None:

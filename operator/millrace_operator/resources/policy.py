@@ -20,6 +20,7 @@ from millrace_api.validation.loading import load_document
 from .patterns import (
     BrokerPattern,
     CheckpointPattern,
+    DatabasePattern,
     ImagePattern,
     NamePattern,
     PathPattern,
@@ -108,6 +109,9 @@ class PolicyRule(Model):
     )
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."
+    )
+    databases: tuple[DatabasePattern, ...] | None = Field(
+        default=None, description="PostgreSQL servers, host:port, that sinks may name."
     )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."

@@ -83,6 +83,37 @@ IMAGE_PACKAGES = DebianPackages(
 )
 
 
+_CLUSTERS = Path("/etc/postgresql-common/createcluster.conf")
+
+
+class PostgresPackages(DebianPackages):
+    """Debian's PostgreSQL, in the newest version that is installed."""
+
+    def programs(self) -> Path:
+        """Return the folder of its programs. Raise ``MissingError`` if it is not installed."""
+        self.find()
+        return _newest_postgres()
+
+    def make(self, report: Report) -> Made:
+        """Install what is missing, without a database and a server that Debian would make of it."""
+        if self._missing() and not os.geteuid() and not _CLUSTERS.exists():
+            _CLUSTERS.parent.mkdir(exist_ok=True)
+            _CLUSTERS.write_text("create_main_cluster = false\n", encoding="utf-8")
+        return super().make(report)
+
+    def _missing(self) -> dict[str, str]:
+        there = (_newest_postgres() / "postgres").exists()
+        return super()._missing() | ({} if there else {"postgres": "postgresql"})
+
+
+POSTGRES_PACKAGES = PostgresPackages("Debian packages for PostgreSQL", {"setpriv": "util-linux"})
+
+
+def _newest_postgres() -> Path:
+    found = Path("/usr/lib/postgresql").glob("*/bin")
+    return max(found, key=lambda folder: float(folder.parent.name), default=Path("/usr/lib/postgresql/none/bin"))
+
+
 def _is_there(program: str) -> bool:
     return Path(program).exists() if program.startswith("/") else shutil.which(program) is not None
 

@@ -78,7 +78,7 @@ TO_TABLE = "table: {bootstrapServers: k, topic: t}"
         (TIMED, "files: {path: final}", "emit: emit OnWindowClose needs a window or a join, and the SQL has none; "
          "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"),
         (GROUPS, "console: {}", "sink: spec.sink is the same place, where the results would be mixed; "
-         "write to another folder or topic"),
+         "write to another folder, topic or table"),
         (GROUPS, "files: {path: data, format: csv}", 'sink.files.path: source trips reads the files in "data", '
          "so every result would come back as a record; write to another folder"),
         (GROUPS, TO_TABLE, "sink.table.key: the query groups by WINDOW(at, '1 minute') and does not select it, so rows "

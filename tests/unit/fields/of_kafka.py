@@ -17,6 +17,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_jobs.kafka.cluster import Partition, Topic
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.secrets import Secret
 from millrace_jobs.sources.formats import avro_schemas
 from millrace_jobs.sources.kafka import bad_messages
 from millrace_jobs.sources.kafka.source import KafkaSource
@@ -43,8 +44,8 @@ def connection_probes(place: str, base: Document, connection: ConnectionOf) -> I
     def settings(asked: StreamQuery) -> object:
         return connection(asked).settings()
 
-    def mounted(asked: StreamQuery) -> object:
-        return _mounted(asked, connection)
+    def references(asked: StreamQuery) -> Iterable[tuple[str, Secret]]:
+        return connection(asked).secrets
 
     login = {"mechanism": "PLAIN", "username": ENV[0], "password": ENV[0]}
     pair = {"certificate": ENV[0], "key": ENV[0]}
@@ -63,6 +64,22 @@ def connection_probes(place: str, base: Document, connection: ConnectionOf) -> I
     yield from probes(tls, settings, f"{place}.tls", ca=(ABSENT, *ENV), certificate=(ABSENT, *ENV), key=(ABSENT, *ENV))
     secrets = [(f"{place}.tls.{name}", tls) for name in ("ca", "certificate", "key")]
     secrets += [(f"{place}.sasl.{name}", sasl) for name in ("username", "password")]
+    yield from secret_probes(secrets, settings, references)
+
+
+def secret_probes(
+    secrets: Iterable[tuple[str, Document]],
+    settings: Callable[[StreamQuery], object],
+    references: Callable[[StreamQuery], Iterable[tuple[str, Secret]]],
+) -> Iterator[Probe]:
+    """Yield the probes of references to secrets, each a field with a document that has it.
+
+    ``settings`` are those of a connection with the secrets, and ``references`` the references with their names.
+    """
+
+    def mounted(asked: StreamQuery) -> object:
+        return _mounted(asked, references)
+
     for field, document in secrets:
         yield Probe(f"{field}.env", document, ("FIRST_SECRET", "SECOND_SECRET"), settings)
         yield Probe(f"{field}.file", written(document, field, {}), ("first.pem", "second.pem"), settings)
@@ -72,7 +89,7 @@ def connection_probes(place: str, base: Document, connection: ConnectionOf) -> I
         yield from probes(referring, mounted, f"{field}.secretKeyRef", name=("login", "other"), key=("one", "two"))
 
 
-def _mounted(asked: StreamQuery, connection: ConnectionOf) -> object:
+def _mounted(asked: StreamQuery, references: Callable[[StreamQuery], Iterable[tuple[str, Secret]]]) -> object:
     """Return where the driver reads the secrets, and the volumes of its pod and of the executors' pods."""
     document, secrets = mounted_query(asked)
     pods = (
@@ -80,7 +97,7 @@ def _mounted(asked: StreamQuery, connection: ConnectionOf) -> object:
         executor_pod(asked, OWNER, PodDefaults("image"), secrets),
     )
     volumes = [[v for v in pod["spec"]["volumes"] if "secret" in v] for pod in pods]
-    files = [(name, secret.file) for name, secret in connection(read_query(document)).secrets]
+    files = [(name, secret.file) for name, secret in references(read_query(document))]
     return files, volumes
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
@@ -16,21 +18,25 @@ from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_compile import times_ahead
 from millrace_jobs.pipeline.table_needs import holds_back
+from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console import ConsoleSink, _Head
 from millrace_jobs.sinks.files import FilesSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.outputs import OutputSinks
+from millrace_jobs.sinks.postgres.connection import PostgresConnection
+from millrace_jobs.sinks.postgres.sink import PostgresSink
 from millrace_jobs.sinks.sink_factory import open_sinks
 
 from .documents import BROKERS, FILES, query
-from .of_kafka import connection_probes
-from .probe import ABSENT, Probe, probes, written
+from .of_kafka import ENV, connection_probes, secret_probes
+from .probe import ABSENT, Document, Probe, See, probes, written
 
 Number = int
 SQL = "SELECT window.start AS since, city, count(*) AS k FROM trips GROUP BY window(at, '1 minute'), city"
 TOPIC = BROKERS | {"topic": "out"}
+DATABASE = {"host": "db", "database": "sales", "table": "out", "key": ["city", "since"], "user": "millrace"}
 HISTORY = {"topic": "earlier", "retention": "1h"}
 FINAL = {"emit": "OnWindowClose", "sink": {"files": {"path": "final"}}}
 
@@ -49,7 +55,7 @@ def opened(asked: StreamQuery, number: Number) -> Sink:
     """Return the sink of an output."""
     plan = compiled(asked)
     keys = {field: result_keys(plan, spec) for field, spec in asked.spec.outputs.items()}
-    sinks = open_sinks(asked, keys, "a-checkpoint", lambda *_: None)
+    sinks = open_sinks(asked, keys, "a-checkpoint", lambda *_: None, results=plan.result)
     return sinks._outputs[number].sink if isinstance(sinks, OutputSinks) else sinks
 
 
@@ -60,6 +66,8 @@ def described(sink: Sink) -> object:
     if isinstance(sink, ConsoleSink):
         rows = pa.RecordBatch.from_pydict({"k": list(range(50))})
         return sink.place, [batch.num_rows for batch in _Head(sink._rows)(iter([rows]))]
+    if isinstance(sink, PostgresSink):
+        return sink.place, sink._wanted
     assert isinstance(sink, KafkaSink)
     kept = None
     if isinstance(sink, TableSink) and sink._history is not None:
@@ -78,7 +86,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         assert isinstance(sink, KafkaSink)
         return sink._topic.connection
 
-    kinds = {"files": {"path": "out"}, "console": {}, "kafka": TOPIC, "table": TOPIC}
+    kinds = {"files": {"path": "out"}, "console": {}, "kafka": TOPIC, "table": TOPIC, "postgres": DATABASE}
     documents = {kind: written(base, place, {kind: sink}) for kind, sink in kinds.items()}
     none = written(base, place, {})
     yield from (Probe(f"{place}.{kind}", none, (ABSENT, sink), see) for kind, sink in kinds.items())
@@ -90,6 +98,46 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield Probe(f"{place}.{kind}.key", documents[kind], (ABSENT, ["city", "since"], ["city"]), see)
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
+    yield from of_postgres(f"{place}.postgres", documents["postgres"], see, number)
+
+
+def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:
+    """Yield the probes of a table in PostgreSQL; no server is asked."""
+
+    def connection(asked: StreamQuery) -> PostgresConnection:
+        sink = opened(asked, number)
+        assert isinstance(sink, PostgresSink)
+        return sink._connection
+
+    def settings(asked: StreamQuery) -> object:
+        with TemporaryDirectory() as folder:
+            found = connection(asked).settings(Path(folder))
+            files = {name: Path(folder, name).read_text() for name in found if Path(folder, name).exists()}
+            return found | files
+
+    def references(asked: StreamQuery) -> Iterator[tuple[str, Secret]]:
+        password = connection(asked).password
+        if password is not None:
+            yield "password", password
+        yield from connection(asked).tls or ()
+
+    yield from probes(
+        base,
+        settings,
+        place,
+        host=("db", "db:5433", "db,other"),
+        database=("sales", "others"),
+        user=("millrace", "other"),
+        password=(ABSENT, *ENV),
+        tls=(ABSENT, {}, {"ca": ENV[0]}),
+    )
+    yield Probe(f"{place}.table", base, ("out", "sales.out"), see)
+    yield Probe(f"{place}.key", base, (ABSENT, ["city", "since"], ["city"]), see)
+    tls = written(base, f"{place}.tls", dict.fromkeys(("ca", "certificate", "key"), ENV[0]))
+    yield from probes(tls, settings, f"{place}.tls", ca=(ABSENT, *ENV), certificate=(ABSENT, *ENV), key=(ABSENT, *ENV))
+    secrets = [(f"{place}.tls.{name}", tls) for name in ("ca", "certificate", "key")]
+    secrets.append((f"{place}.password", written(base, f"{place}.password", ENV[0])))
+    yield from secret_probes(secrets, settings, references)
 
 
 def mode(asked: StreamQuery) -> object:

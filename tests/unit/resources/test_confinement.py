@@ -235,3 +235,12 @@ def test_without_a_policy_there_is_no_file() -> None:
     files = [each.get("data", {}) for each in objects_of(SMALLEST) if each["kind"] == "ConfigMap"]
     assert any("query.yaml" in each for each in files)
     assert not any("confinement.json" in each for each in files)
+
+
+def test_secrets_of_a_database_are_read_from_mounted_volumes() -> None:
+    database = {"host": "db", "database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
+    secrets = {"password": {"file": "/logins/password"}, "tls": {"ca": {"file": "/data/../etc/ca.pem"}}}
+    asked = query(("/logins", {"secret": {"secretName": "sales"}}), sink={"postgres": database | secrets})
+    assert refused(asked) == ["spec.sink.postgres.tls.ca.file"]
+    asked = query(sink={"postgres": database | secrets})
+    assert refused(asked) == ["spec.sink.postgres.password.file", "spec.sink.postgres.tls.ca.file"]

@@ -72,6 +72,7 @@ ON_DATA = {
     "executors__podTemplate": mounted("executor", "/data"),
 }
 AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema": "cell STRING", "format": "avro"}
+DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
 DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
 IMAGE = "registry.example.com/trips:1"
@@ -171,6 +172,13 @@ REFUSED = [
             },
         },
         'spec.additionalOutputs.final.sink.kafka.bootstrapServers: "evil:1" is not allowed',
+    ),
+    (
+        "databases",
+        {"databases": ["*.db.example.com:5432"]},
+        {"sink": {"postgres": DATABASE | {"host": "One.db.example.com,two.db.example.com:5432"}}},
+        {"sink": {"postgres": DATABASE | {"host": "one.db.example.com, evil.example.com"}}},
+        'spec.sink.postgres.host: " evil.example.com" is not allowed in namespace cabs',
     ),
     (
         "schemaRegistries",

@@ -1,0 +1,95 @@
+"""Whole queries into PostgreSQL by ``millrace run``, killed at random moments, against DuckDB's answer."""
+
+from __future__ import annotations
+
+import random
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from lab.postgres import PostgresServer
+from lab.processes import Mark
+from lab.waiting import wait_until
+from spark.answers import assert_same, duckdb_rows, with_zones
+from spark.cli import Project
+from spark.questions import Hop, Question
+from spark.test_kill import QUESTION as ALL_GROUPS
+from spark.test_kill import Process, choose_plan, document, recording
+
+from .sinks import spec
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.in_turn]
+
+RECORDS = 50_000
+RATE = 2_500
+
+QUESTION = Question(
+    keys={"key": "key"},
+    values={"records": "count(*)", "total": "sum(value)", "last": "max(moment)"},
+    window=Hop("moment", size=300, slide=120),
+    having="sum(value) > 0",
+)
+"""Groups come and go: values are as often negative as positive."""
+
+COLUMNS = "window_start timestamptz, window_end timestamptz, key text, records bigint, total bigint, last timestamptz"
+KEY = ["window_start", "window_end", "key"]
+
+
+def query(folder: Path, sink: dict[str, Any], emit: str) -> dict[str, Any]:
+    """Return the query over the recording, with its results in a table."""
+    found = document(folder, emit)
+    found["spec"]["sources"]["events"]["replay"]["rate"] = RATE
+    return found | {"spec": found["spec"] | {"query": {"sql": QUESTION.spark}, "sink": {"postgres": sink}}}
+
+
+def in_table(server: PostgresServer, table: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a table, with times without a zone."""
+    rows = server.execute(f"SELECT {', '.join(name.split()[0] for name in COLUMNS.split(', '))} FROM {table}")
+    return [tuple(each.replace(tzinfo=None) if isinstance(each, datetime) else each for each in row) for row in rows]
+
+
+def test_two_outputs_of_one_computation(server: PostgresServer, make_table, tmp_path: Path) -> None:
+    events = recording(seed=1).slice(0, 20_000)
+    pq.write_table(with_zones(events), tmp_path / "recording.parquet")
+    live, final = make_table(f"{COLUMNS}, PRIMARY KEY ({', '.join(KEY)})"), make_table(COLUMNS)
+    asked = query(tmp_path, spec(server, live, key=KEY), "OnUpdate")
+    asked["spec"]["query"] = {"sql": ALL_GROUPS.spark}
+    asked["spec"]["additionalOutputs"] = {"final": {"emit": "OnWindowClose", "sink": {"postgres": spec(server, final)}}}
+    (tmp_path / "query.yaml").write_text(yaml.safe_dump(asked), encoding="utf-8")
+    result = Project(tmp_path).millrace("run", "query.yaml", "--once")
+    assert (result.status, result.err) == (0, ""), result
+    expected = duckdb_rows(events, ALL_GROUPS.duckdb)
+    for table in (live, final):
+        assert_same(in_table(server, table), expected, ALL_GROUPS.key_columns)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("emit", "key"), [("OnUpdate", KEY), ("OnWindowClose", [])], ids=["upserted and deleted", "appended"]
+)
+def test_a_query_that_is_killed_again_and_again(server: PostgresServer, make_table, tmp_path: Path, emit, key):
+    chance = random.Random(emit)
+    events = recording(seed=len(emit)).slice(0, RECORDS)
+    pq.write_table(with_zones(events), tmp_path / "recording.parquet")
+    table = make_table(f"{COLUMNS}, PRIMARY KEY ({', '.join(key)})" if key else COLUMNS)
+    file, plan_file = tmp_path / "query.yaml", tmp_path / "plan.yaml"
+    sink = spec(server, table) | ({"key": key} if key else {})
+    file.write_text(yaml.safe_dump(query(tmp_path, sink, emit)), encoding="utf-8")
+    command = [str(Path(sys.executable).parent / "millrace"), "run", str(file), "--plan", str(plan_file)]
+    mark = Mark()
+    for number in range(3):
+        choose_plan(plan_file, chance, number)
+        run = Process(*command, log=tmp_path / f"{number}.log", mark=mark)
+        run.wait_for_batch()
+        run.sleep(chance.uniform(0, 2.5))
+        run.kill()
+    last = Process(*command, "--once", log=tmp_path / "last.log", mark=mark)
+    assert last.wait() == 0, last.output
+    wait_until(lambda: not mark.processes(), "all processes of the killed runs have ended")
+    assert_same(in_table(server, table), duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)
+    assert f"results=table {table} in postgres at {server.host}" in last.output.replace('"', "")
