@@ -41,7 +41,7 @@ class Kept:
         body: the object; of its managed fields, which can be as large as the rest, those that the operator applied.
     """
 
-    __slots__ = ("_json", "_size", "generation", "is_canary", "phase", "uid", "version")
+    __slots__ = ("_json", "_size", "generation", "is_canary", "is_cut", "phase", "uid", "version")
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
@@ -55,6 +55,7 @@ class Kept:
         self.generation: int = metadata.get("generation") or 0
         self.phase: str = (body.get("status") or {}).get("phase", Phase.PENDING)
         self.is_canary = is_canary(body)
+        self.is_cut = TOO_LARGE in body or TOO_MANY_VALUES in body
 
     def __len__(self) -> int:
         """Return the number of bytes that it counts: those of its JSON, or more if it has many short values."""

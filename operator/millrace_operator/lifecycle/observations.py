@@ -147,6 +147,7 @@ class Observations:
             failed_executors=failed,
             size=len(found),
             no_room=None if is_kept else self._most,
+            cut=tuple(key for key, each in objects.items() if each.is_cut),
         )
 
     def has_room(self, key: QueryKey) -> bool:

@@ -88,6 +88,7 @@ class ObservedQuery:
         failed_executors: its executors that failed of late, oldest first, also those whose pods are gone.
         size: bytes that the whole object counts, see ``Kept``.
         no_room: bytes that are kept of a namespace, if there is no room for this query in its own; else None.
+        cut: its objects that are not kept as a whole, since they are too large; None if any may be such a one.
     """
 
     body: Mapping[str, Any]
@@ -100,8 +101,9 @@ class ObservedQuery:
     failed_executors: tuple[FailedExecutor, ...] = ()
     size: int = 0
     no_room: int | None = None
+    cut: tuple[ObjectKey, ...] | None = None
 
-    @property
+    @cached_property
     def unreadable(self) -> MillraceError | None:
         """Why the query cannot be acted upon: it, or an object of its own, is not kept; None if all is."""
         if self.no_room is not None:
@@ -118,7 +120,7 @@ class ObservedQuery:
             message = f"the query has {self.body[TOO_MANY_VALUES]} values, of {MOST_VALUES_OF_QUERY} that one may have"
             return MillraceError(Problem(message, "shorten its pod templates, lists and settings"))
         names = self.owner.object_names
-        for kind, name in (key for key in self.objects if key[1] in names):
+        for kind, name in (key for key in (self.objects if self.cut is None else self.cut) if key[1] in names):
             found = self.objects[kind, name]
             if TOO_LARGE in found:
                 size = f"{found[TOO_LARGE] >> 10} KiB, of {LARGEST_OBJECT >> 10} KiB that it may take"
@@ -162,6 +164,11 @@ class ObservedQuery:
         """Plan settings of the spec for which the plan was written; None if unknown."""
         metadata = self._config_map(self.owner.plan).get("metadata", {})
         return _readable(lambda: dict(json.loads(metadata["annotations"][PLAN_SETTINGS])))
+
+    @property
+    def saved_revision(self) -> str | None:
+        """Revision of the spec that was saved as healthy, unchecked; None before the first."""
+        return _readable(lambda: str(self._config_map(self.owner.healthy)["metadata"]["annotations"][REVISION]))
 
     @cached_property
     def healthy(self) -> tuple[str, Spec] | None:

@@ -149,9 +149,9 @@ def next_step(
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
     """Return whether the current spec was rejected and the last healthy one, which the driver runs, is lost."""
     applied = revision(query.spec)
-    if observed.healthy is not None or not observed.status.rejects(applied):
+    if not observed.status.rejects(applied) or observed.revision in (None, applied):
         return False
-    return observed.revision not in (None, applied)
+    return observed.healthy is None
 
 
 def _keep_running(

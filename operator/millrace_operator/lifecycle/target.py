@@ -83,7 +83,7 @@ def target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults
     target = DriverTarget(query, applied, failed_runs_of(observed, applied, now), retried=rejected)
     if not target.is_wanted:  # a resumed query gets a fresh start
         return replace(target, failed=replace(target.failed, failures=0))
-    if observed.healthy is None or observed.healthy[0] == applied:
+    if observed.saved_revision in (None, applied) or observed.healthy is None:
         return replace(target, retried=None)
     setback = setback_of(observed, query, target.failed, defaults, now)
     if setback is None or setback.waits:
