@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from millrace_api.errors import Problem, TransientError
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath
 
@@ -62,3 +63,18 @@ def remove_all(place: Place) -> None:
         place.remove_all()
     else:
         shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def may_be_away(place: Place) -> Iterator[None]:
+    """Raise errors of an object store as transient ones; those of folders, and missing objects, stay as they are."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if not isinstance(place, ObjectPath):
+            raise
+        hint = "check that the object store answers, and that its login is valid"
+        problem = Problem(f"{error.filename or place} cannot be used: {error.strerror}", hint, field="spec.checkpoint")
+        raise TransientError(problem) from None

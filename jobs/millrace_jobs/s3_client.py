@@ -44,11 +44,12 @@ _SETTINGS = {
     "spark.hadoop.fs.s3a.aws.credentials.provider": _PROVIDERS,
     # no looks at what is there before it is written or removed: nothing but Spark writes there
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
-    # shorter than a lease, also with repetitions
+    # a request is repeated for about a minute, where the defaults repeat it for many; then the query starts again
     "spark.hadoop.fs.s3a.connection.establish.timeout": "3s",
     "spark.hadoop.fs.s3a.connection.timeout": "8s",
-    "spark.hadoop.fs.s3a.attempts.maximum": "3",
+    "spark.hadoop.fs.s3a.attempts.maximum": "2",
     "spark.hadoop.fs.s3a.retry.limit": "3",
+    "spark.hadoop.fs.s3a.retry.throttle.limit": "5",
 }
 
 

@@ -152,14 +152,40 @@ def test_the_entry_before_the_first_batch_of_a_driver_is_checked_too(take, place
         second.begin(2, planned(place))
 
 
-def test_a_proposal_that_was_not_begun_may_be_another_one(take, place, dead):
+def test_a_proposal_that_was_not_begun_may_be_replaced_until_the_next_driver_finds_it(take, place, dead):
     first = take()
     logged(place, 0, "planned by the first")
     second = take()
-    logged(place, 0, "planned by the second")
+    found = offsets(place, 0)
+    logged(place, 0, "late")
+    with pytest.raises(TransientError):
+        second.begin(0, planned(place))
+    second.restore()
+    assert offsets(place, 0) == found
     second.begin(0, planned(place))
     with pytest.raises(MillraceError):
         first.begin(0, planned(place))
+
+
+def test_a_checkpoint_without_a_lease_continues_with_the_last_entry_of_its_log(take, place, dead):
+    for number in range(3):
+        logged(place, number)
+    lease = take()
+    assert lease.begun == 2
+    logged(place, 1, "late")
+    with pytest.raises(TransientError):
+        lease.begin(2, planned(place))
+    lease.restore()
+    lease.begin(2, planned(place))
+
+
+def test_a_refused_driver_leaves_the_lease_alone(take, place):
+    holder = take()
+    before = (place / "lease.json").read_bytes()
+    with pytest.raises(MillraceError, match="another run is using"):
+        take()
+    assert (place / "lease.json").read_bytes() == before
+    holder.check()
 
 
 def test_what_was_begun_outlives_a_release(take, place):

@@ -19,7 +19,7 @@ from millrace_jobs.plan.log_entries import LogEntries
 from .test_object_lease import entry, logged
 
 FIRST, SECOND = "first", "second"
-REQUESTS, OF_FIRST = 13, 3
+REQUESTS, OF_FIRST = 15, 3
 """Requests of both together, and those of the first one: it plans, begins and commits."""
 
 

@@ -29,8 +29,8 @@ from millrace_jobs.checkpoint.object_lease import ObjectLease
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover
 from millrace_jobs.disk import make_folder, path_for_spark, remove_folders
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.places import Place, remove_all, write_durably
-from millrace_jobs.plan.log_entries import may_be_away
+from millrace_jobs.places import Place, may_be_away, remove_all, write_durably
+from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
 MARKER = "millrace.json"
@@ -186,8 +186,9 @@ class Checkpoint(SparkLog):
     def _take_lease(self) -> None:
         """Become the driver, and put right what an old one may have written to Spark's log."""
         if isinstance(self.root, Path):
-            self._lease = FolderLease(self.root)
-            self._lease.take()
+            folder_lease = FolderLease(self.root)
+            folder_lease.take()
+            self._lease = folder_lease
             return
         lease = ObjectLease(self.root)
         lease.take()
@@ -241,8 +242,13 @@ class Checkpoint(SparkLog):
         return remarks
 
     def last_batch(self) -> LastBatch:
-        """Return the last batch begun and the last committed, and whether their results went to another sink."""
-        return replace(super().last_batch(), elsewhere=self._sink_has_changed)
+        """Return the last batch begun and the last committed, and whether their results went to another sink.
+
+        While this process holds the lease of an object store, the lease has the batch that was begun last: an old
+        driver may have written another entry to Spark's log.
+        """
+        last = replace(super().last_batch(), elsewhere=self._sink_has_changed)
+        return replace(last, begun=self._lease.begun) if isinstance(self._lease, ObjectLease) else last
 
     def batch(self, number: int) -> ResultBatch:
         """Return a batch that was begun, with the lease check that its sink may call."""
@@ -336,6 +342,7 @@ class Checkpoint(SparkLog):
         if isinstance(self._lease, ObjectLease):
             with may_be_away(self.root):
                 self._lease.restore()
+            self._entries = LogEntries(self.spark)
 
     def may_be_withdrawn(self) -> bool:
         """Whether this process still holds the checkpoint and no batch has begun."""

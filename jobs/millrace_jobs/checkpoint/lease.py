@@ -75,7 +75,7 @@ class Holder:
 
     def is_dead(self) -> bool:
         """Whether the holder was a process of this machine that has ended; False if that cannot be known."""
-        if self.boot != _boot() or self.host != socket.gethostname():
+        if self.boot not in (_boot(), boot_and_pids()) or self.host != socket.gethostname():
             return False
         return _started(self.pid) != self.started
 
@@ -277,6 +277,11 @@ def since_boot() -> float:
 
 def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def boot_and_pids() -> str:
+    """Return what identifies the last boot and the process ids that this process sees: a container has its own."""
+    return f"{_boot()} {Path('/proc/self/ns/pid').readlink()}"
 
 
 def _started(pid: int) -> int:

@@ -14,12 +14,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.checkpoint.lease import LEASE_SECONDS, ONE_DRIVER, RENEWALS, Holder, Lease, since_boot
+from millrace_jobs.checkpoint.lease import (
+    LEASE_SECONDS,
+    ONE_DRIVER,
+    RENEWALS,
+    Holder,
+    Lease,
+    boot_and_pids,
+    since_boot,
+)
 from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.plan.log_entries import LogEntries
 
 _ATTEMPTS = 4
 """Attempts of a conditional write whose earlier answer was lost; each one reads the object again."""
@@ -61,18 +70,33 @@ class ObjectLease(Lease):
     def __init__(self, root: ObjectPath, seconds: float = LEASE_SECONDS) -> None:
         super().__init__(root, seconds)
         self._object = root / "lease.json"
-        self._logs = root / "spark" / "offsets"
+        self._spark = root / "spark"
+        self._logs = self._spark / "offsets"
+        self._mine = replace(self._mine, boot=boot_and_pids())
         self._tag: str | None = None
         self._begun: BegunBatch | None = None
 
+    @property
+    def begun(self) -> int | None:
+        """The number of the batch that was begun last; None before the first."""
+        return None if self._begun is None else self._begun.batch
+
     def restore(self) -> None:
-        """Put the entries of the last two batches back into Spark's offset log; call it after ``take``."""
-        begun = self._begun
-        if begun is None:
-            return
-        for number, text in ((begun.batch - 1, begun.before), (begun.batch, begun.offsets)):
-            if text is not None and self._logged(number) != text:
-                (self._logs / str(number)).write_bytes(text.encode())
+        """Put the entries of the last two batches back into Spark's offset log; call it after ``take``.
+
+        An entry that follows them was planned and not begun. Spark will run it, so it counts as begun from here on.
+        """
+        with self._renewing:
+            begun = self._begun
+            if begun is not None:
+                for number, text in ((begun.batch - 1, begun.before), (begun.batch, begun.offsets)):
+                    if text is not None and self._logged(number) != text:
+                        (self._logs / str(number)).write_bytes(text.encode())
+            log = LogEntries(self._spark)
+            newest = log.newest("offsets")
+            if newest is not None and (begun is None or newest == begun.batch + 1):
+                before = self._logged(newest - 1) if begun is None else begun.offsets
+                self._put(BegunBatch(newest, log.text("offsets", newest), before))
 
     def begin(self, batch: int, planned: Callable[[int], str]) -> None:
         """Begin a batch, or continue with the one that was begun last; nothing of it may run before.
@@ -86,22 +110,20 @@ class ObjectLease(Lease):
             MillraceError: another driver has the checkpoint now, or may have it.
             TransientError: Spark has read an entry that an old driver wrote after ``restore``.
         """
+        last = self._begun  # only this method and ``restore`` change it
+        offsets, before = planned(batch), planned(batch - 1) if last is not None and batch else None
+        if last is not None and batch == last.batch + 1:
+            if before != last.offsets:
+                raise self._replaced(batch - 1)
+        elif last is not None and (batch, offsets) != (last.batch, last.offsets):
+            raise self._replaced(batch)
+        elif last is not None and last.before is not None and before != last.before:
+            raise self._replaced(batch - 1)
         with self._renewing:
             if self.lost is not None:
                 raise self.lost
-            last = self._begun
-            if last is None or batch == last.batch + 1:
-                before = None if last is None else planned(batch - 1)
-                if last is not None and before != last.offsets:
-                    raise self._replaced(batch - 1)
-                self._put(BegunBatch(batch, planned(batch), before))
-                return
-            if batch != last.batch or planned(batch) != last.offsets:
-                raise self._replaced(batch)
-            if last.before is not None and planned(batch - 1) != last.before:
-                raise self._replaced(batch - 1)
-            if self._is_due():
-                self._put(last)
+            if last is None or batch != last.batch or self._is_due():
+                self._put(BegunBatch(batch, offsets, before))
 
     def check(self) -> None:
         """Ensure that this process still holds the lease, which costs a request only if a renewal is due.
@@ -129,7 +151,7 @@ class ObjectLease(Lease):
     def _read(self) -> Holder | None:
         found = self._version()
         if found is None:
-            self._tag = None
+            self._tag = self._begun = None
             return None
         content, self._tag = found
         self._begun = content.begun

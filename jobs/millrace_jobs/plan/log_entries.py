@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from millrace_api.errors import Problem, TransientError
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.places import Place
+from millrace_jobs.places import Place, may_be_away
 
 _REMEMBERED = 4
 """Number of batches whose entries are remembered."""
@@ -28,20 +25,26 @@ class LogEntries:
         self._newest: dict[str, int] = {}
         self._texts: dict[tuple[str, int], str] = {}
 
+    def __reduce__(self) -> tuple[type[LogEntries], tuple[Place]]:
+        return LogEntries, (self._spark,)
+
     def text(self, log: str, batch: int) -> str:
         """Return an entry. Raises UnicodeDecodeError if it is no text."""
         place, known = self._spark / log / str(batch), (log, batch)
         if isinstance(place, Path):
             return place.read_text(encoding="utf-8")
-        if known not in self._texts:
+        text = self._texts.get(known)
+        if text is None:
             with may_be_away(place):
-                self.remember(log, batch, place.read_text(encoding="utf-8"))
-        return self._texts[known]
+                text = place.read_text(encoding="utf-8")
+            if known not in self._texts:
+                self.remember(log, batch, text)
+        return text
 
     def remember(self, log: str, batch: int, text: str) -> None:
         """Take this for the text of an entry, in an object store."""
-        self._texts = {key: known for key, known in self._texts.items() if key[1] >= batch - _REMEMBERED}
-        self._texts[(log, batch)] = text
+        kept = {key: known for key, known in list(self._texts.items()) if key[1] >= batch - _REMEMBERED}
+        self._texts = kept | {(log, batch): text}
 
     def newest(self, log: str) -> int | None:
         """Return the newest batch in a log; None if it has none."""
@@ -61,18 +64,3 @@ class LogEntries:
                 names = [entry.name for entry in (self._spark / log).iterdir()]
             return max((int(name) for name in names if name.isdigit()), default=None)
         return None
-
-
-@contextmanager
-def may_be_away(place: Place) -> Iterator[None]:
-    """Raise errors of an object store as transient ones; those of folders, and missing objects, stay as they are."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if not isinstance(place, ObjectPath):
-            raise
-        hint = "check that the object store answers, and that its login is valid"
-        problem = Problem(f"{error.filename or place} cannot be used: {error.strerror}", hint, field="spec.checkpoint")
-        raise TransientError(problem) from None

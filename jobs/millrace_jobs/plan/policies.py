@@ -142,6 +142,6 @@ def _batches(folder: Place) -> list[int]:
     """Return the batches that have left a learned state, in ascending order."""
     try:
         names = [place.name.removesuffix(".json") for place in folder.iterdir() if place.name.endswith(".json")]
-    except FileNotFoundError:
+    except OSError:  # partitioners start without what was learned
         return []
     return sorted(int(name) for name in names if name.isdigit())

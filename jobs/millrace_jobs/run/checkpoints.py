@@ -51,13 +51,14 @@ def describe(place: Place) -> str:
         MillraceError: there is none.
     """
     checkpoint, marker = _existing(place)
-    last, files = checkpoint.last_batch(), list(files_below(place))
+    with _reported(place):
+        last, files, driver = checkpoint.last_batch(), list(files_below(place)), checkpoint.holder()
     state = sum(size for name, size in files if name.startswith("spark/state/"))
     lines = {
         "checkpoint": place,
         "query": marker.query.name,
         "id": marker.id,
-        "driver": checkpoint.holder() or "-",
+        "driver": driver or "-",
         "state partitions": checkpoint.state_partitions,
         "last batch": "-" if last.committed is None else last.committed,
         "unfinished batch": "-" if last.unfinished is None else last.unfinished,
@@ -74,7 +75,7 @@ def remove(place: Place) -> None:
         MillraceError: there is none, or a driver holds it.
     """
     checkpoint, _ = _existing(place)
-    with checkpoint.held(), _reported(place):
+    with _reported(place), checkpoint.held():
         (place / MARKER).unlink()
         remove_all(place)
 
@@ -88,14 +89,16 @@ def copy(source: Place, target: Place) -> int:
         MillraceError: there is no such checkpoint, a driver holds it, or there is something in the other place.
     """
     checkpoint, _ = _existing(source)
-    with checkpoint.held(), _reported(target):
+    with _reported(target), checkpoint.held():
         if next(files_below(target), None) is not None:
             raise MillraceError(Problem(f"there is something in {target}", "name another place"))
         names = [name for name, _ in files_below(source) if name not in (*_OF_THE_DRIVER, MARKER)]
         if isinstance(target, ObjectPath):  # which has checksums of its own
             names = [name for name in names if not name.endswith(".crc")]
-        for name in (*names, MARKER):
+        for name in names:
             write_durably(_within(target, name), _within(source, name).read_bytes())
+        checkpoint.require_lease()
+        write_durably(target / MARKER, (source / MARKER).read_bytes())
         return len(names) + 1
 
 

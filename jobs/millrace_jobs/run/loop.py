@@ -187,13 +187,6 @@ class QueryRun:
         if self._query is not None:
             self._query.stop()
 
-    def _abandon_query(self) -> None:
-        """Stop Spark's query if it is still running after a failure of this loop's, and drop its last events."""
-        if self._query is not None and self._query.isActive:
-            self._query.stop()
-            while not isinstance(self._events.get(), QueryTerminatedEvent):
-                pass
-
     def _stream_with_restarts(self, closing_time: int | None) -> bool:
         """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
         failed = False
@@ -205,7 +198,7 @@ class QueryRun:
                         self.sink.prepare(self.checkpoint.last_batch())
                 return self._stream(closing_time)
             except TransientError as failure:
-                self._abandon_query()
+                self._stop_query()  # it goes on if this loop is what failed
                 if not self._draining:
                     self._pause_after(failure)
                 if self._draining:
@@ -251,6 +244,7 @@ class QueryRun:
     def _begin(self, stream: _Stream) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
         self._committed = self.checkpoint.committed_offsets()
+        self._query = None
         self._instruct_sources(stream)
         self._query = self._start(self._sources_of(stream.mode), mode=stream.mode, paced=stream.paced)
         if not self.is_accepted:
@@ -361,7 +355,8 @@ class QueryRun:
 
     def _planned(self, batch: int) -> str:
         """Return a batch's entry in Spark's offset log as Spark has it in memory, where it keeps the last two."""
-        assert self._query is not None
+        while self._query is None:  # the first batch may begin before its query is known here
+            time.sleep(0.01)
         log = self._query._jsq.streamingQuery().offsetLog()
         text = self.spark._jvm.java.io.ByteArrayOutputStream()  # type: ignore[union-attr]
         log.serialize(log.get(batch).get(), text)
@@ -375,7 +370,7 @@ class QueryRun:
             return None
         match event:
             case QueryTerminatedEvent():
-                return event
+                return event if self._query is None or str(event.runId) == str(self._query.runId) else None
             case None:
                 self._steering.loading.idle()
                 self.watcher.idle(self._steering.pin)

@@ -26,8 +26,7 @@ class FileLogMirror:
 
     def __init__(self, log: ObjectPath, folder: Path) -> None:
         self._log = log
-        self._tag = folder / "files.tag"
-        self._attempted: bytes | None = None
+        self._tag, self._attempt = folder / "files.tag", folder / "files.attempt"
 
     def fetch(self, copy: Path) -> None:
         """Write the working copy, unless another reader of this run has done so. Call it under the log's lock."""
@@ -43,13 +42,14 @@ class FileLogMirror:
     def replace(self, content: bytes) -> None:
         """Replace the object; call it under the log's lock.
 
-        After a lost answer, it may have what the last attempt of this reader wrote.
+        After a lost answer, it may have what the last attempt of this run wrote, which is kept beside the copy.
 
         Raises:
             MillraceError: another driver has written to it.
             OSError: the object store does not do it, and nothing else has changed.
         """
-        before, self._attempted = self._attempted, content
+        before = self._attempt.read_bytes() if self._attempt.exists() else None
+        self._attempt.write_bytes(content)
         tag = self._put(content, self._tag.read_text(encoding="utf-8"))
         if tag is None:
             found, tag = self._log.read_version()

@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.checkpoint.lease import FolderLease, Lease
+from millrace_jobs.checkpoint.lease import FolderLease, Holder, Lease
 from millrace_jobs.sinks.base import LastBatch
 from spark_logs import Log, offset
 
@@ -304,3 +305,15 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_held(open_checkp
     open_checkpoint(a_query())
     with (tmp_path / "checkpoint" / "lock").open() as lock, pytest.raises(BlockingIOError):
         flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_checkpoint_that_another_machine_holds_is_refused_and_left_to_it(tmp_path):
+    root = tmp_path / "checkpoint"
+    first = Checkpoint(root)
+    first.open(a_query())
+    first.close()
+    held = replace(Holder.this_process(30.0), host="far-away", boot="another", pid=7, started=1)
+    (root / "lease.json").write_text(json.dumps(asdict(held)), encoding="utf-8")
+    with pytest.raises(MillraceError, match="process 7 on far-away"):
+        Checkpoint(root).open(a_query())
+    assert json.loads((root / "lease.json").read_text(encoding="utf-8")) == asdict(held)

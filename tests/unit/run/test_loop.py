@@ -76,6 +76,7 @@ class Query:
 
     def __init__(self, run, log):
         self.status = {"isTriggerActive": False}
+        self.runId = None
         self._run = run
         self._log = log
 

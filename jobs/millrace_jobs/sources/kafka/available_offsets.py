@@ -11,7 +11,7 @@ from typing import Literal
 from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition, Topic
 from millrace_jobs.kafka.errors import LONGEST_PAUSE
-from millrace_jobs.places import Place, write_durably
+from millrace_jobs.places import Place, may_be_away, write_durably
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, Offsets, of_position, to_position
 
 Moment = Literal["earliest", "latest"] | int
@@ -88,7 +88,9 @@ class KafkaStateFile:
     def read(self) -> KafkaState | None:
         """Return what was written last; None in a new checkpoint. Raises MillraceError if the file is damaged."""
         try:
-            content = json.loads(self._path.read_text(encoding="utf-8"))
+            with may_be_away(self._path):
+                text = self._path.read_text(encoding="utf-8")
+            content = json.loads(text)
             ending = content["ending"]
             ending = None if ending is None else of_position(ending)
             return KafkaState(content["topics"], of_position(content["first"]), ending)
@@ -110,7 +112,8 @@ class KafkaStateFile:
             "ending": None if state.ending is None else to_position(state.ending),
         }
         try:
-            write_durably(self._path, json.dumps(content).encode())
+            with may_be_away(self._path):
+                write_durably(self._path, json.dumps(content).encode())
         except OSError as error:
             message = f"cannot store the state of the Kafka source: {error.strerror or error}"
             hint = "free some space there, and let this user write to it"
