@@ -70,10 +70,10 @@ def test_one_that_is_not_renewed_expires(take, place):
 
 
 def test_one_that_is_renewed_while_it_is_watched_is_not_taken(take, place, monkeypatch):
-    lease = take(seconds=1.0)
+    lease = take(seconds=5.0)
     monkeypatch.setattr(time, "time", lambda at=time.time: at() + 60)  # by this clock it has expired
     with pytest.raises(MillraceError, match="another run is using the checkpoint"):
-        ObjectLease(place, 1.0).take()
+        ObjectLease(place, 5.0).take()
     assert lease.lost is None
 
 
@@ -205,7 +205,7 @@ def test_a_lease_that_another_program_wrote_is_damage(take, place):
 
 
 def test_it_is_lost_where_the_store_stays_away_longer_than_it_lasts(s3, take):
-    lease = take(seconds=1.0)
+    lease = take(seconds=5.0)
     with s3.disturbed(lambda request: Disturbance(status=403)):
         while lease.lost is None:
             time.sleep(0.05)

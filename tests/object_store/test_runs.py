@@ -76,7 +76,7 @@ def run(tmp_path: Path, place: ObjectPath) -> Run:
 def test_killed_again_and_again(tmp_path: Path, place: ObjectPath, algorithm: str) -> None:
     chance = random.Random(algorithm)
     run = Run(tmp_path, place, partitioner={"algorithm": algorithm})
-    for _ in range(3):
+    for _ in range(2):
         process = run.start()
         wait_until(lambda process=process: batches(process) >= 1, "it finishes a batch", seconds=300)
         time.sleep(chance.uniform(0, 1.5))

@@ -33,6 +33,8 @@ class Turns:
 
     def take(self):
         name = threading.current_thread().name
+        if name not in (FIRST, SECOND):
+            return  # a lease that is renewed meanwhile, on a busy machine
         with self._changed:
             self._changed.wait_for(lambda: self._next() in (name, None), timeout=60)
             if self._order:
