@@ -31,7 +31,9 @@ def stored_when_released() -> list[Document]:
     return [
         document
         for document, spec in specs
-        if "additionalOutputs" not in spec and not any("table" in source for source in spec["sources"].values())
+        if "additionalOutputs" not in spec
+        and "postgres" not in spec["sink"]
+        and not any("table" in source for source in spec["sources"].values())
     ]
 
 
