@@ -22,7 +22,7 @@ NAME = "31-postgres-frequent-routes.yaml"
 COMMAND = re.compile(r"^#   CREATE TABLE .*?;$", re.MULTILINE | re.DOTALL)
 
 
-def test_frequent_routes(server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_routes(server: PostgresServer, tmp_path: Path) -> None:
     text = (FOLDER / NAME).read_text(encoding="utf-8")
     command = COMMAND.search(text)
     assert command is not None
@@ -30,7 +30,9 @@ def test_frequent_routes(server: PostgresServer, tmp_path: Path, monkeypatch: py
     server.execute(command[0].replace("#", ""))
     for right in ("ALL ON frequent_routes", "CREATE, USAGE ON SCHEMA public"):
         server.execute(f"GRANT {right} TO millrace")
-    monkeypatch.setenv("DATABASE_PASSWORD", PASSWORD)
+    # in a file: the process that runs commands has the environment of its own start
+    (tmp_path / "password").write_text(PASSWORD, encoding="utf-8")
+    text = text.replace("env: DATABASE_PASSWORD", f"file: {tmp_path}/password")
     subprocess.run([sys.executable, FOLDER / "rides.py", "out/data/rides.csv"], cwd=tmp_path, check=True)
     project = Project(tmp_path)
     project.write(NAME, text.replace("localhost", server.host).replace("database: rides", f"database: {DATABASE}"))
