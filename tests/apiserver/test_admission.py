@@ -53,22 +53,26 @@ CHANGES = {
     ("policy", "poddisruptionbudgets"): [
         '[JSONPatch{op: "replace", path: "/spec/unhealthyPodEvictionPolicy", value: "IfHealthyBudget"}]'
     ],
-    ("networking.k8s.io", "networkpolicies"): [
-        """object.spec.ingress.size() > 2 ? [] :
-            [JSONPatch{op: "add", path: "/spec/ingress/-", value: {"ports": [{"port": 15020}]}}]"""
-    ],
     ("", "services"): [
         '[JSONPatch{op: "replace", path: "/metadata/labels/app.kubernetes.io~1name", value: "another"}]'
     ],
 }
 """What policies make of each resource, given by its group and plural; none of it twice."""
 
+WIDENED = {
+    ("networking.k8s.io", "networkpolicies"): [
+        """object.spec.ingress.size() > 2 ? [] :
+            [JSONPatch{op: "add", path: "/spec/ingress/-", value: {"ports": [{"port": 15020}]}}]"""
+    ]
+}
+"""A policy that opens a port in what confines a query."""
+
 
 @pytest.fixture
-def mutated(plane: ControlPlane, namespace: str) -> Iterator[None]:
-    """Policies that change what is created and updated in the namespace."""
+def mutated(plane: ControlPlane, namespace: str, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Policies that change what is created and updated in the namespace; the parameter says what."""
     group, documents = "admissionregistration.k8s.io", []
-    for (api, resource), changes in CHANGES.items():
+    for (api, resource), changes in request.param.items():
         name = f"{namespace}-{resource}"
         rule = {"apiGroups": [api], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": [resource]}
         spec = {
@@ -99,9 +103,13 @@ def get(kubectl: Kubectl, kind: str, name: str) -> dict[str, Any]:
     return found
 
 
+def conditions_of(kubectl: Kubectl) -> dict[str, tuple[str, str]]:
+    conditions = status_of(kubectl, NAME).get("conditions", ())
+    return {each["type"]: (each["status"], each["reason"]) for each in conditions}
+
+
 def is_settled(kubectl: Kubectl) -> bool:
-    status = status_of(kubectl, NAME)
-    conditions = {each["type"]: (each["status"], each["reason"]) for each in status.get("conditions", ())}
+    conditions = conditions_of(kubectl)
     return conditions.get("Ready") == ("True", "Running") and conditions["Progressing"] == ("False", "Settled")
 
 
@@ -112,6 +120,7 @@ def container(kubectl: Kubectl) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("mutated")
+@pytest.mark.parametrize("mutated", [CHANGES], indirect=True, ids=["all but what confines"])
 def test_what_admission_makes_of_objects_is_accepted_and_what_others_make_of_them_is_not(
     plane, namespace, kubectl: Kubectl, tmp_path
 ) -> None:
@@ -129,7 +138,6 @@ def test_what_admission_makes_of_objects_is_accepted_and_what_others_make_of_the
         assert template["containers"][0]["image"] == f"{MIRROR}millrace-jobs"
         assert [each["name"] for each in template["containers"]] == ["driver", "shipper"]
         assert [each["key"] for each in template["tolerations"]] == ["spot", "pool"]
-        assert len(get(kubectl, "netpol", SET)["spec"]["ingress"]) == 3
         assert is_settled(kubectl)
 
         image = '{"spec":{"template":{"spec":{"containers":[{"name":"driver","image":"mirror.example/evil"}]}}}}'
@@ -159,6 +167,24 @@ def test_what_admission_makes_of_objects_is_accepted_and_what_others_make_of_the
         assert is_settled(kubectl)
 
 
+@pytest.mark.usefixtures("mutated")
+@pytest.mark.parametrize("mutated", [WIDENED], indirect=True, ids=["a NetworkPolicy"])
+def test_a_network_policy_that_admission_widens_is_reported_and_tried_more_and_more_seldom(
+    plane, namespace, kubectl: Kubectl, tmp_path
+) -> None:
+    kubeconfig = plane.kubeconfig_of("operator-a", tmp_path / "operator-a.kubeconfig")
+    kubectl("apply", "-f", "-", document=list(claim_and_volume(namespace)))
+    wait_until(lambda: opens_a_port(kubectl))
+    with running_kwok(plane, nodes=1), running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig):
+        kubectl("apply", "-f", "-", document=SMALLEST)
+        wait_until(lambda: conditions_of(kubectl).get("Ready") == ("True", "Running"))
+        assert conditions_of(kubectl)["Progressing"] == ("True", "Applying")
+        assert len(get(kubectl, "netpol", SET)["spec"]["ingress"]) == 3
+        written = writes(plane, namespace)
+        time.sleep(10)
+        assert writes(plane, namespace) - written < 5
+
+
 def scaled(replicas: int) -> dict[str, Any]:
     """What an autoscaler of StatefulSets applies."""
     return {
@@ -179,3 +205,15 @@ def changes_a_budget(kubectl: Kubectl) -> bool:
     """)
     made = kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", document=budget)
     return bool(json.loads(made)["spec"]["unhealthyPodEvictionPolicy"] == "IfHealthyBudget")
+
+
+def opens_a_port(kubectl: Kubectl) -> bool:
+    """Whether the policy that widens NetworkPolicies is in effect."""
+    closed = yaml.safe_load("""
+        apiVersion: networking.k8s.io/v1
+        kind: NetworkPolicy
+        metadata: {name: probe}
+        spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080}]}]}
+    """)
+    made = kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", document=closed)
+    return len(json.loads(made)["spec"]["ingress"]) == 2
