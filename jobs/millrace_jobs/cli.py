@@ -284,9 +284,11 @@ def show_state(
     """Show how many partitions a query's state has, how large it is on disk, and which batch was the last."""
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.run.state import describe_state
+    from millrace_jobs.s3_client import use
 
     chosen = query_of(file, query)
     with errors_located_in(file, chosen.name):
+        use(chosen.spec.s3)
         typer.echo(describe_state(chosen))
 
 
@@ -295,9 +297,11 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool 
     from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
     from millrace_jobs.run.query_file import errors_located_in, query_of
+    from millrace_jobs.s3_client import use
 
     query = query_of(file, name, importable=not in_pod)
     with errors_located_in(file, query.name):
+        use(query.spec.s3)
         jvm.start(settings_of(query), quiet=not debug)
     return query
 

@@ -1,7 +1,8 @@
 """Places in an object store, with the methods of ``pathlib.Path`` that checkpoints use.
 
 Logins, region and endpoint come from the environment, as other programs for the store take them: ``AWS_REGION``,
-``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ... or the identity of the pod. Nothing of them is stored or shown.
+``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ... or the identity of the pod. What a query names is put there
+(``s3_client.use``). Nothing of them is stored or shown.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from millrace_api.validation.places import bucket_and_prefix
+from millrace_jobs import s3_login
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -148,7 +150,7 @@ class ObjectPath:
 
     @property
     def _client(self) -> S3Store:
-        return _client(self.bucket, endpoint(), region(), os.getpid())
+        return _client(self.bucket, endpoint(), region(), os.getpid(), with_keys=s3_login.is_given(os.environ))
 
 
 def endpoint() -> str | None:
@@ -162,12 +164,13 @@ def region() -> str:
 
 
 @cache
-def _client(bucket: str, url: str | None, region: str, _process: int) -> S3Store:
+def _client(bucket: str, url: str | None, region: str, _process: int, *, with_keys: bool) -> S3Store:
     """Return the client of a bucket in this process: the threads of one do not survive a fork."""
     from obstore.store import S3Store
 
     backoff: Any = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
     own: dict[str, Any] = {} if url is None else {"endpoint": url}
+    own |= {"credential_provider": s3_login.login} if with_keys else {}
     return S3Store(
         bucket,
         client_options={

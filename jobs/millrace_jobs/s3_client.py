@@ -1,4 +1,4 @@
-"""Spark's client for S3: where its jars are, and its settings for a checkpoint.
+"""Spark's client for S3: where its jars are, its settings for a checkpoint, and the S3 that a query names.
 
 PySpark brings Hadoop without its client for S3. The container image has the client among Spark's jars; on a laptop,
 ``millrace prepare --s3`` fetches it by Maven, in the versions of ``s3.pom.xml``.
@@ -15,9 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.s3 import S3Spec
+from millrace_jobs import s3_login
 from millrace_jobs.disk import cache_folder
 from millrace_jobs.jvm import spark_home
 from millrace_jobs.object_store import ObjectPath, endpoint, region
+from millrace_jobs.secrets import Secret
 
 JARS = "MILLRACE_S3_JARS"
 """Environment variable with the folder of the jars, in place of the one in the user's cache."""
@@ -36,12 +39,21 @@ _PROVIDERS = ",".join(
 )
 """Where the login comes from, in the order of the client that Millrace itself uses."""
 
+_CREDENTIALS = "spark.hadoop.fs.s3a.aws.credentials.provider"
+_PROFILE = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
+_KEYS = {
+    "AWS_CONFIG_FILE": str(Path(__file__).with_name("s3.aws-config")),
+    "AWS_PROFILE": "millrace-s3",
+    "MILLRACE_S3_LOGIN": s3_login.__file__,
+}
+"""Environment of Java's SDK where a query names keys. Driver and executors have the same image, so the same paths."""
+
 _SETTINGS = {
     # writes each file by one request, where the default renames, which is a copy in S3
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
     ),
-    "spark.hadoop.fs.s3a.aws.credentials.provider": _PROVIDERS,
+    _CREDENTIALS: _PROVIDERS,
     # no looks at what is there before it is written or removed: nothing but Spark writes there
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
     # a request is repeated for about a minute, where the defaults repeat it for many; then the query starts again
@@ -51,6 +63,37 @@ _SETTINGS = {
     "spark.hadoop.fs.s3a.retry.limit": "3",
     "spark.hadoop.fs.s3a.retry.throttle.limit": "5",
 }
+
+
+def use(s3: S3Spec | None) -> None:
+    """Let this process, and those that it starts from now on, use the S3 that a query names.
+
+    Raises:
+        MillraceError: a key cannot be read.
+    """
+    if s3 is not None:
+        for key in keys_of(s3).values():
+            key.resolve()
+        os.environ.update(environment_of(s3))
+
+
+def keys_of(s3: S3Spec) -> dict[str, Secret]:
+    """Return the keys that a query refers to, by the environment variables that say where they are."""
+    if s3.access_key_id is None or s3.secret_access_key is None:
+        return {}
+    return {
+        s3_login.ACCESS_KEY: Secret.of("the access key of S3", s3.access_key_id),
+        s3_login.SECRET_KEY: Secret.of("the secret access key of S3", s3.secret_access_key),
+    }
+
+
+def environment_of(s3: S3Spec) -> dict[str, str]:
+    """Return the environment variables by which clients use the S3 that a query names; none of them holds a key."""
+    found = {} if s3.endpoint is None else {"AWS_ENDPOINT_URL_S3": s3.endpoint.rstrip("/")}
+    found |= {} if s3.region is None else {"AWS_REGION": s3.region}
+    keys = keys_of(s3)
+    places = {name: f"file:{key.file}" if key.file is not None else f"env:{key.env}" for name, key in keys.items()}
+    return found | places | (_KEYS if keys else {})
 
 
 def s3_settings(place: ObjectPath) -> dict[str, str]:
@@ -63,6 +106,10 @@ def s3_settings(place: ObjectPath) -> dict[str, str]:
     if (url := endpoint()) is not None:
         settings["spark.hadoop.fs.s3a.endpoint"] = url
         settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    if s3_login.is_given(os.environ):
+        settings[_CREDENTIALS] = _PROFILE
+        names = (s3_login.ACCESS_KEY, s3_login.SECRET_KEY, *_KEYS)
+        settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in names}
     jars = spark_home() / "jars"
     if any(jars.glob("**/hadoop-aws-*.jar")):
         return settings

@@ -11,7 +11,10 @@ from lab import cluster as lab
 from lab import cluster_containerd
 from lab.cluster import Cluster, running_cluster
 from lab.installation import Installation, installed, make_namespace
+from lab.s3_server import ACCESS, SECRET, S3Server, running_s3
 from lab.starts import starts
+
+from .in_s3 import LOGIN, InS3
 
 
 @pytest.fixture(scope="package")
@@ -38,6 +41,23 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     make_namespace(cluster, name)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="package")
+def shared_s3(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The S3 server that pods reach. Leave it running."""
+    with running_s3(tmp_path_factory.mktemp("s3"), cluster.node_address) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(shared_s3: S3Server, cluster: Cluster, namespace: str) -> InS3:
+    """Checkpoints in S3 for the queries of the test's namespace, which has a Secret with the login."""
+    login = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": LOGIN}, "stringData": login}
+    done = cluster.kubectl("-n", namespace, "apply", "-f", "-", document=[secret])
+    assert done.returncode == 0, done.stderr
+    return InS3(shared_s3, namespace)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -26,6 +26,8 @@ def document(name: str, **spec: Any) -> dict[str, Any]:
         "partitioner": {"pod": {"podTemplate": _with_resources("partitioner")}},
         "checkpoint": {"claim": CLAIM},
     }
+    if "checkpoint" in spec:
+        del base["checkpoint"]  # which has one place
     for part, value in spec.items():
         base[part] = base[part] | value if isinstance(base.get(part), Mapping) else value
     return {

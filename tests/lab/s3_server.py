@@ -53,11 +53,11 @@ class Disturbance(NamedTuple):
 class S3Server:
     """A server from ``start`` to ``kill``, or to the end of the process that started it. It has one bucket, ``lake``.
 
-    Clients connect to a proxy, which is there as long as this object is.
+    Clients connect to a proxy, which is there as long as this object is. ``folder`` has the objects, as files.
     """
 
     def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
-        self._folder, self._host = folder, host
+        self.folder, self._host = folder, host
         self._port, self._process = free_port(), None
         (folder / "objects" / BUCKET).mkdir(parents=True)
         self._proxy = _Proxy(host, free_port(), self._port)
@@ -87,7 +87,7 @@ class S3Server:
         command = [S3_SERVER.find() / "versitygw", "--quiet", f"--port={self._host}:{self._port}"]
         login = {"ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         self._process = Process(
-            [*command, "posix", self._folder / "objects"], self._folder / "server.log", environment=login
+            [*command, "posix", self.folder / "objects"], self.folder / "server.log", environment=login
         )
         wait_until(self._answers, lambda: f"the S3 server answers: {self._running().said[-2000:]}", seconds=60)
 

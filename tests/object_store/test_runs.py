@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from lab.processes import Process
-from lab.s3_server import Disturbance, S3Server
+from lab.s3_server import ACCESS, SECRET, Disturbance, S3Server
 from lab.waiting import wait_until
 from millrace_jobs.object_store import ObjectPath
 from spark.answers import assert_same, duckdb_rows, latest, with_zones
@@ -69,6 +69,22 @@ def batches(run: Process) -> int:
 @pytest.fixture
 def run(tmp_path: Path, place: ObjectPath) -> Run:
     return Run(tmp_path, place)
+
+
+def test_the_store_and_the_login_that_the_query_names(
+    tmp_path: Path, place: ObjectPath, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in s3.environment:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LAKE_SECRET", SECRET)
+    (tmp_path / "access key").write_text(f"{ACCESS}\n", encoding="utf-8")
+    keys = {"accessKeyId": {"file": str(tmp_path / "access key")}, "secretAccessKey": {"env": "LAKE_SECRET"}}
+    run = Run(tmp_path, place, s3={"endpoint": s3.url, **keys})
+    said = run.finish()
+    run.check()
+    assert SECRET not in said
+    shown = subprocess.run([MILLRACE, "state", "show", run.file], capture_output=True, text=True, check=True)
+    assert "last batch" in shown.stdout
 
 
 @pytest.mark.in_turn

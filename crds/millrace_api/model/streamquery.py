@@ -18,6 +18,7 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
+from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
@@ -330,9 +331,12 @@ class Spec(Model):
     checkpoint: CheckpointSpec | None = Field(
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."
     )
+    s3: S3Spec | None = Field(default=None, description="The S3 that s3a:// places are in, and the login to it.")
     image: Text | None = Field(default=None, description="Container image of the job; default: the operator's own.")
     service_account_name: Text | None = Field(
-        default=None, description="ServiceAccount of the driver; default: its own."
+        default=None,
+        description="ServiceAccount of driver and executors, whose identity they have in a cloud; default: the driver "
+        "has its own.",
     )
     spark_conf: dict[str, str] = Field(default={}, description="Spark settings, except those reserved by Millrace.")
     restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")

@@ -19,8 +19,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)
 """A URI without a host, a query and a fragment."""
 
-_OBJECTS = re.compile(r"(s3a)://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*/?)")
-"""A prefix in an object store, of characters that are the same in keys, paths and URIs."""
+_PART = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+"
+_OBJECTS = re.compile(rf"(s3a)://([a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])/({_PART}(?:/{_PART})*/?)")
+"""A prefix in an object store, without ``.`` and ``..``, of characters that are the same in keys, paths and URIs."""
 
 _VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*\b|\{[^/}]*\}?)")
 """A variable of a shell; ``Outer$Inner`` has none."""

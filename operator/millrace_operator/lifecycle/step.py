@@ -294,6 +294,7 @@ def _objects(
         auth=auth,
         partitioners=replicas,
         confinement=confinement,
+        identities=observed.permissions.identity_endpoints(observed.owner.namespace),
         available=available_executors(observed),
     )
 

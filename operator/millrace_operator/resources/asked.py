@@ -60,6 +60,12 @@ def databases(spec: Spec) -> Asked:
             yield f"{field}.host", server
 
 
+def s3_endpoints(spec: Spec) -> Asked:
+    """Yield the URL of the S3 that is not that of AWS."""
+    if spec.s3 is not None and spec.s3.endpoint is not None:
+        yield "spec.s3.endpoint", spec.s3.endpoint
+
+
 def schema_registries(spec: Spec) -> Asked:
     """Yield the URLs of all schema registries."""
     for name, source in spec.sources.items():
@@ -75,6 +81,7 @@ def login_files(spec: Spec) -> Asked:
     for field, postgres in _databases(spec):
         yield from _secret_files(field, postgres)
         yield from _secret_files(f"{field}.tls", postgres.tls)
+    yield from _secret_files("spec.s3", spec.s3)
 
 
 def _secret_files(field: str, part: Model | None) -> Asked:

@@ -9,6 +9,7 @@ from typing import Any
 
 from millrace_api.errors import Problem, quote
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
+from millrace_api.validation.places import bucket_and_prefix
 
 from .asked import entries
 from .driver_config import CHECKPOINT
@@ -20,7 +21,10 @@ from .pods import driver_pod, executor_pod
 _SHARED = ("persistentVolumeClaim", "csi")
 """Types of volumes that pods may share. Every other one of the restricted level is one pod's own, or is read-only."""
 
-_HINT = "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount"
+_HINT = (
+    "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount, "
+    "or {uri: s3a://BUCKET/PREFIX}"
+)
 _MOUNT_HINT = (
     f"{_HINT}, or mount the same claim above this path in the containers {DRIVER} and {EXECUTOR} of "
     "driver.podTemplate and executors.podTemplate"
@@ -32,6 +36,8 @@ def checkpoint_problems(query: StreamQuery) -> Iterator[Problem]:
     checkpoint = query.spec.checkpoint
     if checkpoint is None:
         yield Problem("a query on a cluster needs a checkpoint", _HINT, field="spec.checkpoint")
+    elif in_object_store(query):
+        return
     elif checkpoint.uri is not None and not checkpoint.uri.startswith("file:"):
         message = f'a checkpoint at "{checkpoint.uri}" is not supported on a cluster'
         yield Problem(message, _HINT, field="spec.checkpoint.uri")
@@ -45,8 +51,16 @@ def checkpoint_problems(query: StreamQuery) -> Iterator[Problem]:
         yield Problem(message, _MOUNT_HINT, field=f"spec.checkpoint.{field}")
 
 
+def in_object_store(query: StreamQuery) -> bool:
+    """Return whether the checkpoint is in an object store, which is on no volume."""
+    checkpoint = query.spec.checkpoint
+    return checkpoint is not None and bucket_and_prefix(checkpoint.uri or "") is not None
+
+
 def checkpoint_volume(query: StreamQuery) -> Manifest | None:
-    """Return the source of the volume that the checkpoint is on; None if it is not the same one in all Spark pods.
+    """Return the source of the volume that the checkpoint is on; None if that is not the same one in all Spark pods.
+
+    It is None for a checkpoint in an object store, too.
 
     A pod template may mount other volumes in the place of those that a query names, so the merged pods count.
     """
@@ -57,7 +71,7 @@ def checkpoint_volume(query: StreamQuery) -> Manifest | None:
 def checkpoint_place(query: StreamQuery) -> tuple[str, Manifest] | None:
     """Return the query's own folder in the volume of its checkpoint, and the source of that; None as above."""
     checkpoint = query.spec.checkpoint
-    if checkpoint is None:
+    if checkpoint is None or in_object_store(query):
         return None
     folder = checkpoint_folder(checkpoint.uri or f"file://{CHECKPOINT}/{query.name}") or ""
     places = [_on_shared_volume(*each, folder) for each in spark_pods(query)]

@@ -5,17 +5,26 @@ Some networks count pods and nodes as no addresses of an ``ipBlock``, so that bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from millrace_api.model.streamquery import PARTITIONER, ROLE_LABEL
 
 from .names import METRICS_PORT, Manifest, Owner
+from .policy import IdentityEndpoint
 
 _ADDRESSES = (
     {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32"]},
     {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]},
 )
 """All addresses but those at which clouds serve metadata, which has credentials of the node."""
+
+_IDENTITIES: Mapping[IdentityEndpoint, Manifest] = {
+    IdentityEndpoint.EKS: {
+        "to": [{"ipBlock": {"cidr": cidr}} for cidr in ("169.254.170.23/32", "fd00:ec2::23/128")],
+        "ports": [{"port": 80, "protocol": "TCP"}],
+    }
+}
+"""What admits a pod to the credentials of its own identity, by documents of the clouds."""
 
 _API_SERVER = (443, 6443)
 """Usual ports of API servers, of the Service and on nodes."""
@@ -47,8 +56,8 @@ def service_port(name: str, port: int, protocol: str) -> Manifest:
     return {"name": name, "port": port, "targetPort": name, "appProtocol": protocol}
 
 
-def job_policy(owner: Owner) -> Manifest:
-    """Return the policy of driver and executors.
+def job_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Manifest:
+    """Return the policy of driver and executors, which may get their identity in a cloud from these endpoints.
 
     They reach each other on all ports, and everyone reaches their metrics. Partitioner replicas have a policy of their
     own, since nothing but Kafka is between them and the job.
@@ -60,7 +69,7 @@ def job_policy(owner: Owner) -> Manifest:
         "podSelector": selector,
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"from": [{"podSelector": selector}]}, _METRICS],
-        "egress": [*_REACHED, api_server],
+        "egress": [*_REACHED, api_server, *(_IDENTITIES[each] for each in identities)],
     }
     return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.driver, {"spec": spec})
 

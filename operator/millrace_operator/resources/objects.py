@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -20,6 +21,7 @@ from .network import headless, job_policy, service_port
 from .partitioner import Partitioners, partitioner_objects
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
+from .policy import IdentityEndpoint
 from .spec_fields import REVISION, placement_subject, revision
 
 PLAN_SETTINGS = "millrace.io/asked"
@@ -55,6 +57,7 @@ def objects(
     partitioners: Partitioners | None = None,
     confinement: Confinement | None = None,
     available: int | None = None,
+    identities: Iterable[IdentityEndpoint] = (),
 ) -> list[Manifest]:
     """Return the desired objects of a query under this plan; the driver last, because it needs all the others.
 
@@ -62,6 +65,7 @@ def objects(
     should run now. ``auth`` is the name of the Secret that driver and executors share. ``partitioners`` are the
     replicas in pods of their own; with None, there are no objects for them. ``confinement`` is what the driver has to
     enforce. ``available`` is the number of executors that run where no more can; None where those of the plan can.
+    ``identities`` is where driver and executors may get their identity in a cloud.
     """
     document, secrets = mounted_query(query)
     executor = with_auth(executor_pod(query, owner, defaults, secrets), EXECUTOR, auth)
@@ -83,7 +87,7 @@ def objects(
         config_map,
         _plan(query, owner, plan),
         _service(owner),
-        job_policy(owner),
+        job_policy(owner, identities),
         _disruption_budget(owner, plan.executors if available is None else min(plan.executors, available)),
         *([] if partitioners is None else partitioner_objects(query, owner, partitioners, mounted, defaults)),
         _stateful_set(owner, driver, running=running),

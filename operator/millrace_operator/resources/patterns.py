@@ -16,7 +16,7 @@ from typing import Annotated
 
 from millrace_api.model.postgres import PORT
 from millrace_api.model.values import text
-from millrace_api.validation.places import folder_of
+from millrace_api.validation.places import bucket_and_prefix, folder_of
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 _PORT = r":[0-9]{1,5}"
@@ -48,6 +48,7 @@ def _below(first: str, others: str) -> str:
 
 
 _FOLDERS = _below(r"[^/*?\[\].\n]", r"[^/*?\[\]\n]")
+_BUCKET = r"[a-z0-9*][a-z0-9.*-]{0,62}"
 _REPOSITORY = _below("[a-z0-9]", "[a-z0-9._-]")
 
 NamePattern = Annotated[
@@ -102,10 +103,11 @@ PathPattern = Annotated[
 CheckpointPattern = Annotated[
     str,
     *text(
-        rf"file://{_FOLDERS}",
+        rf"file://{_FOLDERS}|s3a://{_BUCKET}{_FOLDERS}",
         2048,
         "a pattern of checkpoints",
-        "write file:// and an absolute path, such as file:///mnt/checkpoints/**",
+        "write file:// and an absolute path, or s3a:// with a bucket and a prefix, such as file:///mnt/checkpoints/** "
+        "or s3a://lake/team-a/**",
     ),
 ]
 UrlPattern = Annotated[
@@ -186,6 +188,16 @@ def checkpoint_folder(uri: str) -> str | None:
     """Return the folder that a ``file:`` URI names, as the driver reads it; None if it is no plain absolute path."""
     folder = folder_of(uri)
     return None if folder is None else absolute_path(folder)
+
+
+def checkpoint_address(uri: str) -> str | None:
+    """Return the URI of a checkpoint in the one form that patterns match; None for any other URI."""
+    if (found := bucket_and_prefix(uri)) is not None:
+        scheme, bucket, prefix = found
+        path = absolute_path(f"/{prefix}")
+        return None if path is None else f"{scheme}://{bucket}{path}"
+    folder = checkpoint_folder(uri)
+    return None if folder is None else f"file://{folder}"
 
 
 def url_address(url: str) -> str | None:

@@ -20,20 +20,20 @@ from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import paths
 
-from .asked import Asked, brokers, databases, images, schema_registries
-from .checkpoint_volume import checkpoint_volume
+from .asked import Asked, brokers, databases, images, s3_endpoints, schema_registries
+from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
     absolute_path,
     broker_address,
-    checkpoint_folder,
+    checkpoint_address,
     database_address,
     image_repository,
     matches_any,
     url_address,
 )
 from .pod_sizes import UNLIMITED, PodFootprint, pods_of, total
-from .policy import Policy, PolicyRule, QueryLimits, SettingsRule
+from .policy import IdentityEndpoint, Policy, PolicyRule, QueryLimits, SettingsRule
 
 _CODE_FROM_ELSEWHERE = re.compile(
     r"spark[.](archives|files|jars([.].*)?|repl[.]class[.]uri|sql[.]hive[.]metastore[.]jars([.].*)?)"
@@ -115,6 +115,12 @@ class Permissions:
         data, logins = folders(query)
         return Confinement(folders=data, logins=logins, functions=tuple(sorted(allowed)))
 
+    def identity_endpoints(self, namespace: str) -> tuple[IdentityEndpoint, ...]:
+        """Return where the pods of a namespace may get their identity: what all its rules allow, else nowhere."""
+        rules = self._policy.rules_for(namespace)
+        allowed = [set(rule.identity_endpoints) for rule in rules]
+        return tuple(sorted(set.intersection(*allowed))) if allowed else ()
+
     def _account_problems(self, query: StreamQuery, namespace: str) -> Iterator[Problem]:
         name = query.spec.service_account_name
         if name is not None and self._operator == (namespace, name):
@@ -137,11 +143,12 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(databases(spec), rule.databases, database_address)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
+    yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
     yield from among(paths(spec), rule.files, absolute_path)
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)
-        yield from among(uri, rule.checkpoint_uris, lambda given: f"file://{checkpoint_folder(given)}")
-    if rule.checkpoint_claims is not None:
+        yield from among(uri, rule.checkpoint_uris, checkpoint_address)
+    if rule.checkpoint_claims is not None and not (in_object_store(query) and rule.checkpoint_uris is not None):
         yield from _claim_problems(rule.checkpoint_claims, query, where)
     for name, value in spec.spark_conf.items():
         hint = _setting_hint(rule, name, value)
@@ -163,6 +170,10 @@ def _allowed(patterns: Iterable[str] | None) -> str:
 
 def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> Iterator[Problem]:
     """Yield the problem of a checkpoint on another volume than the allowed claims, however the query names it."""
+    if in_object_store(query):
+        message = f"a checkpoint in an object store is {where}, where claims are named and no checkpointUris"
+        yield Problem(message, _allowed(patterns), field="spec.checkpoint.uri")
+        return
     volume, checkpoint = checkpoint_volume(query) or {}, query.spec.checkpoint
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
     if checkpoint is not None and not matches_any(patterns, claim):

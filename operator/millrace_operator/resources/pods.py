@@ -118,6 +118,8 @@ def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secret
     """Return Spark's executor pod template; Spark adds image, command, resources and the driver as the owner."""
     container = {"name": "executor", "env": [_HOME], "securityContext": _CONTAINER_SECURITY}
     pod = _pod(container, _spark_volumes(query), {}, secrets, defaults)
+    if query.spec.service_account_name is not None:  # for its identity in a cloud: executors have no token of it
+        pod["serviceAccountName"] = query.spec.service_account_name
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = _spread(owner, EXECUTOR)

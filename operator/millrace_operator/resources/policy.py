@@ -7,6 +7,7 @@ list allows nothing. Every rule also confines its queries to their SQL and to th
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -84,6 +85,13 @@ class QueryLimits(Model):
     memory: ByteSize | None = Field(default=None, description="Memory of all pods together, at their largest number.")
 
 
+class IdentityEndpoint(StrEnum):
+    """An address of its node at which a pod gets the credentials of its own identity in a cloud."""
+
+    EKS = "EKS"
+    """The agent of EKS Pod Identity. IAM roles for service accounts need no such address."""
+
+
 class PolicyRule(Model):
     """What the queries of some namespaces may ask for."""
 
@@ -105,7 +113,7 @@ class PolicyRule(Model):
         default=None, description="PersistentVolumeClaims that checkpoints may be on, by a claim or by a URI."
     )
     checkpoint_uris: tuple[CheckpointPattern, ...] | None = Field(
-        default=None, description="Folders that spec.checkpoint.uri may name."
+        default=None, description="Folders and prefixes in S3 that spec.checkpoint.uri may name."
     )
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."
@@ -113,12 +121,20 @@ class PolicyRule(Model):
     databases: tuple[DatabasePattern, ...] | None = Field(
         default=None, description="PostgreSQL servers, host:port, that sinks may name."
     )
+    s3_endpoints: tuple[UrlPattern, ...] | None = Field(
+        default=None, description="URLs that spec.s3.endpoint may name; without one, it is the S3 of AWS."
+    )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."
     )
     files: tuple[PathPattern, ...] | None = Field(
         default=None,
         description="Absolute paths that sources and sinks of files may name, on volumes that the query mounts.",
+    )
+    identity_endpoints: tuple[IdentityEndpoint, ...] = Field(
+        default=(),
+        description="Where pods may get credentials of their own identity: EKS, the agent of EKS Pod Identity. Every "
+        "other link-local address stays closed; default: this one, too.",
     )
     functions: tuple[OutsideFunction, ...] = Field(
         default=(), description="What queries may use of SQL that reaches outside it; default: nothing."

@@ -56,6 +56,7 @@ EFFECTS = {
     "scaling.window": Effect.IN_PLACE,
     "scaling.grace": Effect.IN_PLACE,
     "checkpoint": Effect.FIXED,
+    "s3": Effect.REPLACED,
     "image": Effect.REPLACED,
     "serviceAccountName": Effect.REPLACED,
     "sparkConf": Effect.REPLACED,

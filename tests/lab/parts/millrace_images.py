@@ -23,6 +23,7 @@ SCORING_IMAGE = "millrace.local/scoring:1"
 """Image of the example's query: the jobs' image with an aggregator added."""
 
 _AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+_JAVA_AUTHORITIES = Path("/etc/ssl/certs/java/cacerts")
 _IMAGES = {
     "operator": (f"{OPERATOR_IMAGE}:{TAG}", ROOT / "images/operator/Dockerfile", ROOT),
     "jobs": (f"{JOBS_IMAGE}:{TAG}", ROOT / "images/jobs/Dockerfile", ROOT),
@@ -121,7 +122,7 @@ def _digest(path: Path) -> str:
 
 
 def _volumes() -> list[str]:
-    """Return the mounts that pip needs on this machine: its settings, the authorities it trusts, and a cache."""
+    """Return the mounts that pip and Maven need on this machine: settings, the authorities they trust, and a cache."""
     settings = state_folder("images") / "pip.conf"
     settings.write_text(pip_settings("/run/lab/authorities.crt", "/run/lab/pip"), encoding="utf-8")
     settings.chmod(0o600)
@@ -129,4 +130,16 @@ def _volumes() -> list[str]:
         f"{_AUTHORITIES}:/run/lab/authorities.crt:ro",
         f"{settings}:/etc/pip.conf:ro",
         f"{state_folder('pip')}:/run/lab/pip:rw",
+        *_for_maven(),
     ]
+
+
+def _for_maven() -> Iterator[str]:
+    """Yield the mounts of this machine's settings of Maven, and of the authorities that its Java trusts."""
+    if (settings := Path.home() / ".m2" / "settings.xml").is_file():
+        yield f"{settings}:/root/.m2/settings.xml:ro"
+    if _JAVA_AUTHORITIES.is_file():
+        options = state_folder("images") / "mavenrc"
+        options.write_text("MAVEN_OPTS=-Djavax.net.ssl.trustStore=/run/lab/java-authorities\n", encoding="utf-8")
+        yield f"{options}:/root/.mavenrc:ro"
+        yield f"{_JAVA_AUTHORITIES}:/run/lab/java-authorities:ro"

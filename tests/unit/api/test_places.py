@@ -95,6 +95,8 @@ def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
         ("s3a://Bucket/prefix", "is not a bucket and a prefix"),
         ("s3a://bucket/a b", "is not a bucket and a prefix"),
         ("s3a://bucket/a//b", "is not a bucket and a prefix"),
+        ("s3a://bucket/a/../b", "is not a bucket and a prefix"),
+        ("s3a://bucket/.", "is not a bucket and a prefix"),
         ("s3a://key:secret@bucket/a", "is not a bucket and a prefix"),
         ("file://host/x", "has a host, a query or a fragment"),
         ("file:///a?b", "has a host, a query or a fragment"),

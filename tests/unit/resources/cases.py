@@ -135,7 +135,26 @@ spec:
   checkpoint: {claim: checkpoints}
 """
 
-CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED, "dedicated": DEDICATED}
+IN_S3 = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      rate: {recordsPerSecond: 100}
+  query: {sql: "SELECT key, count(*) AS n FROM trips GROUP BY key"}
+  sink: {console: {}}
+  serviceAccountName: trips
+  checkpoint: {uri: "s3a://lake/checkpoints/trips-by-cell"}
+  s3:
+    endpoint: https://minio.example.org:9000
+    region: eu-central-1
+    accessKeyId: {secretKeyRef: {name: lake, key: AWS_ACCESS_KEY_ID}}
+    secretAccessKey: {secretKeyRef: {name: lake, key: AWS_SECRET_ACCESS_KEY}}
+"""
+
+CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED, "dedicated": DEDICATED, "in-s3": IN_S3}
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"
 AUTH = "trips-by-cell-auth-0123456789"

@@ -100,3 +100,16 @@ def test_a_uri_that_could_be_read_in_two_ways_is_refused(uri):
 def test_volumes_of_the_wrong_type_are_refused(volumes, said):
     template = {"spec": {"volumes": volumes, "containers": [{"name": "driver", "volumeMounts": volumes}]}}
     assert said in str(problems(query(driver=template))[0])
+
+
+def test_a_checkpoint_in_s3_is_on_no_volume():
+    asked = query("s3a://lake/checkpoints/trips", {}, {})
+    assert problems(asked) == []
+    assert checkpoint_volume(asked) is None
+
+
+@pytest.mark.parametrize("uri", ["gs://lake/trips", "abfss://lake@account.dfs.core.windows.net/trips", "s3a://lake"])
+def test_other_stores_are_refused(uri):
+    (problem,) = problems(query(uri, {}, {}))
+    assert str(problem).startswith(f'spec.checkpoint.uri: a checkpoint at "{uri}" is not supported on a cluster')
+    assert problem.hint.endswith("or {uri: s3a://BUCKET/PREFIX}")

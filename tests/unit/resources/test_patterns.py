@@ -203,7 +203,7 @@ def test_no_url_of_another_host_matches(text):
         (PathPattern, "/data/**/x"),
         (PathPattern, "/data/[ab]"),
         (CheckpointPattern, "/mnt/state"),
-        (CheckpointPattern, "s3a://bucket/**"),
+        (CheckpointPattern, "gs://bucket/**"),
         (CheckpointPattern, "file://host/mnt"),
         (UrlPattern, "schemas.example.com"),
         (UrlPattern, "https://user:secret@schemas.example.com"),

@@ -49,8 +49,8 @@ def test_what_the_cases_ask_for_is_allowed(case):
     [
         (None, "spec.checkpoint: a query on a cluster needs a checkpoint; write checkpoint: {claim: NAME}"),
         (
-            {"uri": "s3a://bucket/state"},
-            'spec.checkpoint.uri: a checkpoint at "s3a://bucket/state" is not supported on a cluster',
+            {"uri": "gs://bucket/state"},
+            'spec.checkpoint.uri: a checkpoint at "gs://bucket/state" is not supported on a cluster',
         ),
     ],
 )

@@ -1,0 +1,25 @@
+"""What a policy opens of the network."""
+
+from millrace_operator.resources.names import Owner
+from millrace_operator.resources.network import job_policy
+from millrace_operator.resources.permissions import Permissions
+from millrace_operator.resources.policy import Policy
+
+NAMESPACE = "cabs"
+
+
+def test_what_all_rules_allow_of_identity_endpoints_is_open_and_nothing_else():
+    def opened(*rules, namespace=NAMESPACE):
+        asked = [{"namespaces": [NAMESPACE], **rule} for rule in rules]
+        permissions = Permissions(Policy.model_validate({"policy": asked}, by_name=False))
+        made = job_policy(Owner(namespace, "trips", "1"), permissions.identity_endpoints(namespace))
+        return made["spec"]["egress"]
+
+    closed, eks = opened(), {"identityEndpoints": ["EKS"]}
+    assert opened({}) == opened(eks, {}) == opened(eks, namespace="elsewhere") == closed
+    (*others, rule) = opened(eks, eks)
+    assert others == closed
+    assert rule == {
+        "to": [{"ipBlock": {"cidr": "169.254.170.23/32"}}, {"ipBlock": {"cidr": "fd00:ec2::23/128"}}],
+        "ports": [{"port": 80, "protocol": "TCP"}],
+    }
