@@ -17,6 +17,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries, locate, validate_file
+from millrace_api.validation.store_costs import store_costs
 from millrace_api.validation.unused_settings import unused_settings
 
 SHORTEST_SECONDS = 0.4
@@ -91,7 +92,7 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
 
 
 def warnings_about(path: Path) -> list[Problem]:
-    """Return warnings about settings that are allowed but work badly, or not at all; the file must have no problems."""
+    """Return warnings about settings that work badly, not at all, or for money; the file must have no problems."""
     found = []
     for query in load_queries(path):
         if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
@@ -99,7 +100,7 @@ def warnings_about(path: Path) -> list[Problem]:
             message = f"'{interval}' is shorter than the {SHORTEST_SECONDS:g} s of the smallest routed batch"
             hint = "W may stay above 1; write 400ms or more, unless nothing scales by W"
             found += locate([Problem(message, hint, field="spec.batchInterval")], path, query.name)
-        found += locate(unused_settings(query.spec), path, query.name)
+        found += locate([*unused_settings(query.spec), *store_costs(query.spec)], path, query.name)
     return found
 
 
