@@ -75,9 +75,9 @@ class Observations:
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
         """Store the observed version of a query; return its key."""
-        key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        key, now = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"]), Kept(body)
         with self._lock:
-            self._store(self._queries, key, Kept(body), key)
+            self._store(self._queries, key, now, key)
         return key
 
     def query_gone(self, body: Mapping[str, Any]) -> QueryKey:
@@ -90,9 +90,9 @@ class Observations:
 
     def object_seen(self, body: Manifest) -> QueryKey:
         """Store an object with a query's label; return the query's key."""
-        key, failed = _query_of(body), FailedExecutor.of(body)
+        key, failed, now = _query_of(body), FailedExecutor.of(body), Kept(body)
         with self._lock:
-            self._store(self._objects[key], _key_of(body), Kept(body), key)
+            self._store(self._objects[key], _key_of(body), now, key)
             if failed is not None:
                 self._failed[key].add(failed)
         return key

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubernetes.client import V1PodTemplateSpec
 from pydantic import ValidationError
 
 from millrace_api.errors import quote
@@ -48,6 +47,10 @@ def schema_problems(template: Mapping[str, Any]) -> Iterator[tuple[str, str, str
     given = _without_nulls({name: part for name, part in template.items() if name in ("metadata", "spec")})
     for place in _in_python(given, ()):
         yield _text(place), "is not a field of Kubernetes here", "write its name as Kubernetes does"
+    if not given:
+        return
+    from kubernetes.client import V1PodTemplateSpec  # whose models take 0.3 s, and few queries need them
+
     try:
         V1PodTemplateSpec.model_validate(given)
     except ValidationError as error:
