@@ -56,6 +56,8 @@ _SETTINGS = {
     _CREDENTIALS: _PROVIDERS,
     # no looks at what is there before it is written or removed: nothing but Spark writes there
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
+    # the files are small: no round trip to ask whether the store takes one before it is sent
+    "spark.hadoop.fs.s3a.connection.expect.continue": "false",
     # a request is repeated for about a minute, where the defaults repeat it for many; then the query starts again
     "spark.hadoop.fs.s3a.connection.establish.timeout": "3s",
     "spark.hadoop.fs.s3a.connection.timeout": "8s",

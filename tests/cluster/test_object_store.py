@@ -48,8 +48,9 @@ def test_it_is_scaled_killed_moved_and_changed(counting: Counting, s3: InS3) -> 
 
     driver = query.driver["metadata"]["uid"]
     query.patch(batchInterval="1s")
-    query.wait(lambda _: query.has_pod and query.driver["metadata"]["uid"] != driver, "the driver is replaced")
+    query.wait(lambda status: status["phase"] != "Running", "the driver is drained")
     query.wait_until_settled()
+    assert query.driver["metadata"]["uid"] != driver
     counting.wait_for_progress()
     counting.check()
     assert s3.checkpoint_id() == checkpoint

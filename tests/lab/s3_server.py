@@ -179,6 +179,12 @@ class _Exchange(BaseHTTPRequestHandler):
 
     do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815 - names of the standard library
 
+    def handle_expect_100(self) -> bool:
+        """Send the client's go-ahead at once: it waits for it before it sends an object."""
+        sent = super().handle_expect_100()
+        self.wfile.flush()
+        return sent
+
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
