@@ -7,6 +7,7 @@ Logins, region and endpoint come from the environment, as other programs for the
 
 from __future__ import annotations
 
+import calendar
 import errno
 import os
 import re
@@ -16,16 +17,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from html import unescape
-from typing import TYPE_CHECKING, Any
+from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from millrace_api.validation.places import bucket_and_prefix
 from millrace_jobs import s3_login
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from obstore import ObjectMeta
     from obstore.store import S3Store
 
 _CONNECT_SECONDS, _REQUEST_SECONDS, _RETRY_SECONDS = 3, 8, 12
 """Time-outs of a connection, of a request, and of all its repetitions: a third of a lease at most."""
+
+_READ_BYTES = 4 << 20
+"""Bytes of an object that a request fetches, unless more are asked for at once."""
 
 _CODE, _MESSAGE = (re.compile(rf"<{name}>([^<]{{1,300}})</{name}>") for name in ("Code", "Message"))
 """What a store answers in XML."""
@@ -52,6 +59,13 @@ class ObjectPath:
         found = bucket_and_prefix(uri)
         assert found is not None, f"{uri} is not in an object store"
         return cls(*found)
+
+    @classmethod
+    def of_file(cls, uri: str) -> ObjectPath:
+        """Return the object of a URI that a listing has shown: its key may have any characters."""
+        scheme, _, place = uri.partition("://")
+        bucket, _, key = place.partition("/")
+        return cls(scheme, bucket, key)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.key}"
@@ -109,6 +123,31 @@ class ObjectPath:
             listed = [(each["path"], each["size"]) for found in self._client.list(f"{self.key}/") for each in found]
         yield from ((key[len(self.key) + 1 :], size) for key, size in listed)
 
+    def listed(self, *, below: bool = False) -> tuple[list[ObjectFile], list[str]]:
+        """Return the objects directly in this place, and the names of the places in it; or all objects below it."""
+        prefix = f"{self.key}/" if self.key else ""
+        with _os_errors(self):
+            if below:
+                found = [each for part in self._client.list(prefix) for each in part]
+                return [ObjectFile.of(each) for each in found], []
+            answer = self._client.list_with_delimiter(prefix)
+        names = [each.rstrip("/").rpartition("/")[2] for each in answer["common_prefixes"]]
+        return [ObjectFile.of(each) for each in answer["objects"]], names
+
+    def look(self) -> ObjectFile:
+        """Return what a listing would say of the object."""
+        with _os_errors(self):
+            return ObjectFile.of(self._client.head(self.key))
+
+    def open(self) -> BufferedReader:
+        """Return the content of the object as a stream, of which parts are fetched when they are read."""
+        return BufferedReader(_ObjectReader(self), _READ_BYTES)
+
+    def read_range(self, begin: int, length: int) -> memoryview:
+        """Return a part of the content of the object, which has to be within it."""
+        with _os_errors(self):
+            return memoryview(self._client.get_range(self.key, start=begin, length=length))
+
     def folders(self) -> Iterator[ObjectPath]:
         """Yield the places directly in this one that have objects below them, in the order of their keys."""
         with _os_errors(self):
@@ -151,6 +190,51 @@ class ObjectPath:
     @property
     def _client(self) -> S3Store:
         return _client(self.bucket, endpoint(), region(), os.getpid(), with_keys=s3_login.is_given(os.environ))
+
+
+class ObjectFile(NamedTuple):
+    """What a listing says of an object: its key, its size in bytes, and when it was written in ns since 1970.
+
+    The time is in whole seconds: stores say more of it in a listing than of a single object.
+    """
+
+    key: str
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, meta: ObjectMeta) -> Self:
+        """Return it of an answer of the client."""
+        return cls(meta["path"], meta["size"], calendar.timegm(meta["last_modified"].utctimetuple()) * 10**9)
+
+
+class _ObjectReader(RawIOBase):
+    """The content of an object, of which each read is a request."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        super().__init__()
+        self._path, self._size, self._at = path, path.look().size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        self._at = offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        length = max(min(len(view), self._size - self._at), 0)
+        if length:
+            view[:length] = self._path.read_range(self._at, length)
+            self._at += length
+        return length
 
 
 def endpoint() -> str | None:

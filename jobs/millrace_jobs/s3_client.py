@@ -110,8 +110,6 @@ def s3_settings(place: ObjectPath) -> dict[str, str]:
         settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
     if s3_login.is_given(os.environ):
         settings[_CREDENTIALS] = _PROFILE
-        names = (s3_login.ACCESS_KEY, s3_login.SECRET_KEY, *_KEYS)
-        settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in names}
     jars = spark_home() / "jars"
     if any(jars.glob("**/hadoop-aws-*.jar")):
         return settings

@@ -4,7 +4,8 @@ import pytest
 
 from lab.s3_server import Disturbance
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog, SeenFile
+from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog
+from millrace_jobs.sources.seen_file import SeenFile
 
 
 def files(*names):

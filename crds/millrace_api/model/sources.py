@@ -46,7 +46,10 @@ class RecordFormat(StrEnum):
 
 
 class _Files(Model):
-    path: Path = Field(description="File, folder or glob pattern.", examples=["data/*.csv"])
+    path: Path = Field(
+        description="File, folder or glob pattern; of a files source also in S3, such as s3a://lake/events/*.json.",
+        examples=["data/*.csv"],
+    )
     format: FileFormat = Field(description="Format of the files; json is one object per line.", examples=["csv"])
     header: Flag = Field(default=True, description="Whether the first line of a csv file names the columns.")
     delimiter: Delimiter = Field(default=",", description="Separator of the columns of a csv file.")

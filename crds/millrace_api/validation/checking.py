@@ -14,7 +14,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import FileFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema, type_problem
-from millrace_api.validation.places import path_problem, paths, uri_problem
+from millrace_api.validation.places import may_be_object, object_problem, path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
 
@@ -94,7 +94,8 @@ class _Check:
     def _check_paths(self) -> None:
         """Check the paths and the checkpoint's URI; not a rule of Spec, like ``_check_topics``."""
         for field, path in paths(self._spec):
-            if found := path_problem(path):
+            found = object_problem(path) if may_be_object(field, path) else path_problem(path)
+            if found:
                 self._add(tuple(field.split(".")), *found)
         checkpoint = self._spec.checkpoint
         if checkpoint is not None and checkpoint.uri is not None and (found := uri_problem(checkpoint.uri)):

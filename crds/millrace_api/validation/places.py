@@ -23,6 +23,12 @@ _PART = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+"
 _OBJECTS = re.compile(rf"(s3a)://([a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])/({_PART}(?:/{_PART})*/?)")
 """A prefix in an object store, without ``.`` and ``..``, of characters that are the same in keys, paths and URIs."""
 
+_OBJECT_FILES = re.compile(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2}(?:/|$))[^/\x00-\x1f\x7f$~]+)+/?")
+"""Data in an object store: keys may have nearly all characters, but none by which a path would be expanded."""
+
+_READS_OBJECTS = re.compile(r"spec\.sources\.[^.]+\.files\.path")
+"""Fields of paths that may be in an object store."""
+
 _VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*\b|\{[^/}]*\}?)")
 """A variable of a shell; ``Outer$Inner`` has none."""
 
@@ -113,6 +119,24 @@ def bucket_and_prefix(uri: str) -> tuple[str, str, str] | None:
     """Return scheme, bucket and prefix of a URI of an object store; None for any other URI."""
     found = _OBJECTS.fullmatch(uri)
     return None if found is None else (found[1], found[2], found[3].rstrip("/"))
+
+
+def is_object(path: str) -> bool:
+    """Return whether a path of data is in an object store, such as ``s3a://lake/events/*.json``."""
+    return path.startswith("s3a://")
+
+
+def may_be_object(field: str, path: str) -> bool:
+    """Return whether a path is in an object store, and its field one that may name such a place."""
+    return is_object(path) and _READS_OBJECTS.fullmatch(field) is not None
+
+
+def object_problem(path: str) -> tuple[str, str] | None:
+    """Return what is wrong with a path of data in an object store, and what to write instead; None if nothing is."""
+    if _OBJECT_FILES.fullmatch(path) is not None:
+        return None
+    hint = "write a bucket and the key of an object, a folder or a glob pattern, such as s3a://lake/events/*.json"
+    return f"{quote(path)} is not a place in an object store", hint
 
 
 def folder_of(uri: str) -> str | None:

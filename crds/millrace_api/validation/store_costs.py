@@ -14,8 +14,8 @@ _CHANGE_DOLLARS, _READ_DOLLARS = 5e-6, 0.4e-6
 _MONTH_SECONDS = 30 * 86_400
 
 
-class Requests(NamedTuple):
-    """Requests of a batch: those that are billed as changes (PUT, LIST), and reads (GET, HEAD)."""
+class StoreRequests(NamedTuple):
+    """StoreRequests of a batch: those that are billed as changes (PUT, LIST), and reads (GET, HEAD)."""
 
     changes: float
     reads: float
@@ -26,9 +26,9 @@ class Requests(NamedTuple):
         return self.changes * _CHANGE_DOLLARS + self.reads * _READ_DOLLARS
 
 
-def requests_of_batch(state_partitions: int) -> Requests:
+def requests_of_batch(state_partitions: int) -> StoreRequests:
     """Return the requests of a batch with records, counted in the log of a server."""
-    return Requests(12 + 3.5 * state_partitions, 16 + 2 * state_partitions)
+    return StoreRequests(12 + 3.5 * state_partitions, 16 + 2 * state_partitions)
 
 
 def store_costs(spec: Spec) -> list[Problem]:

@@ -1,11 +1,11 @@
-"""The Spark settings of a query: those that it names, and those that the place of its checkpoint needs."""
+"""The Spark settings of a query: those that it names, and those that its places in S3 need."""
 
 from __future__ import annotations
 
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.s3_client import s3_settings
+from millrace_jobs.s3_client import environment_of, s3_settings
 
 _JARS = "spark.jars"
 
@@ -19,6 +19,8 @@ def settings_of(query: StreamQuery) -> dict[str, str]:
     uri = (query.spec.checkpoint and query.spec.checkpoint.uri) or ""
     place = ObjectPath.of(uri) if bucket_and_prefix(uri) is not None else None
     own = s3_settings(place) if place is not None else {}
+    if query.spec.s3 is not None:  # executors read objects, too
+        own |= {f"spark.executorEnv.{name}": value for name, value in environment_of(query.spec.s3).items()}
     settings = own | dict(query.spec.spark_conf)
     if _JARS in own and own[_JARS] != settings[_JARS]:
         settings[_JARS] = f"{own[_JARS]},{settings[_JARS]}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from millrace_jobs.disk import absolute_path
+from millrace_jobs.sources.seen_file import SeenFile
 
 _WILDCARD = re.compile(r"[*?]|\[.+\]")
 
@@ -29,7 +30,7 @@ class FileListing:
         """The parts of the path from the first one with a wildcard on."""
         parts = Path(path).parts
         for index, part in enumerate(parts):
-            if _WILDCARD.search(part) and not _is_literal(self.root / part):
+            if is_wildcard(part) and not _is_literal(self.root / part):
                 self.pattern = parts[index:]
                 break
             self.root = absolute_path(self.root / part)
@@ -50,9 +51,20 @@ class FileListing:
         elif not self.pattern and self.root.is_file():
             yield self.root
 
+    def entries(self) -> Iterator[tuple[str, os.DirEntry[str] | Path]]:
+        """Yield every entry that matches, with its path."""
+        for entry in self:
+            yield os.fspath(entry), entry
+
     def has_files(self) -> bool:
         """Return whether any entry is a file."""
         return any(is_file(entry) for entry in self)
+
+    def described(self) -> str:
+        """Describe what the path leads to in place of matching files."""
+        if self.root.is_dir():
+            return f"{self.root} has no such file"
+        return f"{self.root} is neither a file nor a folder" if self.root.exists() else f"there is no {self.root}"
 
     def would_show(self, file: Path) -> bool:
         """Return whether a file that appears at an absolute path would be listed; links are followed."""
@@ -60,20 +72,38 @@ class FileListing:
         if not folder.is_relative_to(root):
             return False
         parts = (*folder.relative_to(root).parts, file.name)
-        return not any(part.startswith((".", "_")) for part in parts) and _fits(parts, self.pattern or ("*",))
+        return all(map(is_visible, parts)) and fits(parts, self.pattern or ("*",))
 
     def covers(self, path: str) -> bool:
         """Return whether a file that a listing once showed can be one of this path."""
         return Path(path).is_relative_to(self.root)
 
 
-def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+def is_wildcard(part: str) -> bool:
+    """Return whether a part of a path is a pattern."""
+    return _WILDCARD.search(part) is not None
+
+
+def is_visible(name: str) -> bool:
+    """Return whether a name is not ignored in folders."""
+    return not name.startswith((".", "_"))
+
+
+def fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     """Return whether the parts of a path match those of a pattern."""
     if not pattern or not parts:
         return not pattern and not parts
     if pattern[0] == "**":
-        return _fits(parts, pattern[1:]) or _fits(parts[1:], pattern)
-    return bool(_matcher([pattern[0]])(parts[0])) and _fits(parts[1:], pattern[1:])
+        return fits(parts, pattern[1:]) or fits(parts[1:], pattern)
+    return bool(_matcher([pattern[0]])(parts[0])) and fits(parts[1:], pattern[1:])
+
+
+def seen(entry: os.DirEntry[str] | Path) -> SeenFile | None:
+    """Return an entry as it is now; None if it is no file. Raises FileNotFoundError if it is gone by now."""
+    if not is_file(entry):
+        return None
+    status = entry.stat()
+    return SeenFile(os.fspath(entry), status.st_size, status.st_mtime_ns)
 
 
 def is_file(entry: os.DirEntry[str] | Path) -> bool:
@@ -144,5 +174,5 @@ def _matcher(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
 def _visible(folder: str) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.startswith((".", "_")):
+            if is_visible(entry.name):
                 yield entry

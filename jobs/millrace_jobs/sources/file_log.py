@@ -18,7 +18,7 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,21 +27,13 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.file_log_mirror import ANOTHER_WRITER, FileLogMirror
+from millrace_jobs.sources.seen_file import SeenFile
 
 KEPT_SECONDS = 86_400
 """Seconds for which a file must be missing before it is forgotten; longer than a folder stays unmounted by mistake."""
 
 _SLACK = 1_000
 """Outdated entries that the log may always hold, so that a short log is not rewritten again and again."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeenFile:
-    """A file as it was first seen: absolute path, size in bytes, modification time in ns."""
-
-    path: str
-    size: int
-    mtime_ns: int
 
 
 class FileLog:
@@ -109,9 +101,9 @@ class FileLog:
         """Return the newest file that is remembered, if any."""
         return next(reversed(self._files.values()), None)
 
-    def remembered(self) -> Iterable[SeenFile]:
-        """Return all files that are remembered."""
-        return self._files.values()
+    def remembered(self) -> Iterable[tuple[int, SeenFile]]:
+        """Return all files that are remembered, by number."""
+        return self._files.items()
 
     def next_remembered(self, count: int) -> list[tuple[int, SeenFile]]:
         """Return the next ``count`` files that are remembered, by number; after the last one come the first again."""

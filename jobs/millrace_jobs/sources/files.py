@@ -7,7 +7,7 @@ import os
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from millrace_api.errors import MillraceError, MissingInputError, Problem
+from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
+from millrace_api.validation.places import is_object
 from millrace_jobs.confinement import require_data
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.base import (
@@ -31,9 +32,11 @@ from millrace_jobs.sources.base import (
     ignore_arrivals,
 )
 from millrace_jobs.sources.dead_letters import BadRecordHandler
-from millrace_jobs.sources.file_listing import FileListing, is_file
-from millrace_jobs.sources.file_log import FileLog, SeenFile
+from millrace_jobs.sources.file_listing import FileListing, seen
+from millrace_jobs.sources.file_log import FileLog
 from millrace_jobs.sources.formats.file_formats import file_format
+from millrace_jobs.sources.object_listing import ObjectListing
+from millrace_jobs.sources.seen_file import SeenFile, look
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,11 @@ _UNREAD_HINT = (
     "restore it with its size and modification time (touch -d), or start with another checkpoint; "
     "write files elsewhere, and rename them into place"
 )
+
+_OBJECT_HINT = "write new records to an object with another key; start with another checkpoint if this one is lost"
+
+Present = Mapping[str, SeenFile | None]
+"""Paths that a listing has shown; of objects, it has also said what there is to see."""
 
 CHECKED_PER_TRIGGER = 100
 """Known files that a trigger looks at, one after the other, to find those that have changed since they were seen."""
@@ -76,6 +84,8 @@ class FilesSlice:
 
 class FilesSource(Source):
     """The records of one file, of the files in a folder (not in its subfolders), or of the files that match a glob.
+
+    The files are in a file system, or are objects in an object store.
 
     The new files of a listing are read in order of (modification time, path). The order is stored in a log in
     ``log_directory``, of which ``mirrored`` has a copy that outlives the run, and the position ``{"files": k}`` stands
@@ -119,9 +129,9 @@ class FilesSource(Source):
         self._clock = clock
         self._run = uuid.uuid4().hex
         with self._named_errors(path):
-            self._files = FileListing(path)
+            self._files: FileListing | ObjectListing = ObjectListing(path) if is_object(path) else FileListing(path)
             root = self._files.root
-            if root.exists() and not os.access(root, os.R_OK):
+            if isinstance(root, Path) and root.exists() and not os.access(root, os.R_OK):
                 message = f"source {name}: no permission to read this path"
                 raise MillraceError(Problem(message, "let this user read it", str(root)))
             log = FileLog(log_directory, mirrored=mirrored)  # only for these checks: another process plans the batches
@@ -130,11 +140,7 @@ class FilesSource(Source):
         self._require_same_place(log)
 
     def _missing(self, path: str) -> MissingInputError:
-        root = self._files.root
-        found = f"{root} has no such file" if root.is_dir() else f"there is no {root}"
-        if not root.is_dir() and root.exists():
-            found = f"{root} is neither a file nor a folder"
-        hint = f"write a file, a folder or a glob pattern ({found})"
+        hint = f"write a file, a folder or a glob pattern ({self._files.described()})"
         return MissingInputError(Problem(f"source {self.name}: no file matches this path", hint, path))
 
     def _require_same_place(self, log: FileLog) -> None:
@@ -165,8 +171,8 @@ class FilesSource(Source):
         """
         present, new = self._listed(self._log)
         if self._log.count:
-            files = (file for file in self._log.remembered() if file.path in present)
-            touched = [file for file, _ in _touched(files)]
+            files = (file for _, file in self._log.remembered() if file.path in present)
+            touched = [file for file, _ in _touched(files, present)]
             if touched:
                 log.warning(
                     "source %s: %d of the files seen have the same size and another modification time, such as %s; "
@@ -196,10 +202,12 @@ class FilesSource(Source):
         if not self._complete and not (everything and log.is_complete()):
             present, new = self._listed(log)
             consumed = int(start["files"])
-            in_turn = [each for each in log.next_remembered(CHECKED_PER_TRIGGER) if each[1].path in present]
-            deque(_touched(file for number, file in in_turn if number < consumed), maxlen=0)  # only sizes matter
-            _require_unchanged(file for number, file in in_turn if number >= consumed)
-            log.record(new, present, consumed, self._clock(), complete=everything)
+            is_free = isinstance(self._files, ObjectListing)  # the listing has said what there is to see
+            checked = log.remembered() if is_free else log.next_remembered(CHECKED_PER_TRIGGER)
+            in_turn = [each for each in checked if each[1].path in present]
+            deque(_touched((file for number, file in in_turn if number < consumed), present), maxlen=0)  # sizes matter
+            _require_unchanged((file for number, file in in_turn if number >= consumed), present)
+            log.record(new, present.keys(), consumed, self._clock(), complete=everything)
         self._complete = everything
         return {"files": log.count if self._max_files is None else min(log.count, start["files"] + self._max_files)}
 
@@ -217,7 +225,7 @@ class FilesSource(Source):
                 f"{error.args[0]}, which was read and has left the folder"
             )
             raise MillraceError(Problem(message, "restore the newest copy of the checkpoint")) from None
-        _require_unchanged(files, present=False)
+        _require_unchanged(files)
         lengths = [self._format.extent(file.path, file.size) for file in files]
         indivisible = {i for i, file in enumerate(files) if not self._format.divisible(file.path)}
         return [
@@ -252,20 +260,19 @@ class FilesSource(Source):
             raise MillraceError(Problem(message, "restore the checkpoint, or start with a new one"))
         return self._log
 
-    def _listed(self, log: FileLog) -> tuple[set[str], list[SeenFile]]:
+    def _listed(self, log: FileLog) -> tuple[Present, list[SeenFile]]:
         """Return the logged paths that are present, and the new files in order; only new files cost a ``stat``."""
-        present, new = set(), []
+        present: dict[str, SeenFile | None] = {}
+        new = []
         with self._named_errors(str(self._files)):
-            for file in self._files:
-                path = os.fspath(file)
+            for path, entry in self._files.entries():
                 if path in log:
-                    present.add(path)
+                    present[path] = entry if isinstance(entry, SeenFile) else None
                     continue
                 with suppress(FileNotFoundError):  # renamed since it was listed: a later listing has its final name
-                    if is_file(file):
+                    if (now := entry if isinstance(entry, SeenFile) else seen(entry)) is not None:
                         require_data(path)
-                        status = file.stat()
-                        new.append(SeenFile(path, status.st_size, status.st_mtime_ns))
+                        new.append(now)
         return present, sorted(new, key=lambda seen: (seen.mtime_ns, seen.path))
 
     @contextmanager
@@ -284,58 +291,60 @@ def _unchanging(file: SeenFile) -> Iterator[None]:
 
     What goes wrong within the block with a file that has changed is reported as its change.
     """
-    _require_unchanged([file], present=False)
+    _require_unchanged([file])
     try:
         yield
     except MillraceError:
-        _require_unchanged([file], present=False)
+        _require_unchanged([file])
         raise
-    _require_unchanged([file], present=False)
+    _require_unchanged([file])
 
 
-def _require_unchanged(files: Iterable[SeenFile], *, present: bool = True) -> None:
+def _require_unchanged(files: Iterable[SeenFile], present: Present | None = None) -> None:
     """Raise MillraceError if a file that is still to be read has another size or time than when it was seen.
 
     Args:
         files: the files, as they were first seen.
-        present: whether a listing has just shown them, so that one which is gone by now was removed after it was read.
+        present: what a listing has just shown, so that a file which is gone by now was removed after it was read.
     """
-    for file, written in _touched(files, present=present):
+    for file, written in _touched(files, present):
         before, after = (_time(each) for each in (file.mtime_ns, written))
         message = f"had been written at {before} when it was seen, and was written again at {after}"
-        raise MillraceError(Problem(message, _UNREAD_HINT, file.path))
+        raise MillraceError(Problem(message, _unread_hint(file), file.path))
 
 
-def _touched(files: Iterable[SeenFile], *, present: bool = True) -> Iterator[tuple[SeenFile, int]]:
+def _touched(files: Iterable[SeenFile], present: Present | None = None) -> Iterator[tuple[SeenFile, int]]:
     """Yield the files that have another time than when they were seen, with that time in nanoseconds.
 
     Raises MillraceError if one has another size.
     """
     for file in files:
-        now = _status(file, present=present)
+        now = _now(file, present)
         if now is None:
             continue
-        if now.st_size != file.size:
-            raise _resized(file, now)
-        if now.st_mtime_ns != file.mtime_ns:
-            yield file, now.st_mtime_ns
+        if now.size != file.size:
+            message = f"had {file.size} bytes when it was seen and has {now.size} now"
+            raise MillraceError(Problem(message, _SIZE_HINT, file.path))
+        if now.mtime_ns != file.mtime_ns:
+            yield file, now.mtime_ns
 
 
-def _status(file: SeenFile, *, present: bool) -> os.stat_result | None:
+def _now(file: SeenFile, present: Present | None) -> SeenFile | None:
     try:
-        return os.stat(file.path)  # noqa: PTH116 - a Path for each of 86,400 files takes as long as the call
+        return (present or {}).get(file.path) or look(file.path)
     except FileNotFoundError as error:
-        if present:
+        if present is not None:
             return None
         message = f"was seen earlier and is not there now: {error.strerror}"
     except OSError as error:
         message = f"was seen earlier and cannot be found now: {error.strerror}"
-    raise MillraceError(Problem(message, _UNREAD_HINT, file.path))
+        if is_object(file.path) and not isinstance(error, PermissionError):
+            raise TransientError(Problem(message, "check that the object store answers", file.path)) from None
+    raise MillraceError(Problem(message, _unread_hint(file), file.path))
 
 
-def _resized(file: SeenFile, now: os.stat_result) -> MillraceError:
-    message = f"had {file.size} bytes when it was seen and has {now.st_size} now"
-    return MillraceError(Problem(message, _SIZE_HINT, file.path))
+def _unread_hint(file: SeenFile) -> str:
+    return _OBJECT_HINT if is_object(file.path) else _UNREAD_HINT
 
 
 def _time(nanoseconds: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from millrace_api.errors import Problem, quote
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.places import paths
+from millrace_api.validation.places import may_be_object, paths
 
 from .asked import entries, login_files
 from .checkpoint_volume import checkpoint_place, place_in_volume, spark_pods
@@ -68,7 +68,8 @@ def folders(query: StreamQuery) -> Folders:
 
 def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
     """Yield the paths of data and logins that are on no volume of the query's own; ``where`` ends each message."""
-    data, logins = list(paths(query.spec)), list(login_files(query.spec))
+    data = [(field, path) for field, path in paths(query.spec) if not may_be_object(field, path)]
+    logins = list(login_files(query.spec))
     if not data and not logins:
         return
     allowed, beside = folders(query), _beside_checkpoint(query)

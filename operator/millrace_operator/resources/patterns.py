@@ -16,7 +16,7 @@ from typing import Annotated
 
 from millrace_api.model.postgres import PORT
 from millrace_api.model.values import text
-from millrace_api.validation.places import bucket_and_prefix, folder_of
+from millrace_api.validation.places import bucket_and_prefix, folder_of, is_object, object_problem
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
 _PORT = r":[0-9]{1,5}"
@@ -94,10 +94,10 @@ DatabasePattern = Annotated[
 PathPattern = Annotated[
     str,
     *text(
-        _FOLDERS,
+        rf"{_FOLDERS}|s3a://{_BUCKET}{_FOLDERS}",
         2048,
         "a pattern of paths",
-        "write an absolute path, such as /data/orders/*.json, or /data/** for everything below",
+        "write an absolute path, such as /data/orders/*.json, /data/** for everything below, or s3a://lake/orders/**",
     ),
 ]
 CheckpointPattern = Annotated[
@@ -182,6 +182,17 @@ def absolute_path(path: str) -> str | None:
     if not path.startswith("/") or ".." in path.split("/"):
         return None
     return "/" + normpath(path).lstrip("/")
+
+
+def data_place(path: str) -> str | None:
+    """Return a path of data, or its URI in an object store, in the one form that patterns match; None for any other."""
+    if not is_object(path):
+        return absolute_path(path)
+    if object_problem(path) is not None:
+        return None
+    bucket, _, key = path.removeprefix("s3a://").partition("/")
+    folder = absolute_path(f"/{key}")
+    return None if folder is None else f"s3a://{bucket}{folder}"
 
 
 def checkpoint_folder(uri: str) -> str | None:

@@ -24,9 +24,9 @@ from .asked import Asked, brokers, databases, images, s3_endpoints, schema_regis
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
-    absolute_path,
     broker_address,
     checkpoint_address,
+    data_place,
     database_address,
     image_repository,
     matches_any,
@@ -144,7 +144,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(databases(spec), rule.databases, database_address)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
     yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
-    yield from among(paths(spec), rule.files, absolute_path)
+    yield from among(paths(spec), rule.files, data_place)
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)
         yield from among(uri, rule.checkpoint_uris, checkpoint_address)

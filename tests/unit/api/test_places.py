@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_api.validation.places import folder_of, path_problem, uri_problem
+from millrace_api.validation.places import folder_of, may_be_object, object_problem, path_problem, uri_problem
 
 from .documents import MINIMAL, changed, problems
 
@@ -29,6 +29,22 @@ PLAIN = [
     "/" + "/".join(["x" * 255] * 4),
     "ä" * 127,
 ]
+
+
+@pytest.mark.parametrize("path", ["s3a://lake/a", "s3a://lake/day=*/[a-c]?.json", "s3a://lake/a b/ü", "s3a://lake/**/"])
+def test_data_in_s3_may_have_all_characters_that_are_not_expanded(path):
+    assert object_problem(path) is None
+    assert may_be_object("spec.sources.trips.files.path", path)
+    assert not may_be_object("spec.sources.trips.replay.path", path)
+
+
+@pytest.mark.parametrize(
+    "path", ["s3a://lake", "s3a://L/a", "s3a://lake/../a", "s3a://lake/~/a", "s3a://lake/$A", "s3a://"]
+)
+def test_other_places_in_s3_are_refused(path):
+    found = object_problem(path)
+    assert found is not None
+    assert found[1].startswith("write a bucket and the key of an object")
 
 
 @pytest.mark.parametrize("path", PLAIN)
@@ -123,7 +139,7 @@ SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
 @pytest.mark.parametrize(
     ("line", "replacement", "field"),
     [
-        (7, "      files: {path: 's3a://x/y', format: csv}", "sources.trips.files.path"),
+        (7, "      files: {path: 'gs://x/y', format: csv}", "sources.trips.files.path"),
         (7, f"      replay: {{path: 's3a://x/y', {REPLAY}}}", "sources.trips.replay.path"),
         (
             7,

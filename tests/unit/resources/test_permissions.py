@@ -254,6 +254,13 @@ REFUSED = [
         'spec.sink.files.path: "/other/out" is not allowed',
     ),
     (
+        "files",
+        {"files": ["s3a://lake/orders/**"]},
+        {"sources__trips": FILES | {"files": {"path": "s3a://lake/orders/*/a*.json", "format": "json"}}},
+        {"sources__trips": FILES | {"files": {"path": "s3a://lake/orders2/a.json", "format": "json"}}},
+        'spec.sources.trips.files.path: "s3a://lake/orders2/a.json" is not allowed',
+    ),
+    (
         "sparkConf.allow",
         {"sparkConf": {"allow": ["spark.sql.*"]}},
         {"sparkConf": {"spark.sql.adaptive.enabled": "true"}},

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from listings import listings
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources import file_listing, file_log
-from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog, SeenFile
+from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog
+from millrace_jobs.sources.seen_file import SeenFile
 from record_tables import no_file_above
 
 from .test_files_log import arrive, numbers, open_source

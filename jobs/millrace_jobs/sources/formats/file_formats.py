@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, de
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, RejectIn
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
 from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser, header_columns
+from millrace_jobs.sources.seen_file import open_bytes, unreadable
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
@@ -139,12 +139,16 @@ class _LineNumbers:
 def open_text(path: str) -> Iterator[IO[bytes]]:
     """Open a file as decompressed bytes. Raises MillraceError if opening or reading it fails."""
     try:
-        with gzip.open(path) if _is_compressed(path) else Path(path).open("rb") as stream:
-            yield stream  # type: ignore[misc]
+        with open_bytes(path) as content:
+            if _is_compressed(path):
+                with gzip.GzipFile(fileobj=content) as text:
+                    yield text  # type: ignore[misc]
+            else:
+                yield content
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise MillraceError(Problem(f"not a whole gzip file: {error}", "", path)) from error
     except OSError as error:
-        raise MillraceError(Problem(f"cannot be read: {error.strerror or error}", "", path)) from error
+        raise unreadable(path, error) from error
 
 
 def first_byte(stream: IO[bytes], path: str) -> int:

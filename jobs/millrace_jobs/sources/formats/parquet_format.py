@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.validation.places import is_object
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, RejectIn
 from millrace_jobs.sources.formats.legacy_calendar import LegacyCalendar, legacy_calendar
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
+from millrace_jobs.sources.seen_file import open_bytes, unreadable
 
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
@@ -137,7 +138,8 @@ def open_parquet(path: str) -> pq.ParquetFile:
     INT96 timestamps are read in microseconds: Arrow's default, nanoseconds, wraps outside the years 1677 to 2262.
     """
     try:
-        return pq.ParquetFile(pa.OSFile(os.fsencode(path)), coerce_int96_timestamp_unit="us")
+        content = open_bytes(path) if is_object(path) else pa.OSFile(os.fsencode(path))
+        return pq.ParquetFile(content, coerce_int96_timestamp_unit="us")
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
 
@@ -186,13 +188,13 @@ def _batches(file: pq.ParquetFile, path: str, groups: list[int], leaves: list[in
 
 def _unreadable(path: str, error: Exception) -> MillraceError:
     try:
-        with Path(path).open("rb") as file:
+        with open_bytes(path) as file:
             begin = file.read(len(_MAGIC))
             size = file.seek(0, 2)
             file.seek(max(size - len(_MAGIC), 0))
             end = file.read()
     except OSError as problem:
-        return MillraceError(Problem(f"cannot be read: {problem.strerror or problem}", "", path))
+        return unreadable(path, problem)
     why, hint = str(error).splitlines()[0], _WHOLE_HINT
     if not begin:
         why = "it is empty"

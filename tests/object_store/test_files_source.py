@@ -1,0 +1,185 @@
+"""The ``files`` source over objects in S3: what a path names, changes, and a run that is killed, judged by DuckDB."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from lab.processes import Process
+from lab.s3_server import BUCKET, Disturbance, S3Request, S3Server
+from lab.waiting import wait_until
+from millrace_api.errors import MillraceError, MissingInputError, TransientError
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.sources.base import Rejected
+from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.object_listing import ObjectListing
+
+from .test_runs import MILLRACE
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def lines(numbers: range) -> bytes:
+    return b"".join(b'{"n": %d}\n' % number for number in numbers)
+
+
+def rows_of_parquet(numbers: range) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"n": list(numbers)}), sink, row_group_size=100)
+    return sink.getvalue()
+
+
+def put(place: ObjectPath, key: str, content: bytes) -> None:
+    ObjectPath(place.scheme, place.bucket, f"{place.key}/{key}").write_bytes(content)
+
+
+def source(place: ObjectPath, folder: Path, path: str = "", format: str = "json", **options: Any) -> FilesSource:
+    return FilesSource("events", f"{place}{path}", format, SCHEMA, str(folder / "log"), **options)
+
+
+def numbers(found: FilesSource, start: int = 0, replicas: int = 3) -> list[int]:
+    """All that a batch from ``start`` to the newest file reads, each replica after the other."""
+    begin = {"files": start}
+    read = []
+    for piece in found.slices(begin, found.latest(begin, everything=False), replicas):
+        for records in found.read(piece, "test"):
+            assert not isinstance(records, Rejected)
+            read += records["n"].to_pylist()
+    return read
+
+
+def test_all_formats_are_read_in_pieces_each_record_once(place: ObjectPath, tmp_path: Path) -> None:
+    put(place, "a.json", lines(range(1000)))
+    put(place, "b.json.gz", gzip.compress(lines(range(1000, 1500))) + gzip.compress(lines(range(1500, 1600))))
+    put(place, "_hidden.json", b"no record")
+    put(place, "below/c.json", b"no record")
+    assert sorted(numbers(source(place, tmp_path, "/*.json*"))) == list(range(1600))
+    put(place, "p/a.parquet", rows_of_parquet(range(1000)))
+    assert sorted(numbers(source(place, tmp_path / "p", "/p", "parquet"))) == list(range(1000))
+    put(place, "c/a.csv", b"n\n" + b"".join(b"%d\n" % number for number in range(1000)))
+    assert sorted(numbers(source(place, tmp_path / "c", "/c/", "csv"))) == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", {"top.json"}),
+        ("/", {"top.json"}),
+        ("/top.json", {"top.json"}),
+        ("/day=*/*.json", {"day=1/a.json", "day=2/b.json"}),
+        ("/day=[1]/*", {"day=1/a.json", "day=1/x y ü.txt"}),
+        ("/**/*.json", {"top.json", "day=1/a.json", "day=2/b.json", "day=2/hour=3/c.json"}),
+        ("/day=2/**/*", {"day=2/b.json", "day=2/hour=3/c.json"}),
+        ("/none", set()),
+        ("/none/*", set()),
+    ],
+)
+def test_a_path_names_objects_as_if_keys_were_paths(place: ObjectPath, path: str, expected: set[str]) -> None:
+    keys = ("top.json", "day=1/a.json", "day=1/x y ü.txt", "day=2/b.json", "day=2/hour=3/c.json", "day=2/_tmp/d.json")
+    for key in keys:
+        put(place, key, b"{}")
+    listing = ObjectListing(f"{place}{path}")
+    found = {each.path for each in listing.files()}
+    assert found == {f"{place}/{key}" for key in expected}
+    assert all(map(listing.covers, found))
+
+
+def test_only_new_objects_are_read_and_replaced_ones_are_refused(place: ObjectPath, tmp_path: Path) -> None:
+    put(place, "a.json", lines(range(10)))
+    found = source(place, tmp_path)
+    assert numbers(found) == list(range(10))
+    put(place, "b.json", lines(range(10, 20)))
+    assert numbers(found, 1) == list(range(10, 20))
+    assert numbers(source(place, tmp_path), 1) == list(range(10, 20)), "another run has the same log"
+    put(place, "b.json", lines(range(10, 30)))
+    with pytest.raises(MillraceError, match="had 100 bytes when it was seen and has 200 now"):
+        found.latest({"files": 2}, everything=False)
+
+
+def test_an_object_that_is_gone_before_it_is_read_is_refused(place: ObjectPath, tmp_path: Path) -> None:
+    put(place, "a.json", lines(range(10)))
+    found = source(place, tmp_path)
+    end = found.latest({"files": 0}, everything=False)
+    (place / "a.json").unlink()
+    with pytest.raises(MillraceError, match=f"{place}/a.json: was seen earlier and is not there now"):
+        found.slices({"files": 0}, end, 1)
+
+
+def test_a_listing_costs_one_request_and_looks_at_nothing_again(
+    place: ObjectPath, tmp_path: Path, s3: S3Server
+) -> None:
+    for number in range(5):
+        put(place, f"{number}.json", lines(range(number)))
+    found = source(place, tmp_path)
+    found.latest({"files": 0}, everything=False)
+    before = s3.requests
+    found.latest({"files": 0}, everything=False)
+    assert s3.requests - before == {"LIST": 1}
+
+
+def test_a_store_that_is_away_is_a_transient_error(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:
+    put(place, "a.json", lines(range(10)))
+    found = source(place, tmp_path)
+    end = found.latest({"files": 0}, everything=False)
+    (piece,) = found.slices({"files": 0}, end, 1)
+
+    def refused(request: S3Request) -> Disturbance | None:
+        return Disturbance(status=503) if request.method == "GET" else None
+
+    with s3.disturbed(refused), pytest.raises(TransientError, match=f"{place}/a.json: cannot be read"):
+        list(found.read(piece, "test"))
+    assert [len(each["n"]) for each in found.read(piece, "test") if not isinstance(each, Rejected)] == [10]
+
+
+def test_what_is_missing_is_said(place: ObjectPath, tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match=f"no file matches this path.*{place} has no such object"):
+        source(place, tmp_path, "/*.json")
+    with pytest.raises(MillraceError, match="cannot list the files: NoSuchBucket"):
+        FilesSource("events", "s3a://no-such-bucket/a/*", "json", SCHEMA, str(tmp_path / "log"))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_killed_run_goes_on_with_input_and_checkpoint_in_s3(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:
+    chance = random.Random(7)
+    rows = [{"n": number, "city": f"c{chance.randrange(9)}"} for number in range(5000)]
+    parts = [rows[begin : begin + 500] for begin in range(0, len(rows), 500)]
+    for number, part in enumerate(parts):
+        content = "".join(json.dumps(each) + "\n" for each in part).encode()
+        put(place, f"in/day={number % 3}/{number}.json.gz", gzip.compress(content))
+    spec = {
+        "sources": {
+            "events": {
+                "files": {"path": f"{place}/in/day=*/*.json.gz", "format": "json", "maxFilesPerBatch": 2},
+                "schema": "n BIGINT, city STRING",
+            }
+        },
+        "query": {"sql": "SELECT city, count(*) AS events, sum(n) AS total FROM events GROUP BY city"},
+        "sink": {"files": {"path": str(tmp_path / "out"), "format": "parquet"}},
+        "batchInterval": "500ms",
+        "parallelism": {"max": 2},
+        "checkpoint": {"uri": f"s3a://{BUCKET}/{place.key}-state"},
+    }
+    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "q"}, "spec": spec}
+    file = tmp_path / "query.yaml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    run = Process([MILLRACE, "run", file], tmp_path / "1.log")
+    wait_until(lambda: run.said.count("\nbatch=") >= 2, lambda: f"two batches: {run.said}", seconds=200)
+    run.kill()
+    run = Process([MILLRACE, "run", file, "--once"], tmp_path / "2.log")
+    assert run.wait(300) == 0, run.said
+    results = pq.read_table(tmp_path / "out")
+    expected = duckdb.from_arrow(pa.Table.from_pylist(rows)).aggregate("city, count(*), sum(n)", "city").fetchall()
+    newest = duckdb.sql("SELECT city, arg_max(events, _batch_id), arg_max(total, _batch_id) FROM results GROUP BY city")
+    assert sorted(newest.fetchall()) == sorted(expected)
+    assert results.num_rows
