@@ -157,4 +157,4 @@ SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
 )
 def test_each_place_of_a_query_is_checked(tmp_path, line, replacement, field):
     (problem,) = problems(tmp_path, changed(MINIMAL, line, replacement))
-    assert re.search(rf"spec\.{re.escape(field)}: the scheme (s3a|hdfs): is not supported; write ", problem)
+    assert re.search(rf"spec\.{re.escape(field)}: the scheme (s3a|gs|hdfs): is not supported; write ", problem)
