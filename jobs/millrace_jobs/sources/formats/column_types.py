@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sql.schema_ddl import Column, parse_schema, unreadable
+from millrace_api.sql.schema_ddl import Column, parse_schema, parse_type, type_problem, unreadable
 from millrace_jobs.sources.formats import decimal_texts, iso_texts
+from millrace_jobs.sources.formats.nested_columns import is_nested, rebuilt
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """Spark's TIMESTAMP: microseconds since 1970-01-01 UTC."""
@@ -61,9 +62,10 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """
     fields, problems = [], []
     for position, (name, declared) in enumerate(columns):
-        arrow_type = _arrow_type(declared)
+        column = _column(name, declared)
+        arrow_type = _arrow_type(column)
         if arrow_type is None:
-            problems.append(Problem(*unreadable(Column(name, declared))))
+            problems.append(Problem(*(type_problem(column) or unreadable(column))))
         elif name in (earlier for earlier, _ in columns[:position]):
             problems.append(Problem(f"column {name} is declared twice", "name every column once"))
         else:
@@ -78,22 +80,39 @@ def declared_schema(ddl: str) -> pa.Schema:
     return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
 
 
+def _column(name: str, declared: str) -> Column:
+    return parse_type(name, declared) if "<" in declared else Column(name, declared)
+
+
 def spark_type(arrow_type: pa.DataType) -> str:
-    """Return the Spark name of a type, for messages."""
+    """Return the Spark name of a type, for messages; of a nested type without what is in it."""
+    if is_nested(arrow_type):
+        return "STRUCT" if pa.types.is_struct(arrow_type) else "MAP" if pa.types.is_map(arrow_type) else "ARRAY"
     names = {known: name for name, known in _TYPES.items()}
     if pa.types.is_decimal(arrow_type):
         return f"DECIMAL({arrow_type.precision},{arrow_type.scale})"
     return names.get(arrow_type, str(arrow_type))
 
 
-def _arrow_type(declared: str) -> pa.DataType | None:
-    text = declared.strip().upper()
+def _arrow_type(column: Column) -> pa.DataType | None:
+    if column.parts:
+        return _nested_type(column)
+    text = column.type.strip().upper()
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1] or 10), int(match[2] or 0)
         if 1 <= precision <= MAX_PRECISION and scale <= precision:
             return pa.decimal128(precision, scale)
         return None
     return _TYPES.get(_SYNONYMS.get(text, text))
+
+
+def _nested_type(column: Column) -> pa.DataType | None:
+    types = [_arrow_type(part) for part in column.parts]
+    if None in types:
+        return None
+    if column.is_struct:
+        return pa.struct([(part.name, kind) for part, kind in zip(column.parts, types, strict=True)])
+    return pa.list_(types[0]) if len(types) == 1 else pa.map_(*types)
 
 
 def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
@@ -113,6 +132,8 @@ def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
 
 def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
     """Cast ``column`` to the declared type. Raises ValueError with the column's name if a value does not fit."""
+    if is_nested(declared.type):
+        return rebuilt(column, declared, lambda part, field: to_declared(part, field, timestamp_format))
     try:
         if declared.type == TIMESTAMP:
             return timestamps(column, timestamp_format)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from millrace_jobs.sources.formats.column_types import (
 from millrace_jobs.sources.formats.csv_records import CsvQuotes
 from millrace_jobs.sources.formats.decimal_texts import SHORT
 from millrace_jobs.sources.formats.decoding import Layout, line_layout
+from millrace_jobs.sources.formats.json_rewriting import rewritten
+from millrace_jobs.sources.formats.nested_columns import is_nested, leaves_of, parts_of
 from millrace_jobs.sources.formats.text_values import from_text
 
 _CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
@@ -194,7 +196,9 @@ class JsonParser:
             for scale in (SHORT, MAX_PRECISION)
             for times in (None, _EXACT_TIMES)
         }
-        self._has_decimals = any(pa.types.is_decimal(field.type) for field in schema)
+        self._has_decimals = _any_part(schema, pa.types.is_decimal)
+        self._is_nested = any(is_nested(field.type) for field in schema)
+        self._has_maps = _any_part(schema, pa.types.is_map)
         self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
 
     def layout(self, block: bytes) -> Layout:
@@ -208,13 +212,13 @@ class JsonParser:
             # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409). Several lines always
             # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
             _require_one_object(text)
+        if self._has_maps:
+            text = rewritten(text, self._schema)
         scale = SHORT
         try:
             table = self._read(text, self._options[scale, None])
         except ValueError:
-            literals = text
-            if self._special is not None and (b'"NaN"' in text or b'Infinity"' in text):
-                literals = self._special.sub(rb"\1\2\3", text)
+            literals = self._with_literals(text)
             if literals == text and not self._has_decimals:
                 raise
             text, scale = literals, MAX_PRECISION
@@ -224,6 +228,14 @@ class JsonParser:
         except InexactTimesError:
             exact = self._read(text, self._options[scale, _EXACT_TIMES])
             return _declared_batch(exact, self._schema, self._timestamp_format)
+
+    def _with_literals(self, text: bytes) -> bytes:
+        """Return the text with literals in place of ``"NaN"`` and the like where they are numbers."""
+        if self._has_maps or (b'"NaN"' not in text and b'Infinity"' not in text):
+            return text
+        if self._is_nested:  # a name alone does not tell which field it is
+            return rewritten(text, self._schema)
+        return text if self._special is None else self._special.sub(rb"\1\2\3", text)
 
     def _read(self, text: bytes, parsing: pa.json.ParseOptions) -> pa.Table:
         reading = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
@@ -236,12 +248,12 @@ class JsonParser:
             return f"invalid UTF-8: {_IN_UTF8}"
         if (match := _JSON_TYPE.match(message)) and not match[1]:
             return f"{match[2]} where a JSON object is expected{_ONE_OBJECT if match[2] == 'array' else ''}"
-        if match and match[1] in self._schema.names:
-            declared = self._schema.field(match[1]).type
-            said = f"field {match[1]}: {match[2]} where {spark_type(declared)} is expected"
-            return said + _json_remedy(match[2], declared)
+        if match and (field := self._declared(match[1])) is not None:
+            said = f"field {field.name}: {match[2]} where {spark_type(field.type)} is expected"
+            return said + _json_remedy(match[2], field.type)
         if match := _JSON_TWICE.match(message):
-            return f"field {match[1]} is there twice: write it once"
+            twice = self._declared(match[1])
+            return f"field {match[1] if twice is None else twice.name} is there twice: write it once"
         if match := _JSON_VALUE.match(message):
             return self._misfit(match[1].partition(" requires ")[0], text)
         if match := _JSON_DECIMAL.match(message):
@@ -252,6 +264,24 @@ class JsonParser:
             return f"invalid JSON: {match[1]}{_ONE_OBJECT if is_part else ''}"
         return message
 
+    def _declared(self, path: str) -> pa.Field | None:
+        """Return the declared field at a path of Arrow, such as ``items/[]/sku``, named as in other messages."""
+        first, *steps = path.split("/")
+        if first not in self._schema.names:
+            return None
+        field = self._schema.field(first)
+        for step in steps:
+            if not is_nested(field.type):
+                return None
+            if pa.types.is_map(field.type) and step == "[]":
+                continue  # an entry, of which the next step is the key or the value
+            names = [step, f"{field.name}.{step}", f"{field.name}{step}", f"{field.name}[{step}]"]
+            found = [part for part in parts_of(field) if part.name in names]
+            if not found:
+                return None
+            (field,) = found
+        return field
+
     def _misfit(self, written: str, text: bytes) -> str:
         """Return which field has a value that Arrow names without its field."""
         try:
@@ -259,8 +289,7 @@ class JsonParser:
         except (ValueError, RecursionError):
             found = {}
         shown = written if len(written) <= _SHOWN else written[:_SHOWN] + "..."
-        for field in self._schema:
-            value = found.get(field.name)
+        for field, value in _values_in(found, pa.field("", pa.struct(list(self._schema)))):
             is_number = isinstance(value, _NumberText)
             if value == written and (is_number or pa.types.is_decimal(field.type)):
                 hint = "write a number, or declare the column STRING"
@@ -277,6 +306,23 @@ class _NumberText(str):
     """The text of a JSON number."""
 
 
+def _values_in(value: object, declared: pa.Field) -> Iterator[tuple[pa.Field, object]]:
+    """Yield the single values of a JSON value, each with its declared field, named by the path to it."""
+    kind = declared.type
+    if pa.types.is_struct(kind):
+        for field, part in zip(kind, parts_of(declared), strict=True):
+            if isinstance(value, dict) and field.name in value:
+                yield from _values_in(value[field.name], part.with_name(part.name.removeprefix(".")))
+    elif pa.types.is_map(kind) and isinstance(value, dict):
+        for each in value.values():
+            yield from _values_in(each, parts_of(declared)[1])
+    elif pa.types.is_list(kind) and isinstance(value, list):
+        for each in value:
+            yield from _values_in(each, parts_of(declared)[0])
+    else:
+        yield declared, value
+
+
 _ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
 
 
@@ -286,6 +332,8 @@ def _json_remedy(found: str, declared: pa.DataType) -> str:
         if found == "number":
             return ": set timestampFormat to the unit of the numbers: seconds, milliseconds or microseconds"
         return ": set timestampFormat: iso" if found == "string" else ""
+    if is_nested(declared):
+        return ": write an object" if not pa.types.is_list(declared) else ": write an array"
     if pa.types.is_string(declared):
         known = {"number": "declare the column as a number", "boolean": "declare the column BOOLEAN"}
         return f": {known[found]}, or quote the value" if found in known else ": quote the value"
@@ -313,6 +361,12 @@ def _json_options(
     def stored(declared: pa.DataType) -> pa.DataType:
         if declared == TIMESTAMP and times is not None and timestamp_format in ("seconds", "milliseconds"):
             return times
+        if pa.types.is_struct(declared):
+            return pa.struct([(field.name, stored(field.type)) for field in declared])
+        if pa.types.is_map(declared):  # see json_rewriting
+            return pa.list_(pa.struct([("key", pa.string()), ("value", stored(declared.item_type))]))
+        if pa.types.is_list(declared):
+            return pa.list_(stored(declared.value_type))
         if pa.types.is_decimal(declared):
             return pa.decimal256(MAX_PRECISION, scale)
         return pa.string() if declared in (pa.date32(), pa.binary()) else stored_type(declared, timestamp_format)
@@ -324,10 +378,20 @@ def _json_options(
 def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:
     """Return the declared columns of a table. Raises InexactTimesError if times have to be read with all digits."""
     for field in schema:
-        if field.type == TIMESTAMP and pa.types.is_floating(table.schema.field(field.name).type):
-            require_exact(_chunk(table, field.name), timestamp_format)
+        for column, part in leaves_of(_chunk(table, field.name), field):
+            if part.type == TIMESTAMP and pa.types.is_floating(column.type):
+                require_exact(column, timestamp_format)
     columns = [to_declared(_chunk(table, field.name), field, timestamp_format) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _any_part(schema: pa.Schema, check: Callable[[pa.DataType], bool]) -> bool:
+    """Return whether a type is that of a column, or of a part of one."""
+
+    def within(kind: pa.DataType) -> bool:
+        return check(kind) or (is_nested(kind) and any(within(kind.field(i).type) for i in range(kind.num_fields)))
+
+    return any(within(field.type) for field in schema)
 
 
 def _chunk(table: pa.Table, name: str) -> pa.Array:
