@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from millrace_api.errors import MillraceError, Problem, nearest
 
@@ -92,6 +92,15 @@ def column_at(columns: Sequence[Column], path: Sequence[str]) -> Column | None:
     for name in path[1:]:
         found = None if found is None else found.field(name)
     return found
+
+
+EVENT_TIME: Final = "millrace_event_time"
+"""Name of the column with an event time that is a field in the records; see ``nested_times``."""
+
+
+def is_nested_time(column: str | None) -> bool:
+    """Whether an event time is a field of a struct, such as ``event.time``."""
+    return column is not None and "." in column
 
 
 def time_paths(columns: Sequence[Column], prefix: str = "") -> Iterator[str]:

@@ -87,4 +87,3 @@ def _entries(entries: Sequence[tuple[str, Any]], kind: pa.DataType, path: str) -
         seen.add(key)
         texts.append(f'{{"key":{_text(key)},"value":{_written(value, kind, f"{path}[value]")}}}')
     return f"[{','.join(texts)}]"
-

@@ -81,9 +81,7 @@ def taken_apart(column: pa.Array, declared: pa.DataType) -> tuple[list[pa.Array]
     return values.flatten() if pa.types.is_map(declared) else [values], offsets
 
 
-def put_together(
-    declared: pa.DataType, parts: list[pa.Array], offsets: pa.Array | None, missing: pa.Array
-) -> pa.Array:
+def put_together(declared: pa.DataType, parts: list[pa.Array], offsets: pa.Array | None, missing: pa.Array) -> pa.Array:
     """Return a nested column of a type from its parts; it is NULL where ``missing`` says so."""
     if pa.types.is_struct(declared):
         return pa.StructArray.from_arrays(parts, fields=list(declared), mask=missing)

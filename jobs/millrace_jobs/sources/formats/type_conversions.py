@@ -1,6 +1,6 @@
 """Conversions of columns of single values from the type that a file or message has to the declared one.
 
-See ``typed_columns`` for the rules; the conversions of values that Arrow's casts do otherwise are ``value_conversions``.
+``typed_columns`` has the rules, and ``value_conversions`` what Arrow's casts do otherwise.
 """
 
 from __future__ import annotations

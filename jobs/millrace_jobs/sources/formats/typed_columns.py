@@ -2,8 +2,8 @@
 
 A value is converted only if nothing of it is lost: whole numbers of any type to INT, 1.50 to DECIMAL(3,1), bytes that
 are UTF-8 to STRING, numbers and times to their text. A value that would change is refused, and so is a type that means
-something else, such as STRING for INT. A column without any value fits every type. Fields of a struct are found by name;
-others than the declared ones are ignored.
+something else, such as STRING for INT. A column without any value fits every type. Fields of a struct are found by
+name; others than the declared ones are ignored.
 """
 
 from __future__ import annotations

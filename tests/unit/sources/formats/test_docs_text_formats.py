@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema
 from millrace_jobs.sources.formats.decoding import decode
-from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser
+from millrace_jobs.sources.formats.json_parser import JsonParser
+from millrace_jobs.sources.formats.text_parsers import CsvParser
 
 PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text("utf-8")
 NUMBERS = {"BOOLEAN": json.loads, "INT": int, "BIGINT": int, "DOUBLE": float, "BINARY": str.encode, "STRING": str}
@@ -74,6 +75,17 @@ def test_records_of_json(record, value):
     schema = arrow_schema([("a", "INT"), ("b", "STRING")])
     expected = None if value.startswith("refused") else json.loads(value)
     check(JsonParser(schema, "iso"), schema, record, value, expected)
+
+
+@pytest.mark.parametrize(("record", "value"), rows("`user.country`, `items[].price`, `labels[value]`."))
+def test_nested_records_of_json(record, value):
+    schema = declared_schema("u STRUCT<a: INT, b: STRING>, l ARRAY<INT>, m MAP<STRING, INT>")
+    batch, reason = read(JsonParser(schema, "iso"), schema, record)
+    if value.startswith("refused"):
+        assert value.removeprefix("refused: ") in reason
+    else:
+        assert not reason
+        assert json.loads(json.dumps(exactly(batch))) == [json.loads(value)]
 
 
 @pytest.mark.parametrize(("kind", "text", "value"), rows("In a field of CSV, where blanks"))

@@ -1,0 +1,205 @@
+"""Structs, arrays and maps as columns of a source: routed and native alike, the answer is DuckDB's over the same files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from millrace_jobs.partitioners.registry import ALGORITHMS
+
+from .answers import assert_same, latest, rows_of
+from .questions import Both, Hop, Question
+from .streams import FOREVER, Placing, Stream
+from .tables import parquet
+
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
+
+HOME = pa.struct([("city", pa.string()), ("since", pa.date32())])
+WHO = pa.struct([("country", pa.string()), ("age", pa.int32()), ("home", HOME), ("paid", pa.decimal128(20, 2))])
+ITEMS = pa.list_(pa.struct([("sku", pa.string()), ("amount", pa.int64())]))
+SCHEMA = pa.schema(
+    [
+        ("event", pa.struct([("time", pa.timestamp("us")), ("kind", pa.string())])),
+        ("who", WHO),
+        ("items", ITEMS),
+        ("labels", pa.map_(pa.string(), pa.int64())),
+        ("size", pa.int64()),
+    ]
+)
+COLUMNS = """event STRUCT<time: TIMESTAMP, kind: STRING>,
+who STRUCT<country: STRING, age: INT, home: STRUCT<city: STRING, since: DATE>, paid: DECIMAL(20,2)>,
+items ARRAY<STRUCT<sku: STRING, amount: BIGINT>>, labels MAP<STRING, BIGINT>, size BIGINT"""
+DUCKDB_COLUMNS = {
+    "event": "STRUCT(time TIMESTAMP, kind VARCHAR)",
+    "who": "STRUCT(country VARCHAR, age INTEGER, home STRUCT(city VARCHAR, since DATE), paid DECIMAL(20,2))",
+    "items": "STRUCT(sku VARCHAR, amount BIGINT)[]",
+    "labels": "MAP(VARCHAR, BIGINT)",
+    "size": "BIGINT",
+}
+Row = tuple[Any, ...]
+Batches = Sequence[tuple[Placing, Sequence[Row]]]
+
+START = datetime(2020, 2, 29, 23, 59, 30)
+TEXTS = st.sampled_from([None, "", "a", "A", "é", "日本", "\U0001f600", 'x"y', "a,b"])
+LONGS = st.none() | st.integers(-3, 3) | st.sampled_from([2**53 + 1, -(2**53) - 1])
+TIMES = st.sampled_from([0, 1, 59_999_999, 60_000_000]) | st.integers(0, 300_000_000)
+DATES = st.sampled_from([date(1, 1, 1), date(1582, 10, 10), date(1969, 12, 31), date(2024, 2, 29)])
+
+
+def maybe(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any] | None]:
+    """A struct that is NULL, or has fields that may all be NULL."""
+    return st.none() | st.fixed_dictionaries(fields)
+
+
+ROWS = st.tuples(
+    maybe(time=st.none() | TIMES.map(lambda us: START + timedelta(microseconds=us)), kind=TEXTS),
+    maybe(
+        country=TEXTS,
+        age=st.none() | st.integers(-3, 3),
+        home=maybe(city=TEXTS, since=st.none() | DATES),
+        paid=st.none() | st.integers(-(10**12), 10**12).map(lambda cents: Decimal(cents) / 100),
+    ),
+    st.none() | st.lists(maybe(sku=TEXTS, amount=LONGS), max_size=3),
+    st.none() | st.dictionaries(st.sampled_from(["a", "b", "", "é"]), LONGS, max_size=3).map(lambda m: [*m.items()]),
+    LONGS,
+)
+PLACINGS = st.tuples(st.sampled_from(ALGORITHMS), st.sampled_from([1, 2, 7]), st.sampled_from([1, 3]))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batches:
+    """A table of 20 to 60 rows with repetitions, cut at random places into three files, some of them empty."""
+    rows = draw(st.lists(ROWS, min_size=20, max_size=40))
+    rows += draw(st.lists(st.sampled_from(rows), max_size=20))
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), min_size=2, max_size=2)))
+    pieces = [rows[low:high] for low, high in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    return [(draw(PLACINGS), piece) for piece in pieces]
+
+
+NOBODY = {"country": None, "age": None, "home": None, "paid": None}
+SOMEONE = {"country": "a", "age": 2, "home": {"city": "x", "since": date(1582, 10, 10)}, "paid": Decimal("0.10")}
+AT = {"time": START, "kind": "k"}
+ODD: Batches = [
+    (("pkg", 7, 3), [(None, None, None, None, None)] * 4),
+    (
+        ("native", 2, 1),
+        [
+            (AT, NOBODY, [], [], 1),
+            (AT, SOMEONE, [None, {"sku": None, "amount": None}], [("a", None)], 2**53 + 1),
+            ({"time": None, "kind": "k"}, SOMEONE, [{"sku": "s", "amount": 2**53 + 1}], [("", 1), ("a", 2)], None),
+        ],
+    ),
+    (("hash", 2, 1), [(AT, {**SOMEONE, "home": {"city": None, "since": None}}, None, None, -1)] * 3),
+]
+VALUES = {
+    "rows": "count(*)",
+    "ages": "sum(who.age)",
+    "cities": "count(who.home.city)",
+    "first": "min(who.home.since)",
+    "last": "max(event.time)",
+    "paid": "sum(who.paid)",
+    "label": "sum(labels['a'])",
+    "bought": Both("sum(size(items))", "sum(len(items))"),
+    "amount": Both("max(get(items, 0).amount)", "max(items[1].amount)"),
+    "nobody": "count(*) FILTER (WHERE who IS NULL)",
+}
+WINDOWED = Question(keys={"country": "who.country"}, values=VALUES, window=Hop("event.time", size=60, slide=25))
+KEYED = Question(
+    keys={"city": "who.home.city", "first": Both("get(items, 0).sku", "items[1].sku"), "kind": "upper(event.kind)"},
+    values=VALUES,
+    where="who.age > -2 OR who.country IS NULL",
+)
+BY_FIELDS = Question(
+    keys={"country": "who.country", "since": "who.home.since"},
+    values={"rows": "count(*)", "ages": "sum(who.age)", "last": "max(event.time)"},
+    where="who.age >= 0 AND event.kind <> 'b'",
+)
+
+STREAMS = settings(
+    max_examples=3,
+    phases=[Phase.explicit, Phase.generate],  # an example takes seconds: as it was found is small enough
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def json_lines(rows: Sequence[Row]) -> bytes:
+    """Return rows as JSON, in which every second record leaves out the fields that are NULL."""
+    lines = []
+    for number, row in enumerate(rows):
+        record = dict(zip(SCHEMA.names, row, strict=True))
+        if record["labels"] is not None:
+            record["labels"] = dict(record["labels"])
+        if number % 2:
+            record = _without_nulls(record)
+        text = json.dumps(record, default=lambda value: str(value), ensure_ascii=number % 3 == 0)
+        lines.append(text + "\n")
+    return "".join(lines).encode()
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return value
+
+
+def fed(spark: Any, folder: Any, batches: Batches, format: str, **query: Any) -> Stream:
+    """A stream that has got all batches, each as a file."""
+    query = {"watermark": ("event.time", FOREVER), "format": format} | query
+    stream = Stream(spark, folder, schema=COLUMNS, **query)
+    written = [(placing, json_lines(rows) if format == "json" else parquet(SCHEMA, rows)) for placing, rows in batches]
+    reports = stream.feed([(placing, content) for placing, content in written if content])
+    assert [report.rows for report in reports if report.rows] == [len(rows) for _, rows in batches if rows]
+    return stream
+
+
+def answer(batches: Batches, format: str, sql: str, folder: Any) -> list[Row]:
+    """Return DuckDB's answer over the same files."""
+    for number, (_, rows) in enumerate(batches):
+        content = json_lines(rows) if format == "json" else parquet(SCHEMA, rows)
+        (folder / f"{number}.{format}").write_bytes(content)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        if format == "json":
+            types = ", ".join(f"{name}: '{kind}'" for name, kind in DUCKDB_COLUMNS.items())
+            source = f"read_json('{folder}/*.json', format = 'newline_delimited', columns = {{{types}}})"
+        else:
+            source = f"read_parquet('{folder}/*.parquet')"
+        connection.execute(f"CREATE TABLE events AS SELECT * FROM {source}")
+        return connection.execute(sql).fetchall()
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+@STREAMS
+@given(batches())
+@example(ODD)
+def test_windows_over_an_event_time_in_a_struct(spark, tmp_path_factory, format, batches):
+    folder, read = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("d")
+    stream = fed(spark, folder, batches, format, sql=WINDOWED.spark, emit="OnWindowClose")
+    stream.close_windows(("native", 1, 1))
+    expected = answer(batches, format, WINDOWED.duckdb, read)
+    assert_same(rows_of(stream.results()), expected, WINDOWED.key_columns)
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+@STREAMS
+@given(batches())
+@example(ODD)
+def test_fields_elements_and_entries_as_keys(spark, tmp_path_factory, format, batches):
+    folder, read = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("d")
+    stream = fed(spark, folder, batches, format, sql=KEYED.spark)
+    assert_same(
+        latest(stream.results(), KEYED.key_columns),
+        answer(batches, format, KEYED.duckdb, read),
+        KEYED.key_columns,
+    )
