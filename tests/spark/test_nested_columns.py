@@ -104,7 +104,7 @@ VALUES = {
     "rows": "count(*)",
     "ages": "sum(who.age)",
     "cities": "count(who.home.city)",
-    "first": "min(who.home.since)",
+    "earliest": "min(who.home.since)",
     "last": "max(event.time)",
     "paid": "sum(who.paid)",
     "label": "sum(labels['a'])",

@@ -284,7 +284,7 @@ class SourceSpec(Model):
             "the event time of a table is a field of a struct",
             "write a TIMESTAMP column of its own: each change of a table has one",
             ("table", "watermark"),
-            "!has(self.table) || !has(self.watermark) || !self.watermark.column.contains('.')",
+            None,
             lambda s: s.table is None or s.watermark is None or "." not in s.watermark.column,
         ),
         Rule(

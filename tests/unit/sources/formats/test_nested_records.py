@@ -249,13 +249,14 @@ def test_what_parquet_is_refused(stored, ddl, said):
 
 
 def test_old_calendars_within_structs(tmp_path):
-    table = pa.table({"s": pa.array([{"d": -171_499, "n": 1}], pa.struct([("d", pa.int32()), ("n", pa.int32())]))})
+    days = (date(1500, 6, 11) - date(1970, 1, 1)).days  # 1500-06-01 in the Julian calendar
+    table = pa.table({"s": pa.array([{"d": days, "n": 1}], pa.struct([("d", pa.int32()), ("n", pa.int32())]))})
     table = table.cast(pa.schema([("s", pa.struct([("d", pa.date32()), ("n", pa.int32())]))]))
     path = str(tmp_path / "old.parquet")
     marks = {"org.apache.spark.version": "2.4.8"}
     pq.write_table(table.replace_schema_metadata(marks), path)
     [row] = read_parquet(path, "s STRUCT<d: DATE>")
-    assert row == {"s": {"d": date(1500, 6, 1)}}  # Julian 1500-06-01 keeps its name
+    assert row == {"s": {"d": date(1500, 6, 1)}}
 
 
 AVRO = {
