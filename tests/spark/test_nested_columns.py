@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.registry import ALGORITHMS
+from millrace_jobs.pipeline.expressions.compiler import compile_expression
+from millrace_jobs.sources.formats.column_types import declared_schema
 
 from .answers import assert_same, latest, rows_of
 from .questions import Both, Hop, Question
@@ -203,3 +205,75 @@ def test_fields_elements_and_entries_as_keys(spark, tmp_path_factory, format, ba
         answer(batches, format, KEYED.duckdb, read),
         KEYED.key_columns,
     )
+
+
+@STREAMS
+@given(batches())
+@example(ODD)
+def test_replicas_read_fields_themselves(spark, tmp_path_factory, batches):
+    folder, read = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("d")
+    placed = [(("pkg" if placing[0] == "native" else placing[0], *placing[1:]), rows) for placing, rows in batches]
+    stream = Stream(
+        spark, folder, schema=COLUMNS, sql=BY_FIELDS.spark, watermark=("event.time", FOREVER), format="json"
+    )
+    busy = [(placing, rows) for placing, rows in placed if rows]
+    reports = stream.feed([(placing, json_lines(rows)) for placing, rows in busy])
+    found = [(report.pin.algorithm, report.pin.workers, report.pin.replicas) for report in reports if report.rows]
+    assert found == [placing for placing, _ in busy]
+    assert_same(
+        latest(stream.results(), BY_FIELDS.key_columns),
+        answer(batches, "json", BY_FIELDS.duckdb, read),
+        BY_FIELDS.key_columns,
+    )
+
+
+def test_fields_are_compiled_for_replicas():
+    schema = declared_schema(COLUMNS)
+    for text, kind in {
+        "who.country": pa.string(),
+        "WHO.Home.CITY": pa.string(),
+        "who.age + 1 > 2 AND event.kind IN ('a', 'b')": pa.bool_(),
+        "who.home.since": pa.date32(),
+        "who IS NULL": pa.bool_(),
+    }.items():
+        compiled = compile_expression(text, schema)
+        assert compiled is not None, text
+        assert compiled.type == kind
+    for text in ("items.sku", "labels.a", "who.none", "who = who", "items[0]", "size.x"):
+        assert compile_expression(text, schema) is None, text
+
+
+NATIVE = {
+    "a row for each element": (
+        "SELECT item.sku AS sku, count(*) AS n, sum(item.amount) AS total FROM events "
+        "LATERAL VIEW explode(items) AS item GROUP BY item.sku",
+        "SELECT item.sku, count(*), sum(item.amount) FROM (SELECT unnest(items) AS item FROM events) GROUP BY 1",
+        1,
+    ),
+    "a row for each entry": (
+        "SELECT key, count(value) AS n FROM events LATERAL VIEW explode(labels) AS key, value GROUP BY key",
+        "SELECT e.key, count(e.value) FROM (SELECT unnest(map_entries(labels)) AS e FROM events) GROUP BY 1",
+        1,
+    ),
+    "a whole struct as key": (
+        "SELECT who.home.city AS city, who.home IS NULL AS homeless, count(*) AS n FROM events "
+        "GROUP BY who.home, who.home.city, who.home IS NULL",
+        "SELECT who.home.city, who.home IS NULL, count(*) FROM events GROUP BY who.home, 1, 2",
+        2,
+    ),
+    "an alias of a struct": (
+        "SELECT w.country AS country, max(w.age) AS age FROM (SELECT who AS w FROM events) GROUP BY w.country",
+        "SELECT who.country, max(who.age) FROM events GROUP BY 1",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_what_spark_does_alone(spark, tmp_path, name):
+    sql, duckdb_sql, keys = NATIVE[name]
+    odd = [(("native", 2, 1), rows) for _, rows in ODD]
+    (tmp_path / "d").mkdir()
+    stream = fed(spark, tmp_path / "s", odd, "json", sql=sql)
+    expected = answer(odd, "json", duckdb_sql, tmp_path / "d")
+    assert_same(latest(stream.results(), keys), expected, keys)

@@ -278,6 +278,7 @@ class _ScopeCheck:
             is_column = self._knows(name, place)
             if rest and name in self._source_names:
                 known = self._columns_of(name)
+                is_column = is_column or (known is not None and name in known)  # LATERAL VIEW f(...) AS name
                 if known is not None and rest[0].name.lower() not in known and not is_column:
                     yield self._problem(rest[0], known, f'"{first.name}" has no column "{rest[0].name}"')
             elif is_column is False:
