@@ -24,6 +24,7 @@ from millrace_api.model.values import (
     Positive,
     PositiveDuration,
     Text,
+    TimeFormat,
     Topic,
     WholeNumber,
 )
@@ -335,6 +336,14 @@ class SourceSpec(Model):
     )
     timestamp_format: TimestampFormat = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
+    )
+    time_formats: dict[ColumnPath, TimeFormat] = Field(
+        default={},
+        max_length=64,
+        description="How times are written in text in a column, or a field such as event.time, if not as timestampFormat "
+        "says: iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy HH:mm:ss; for a DATE, iso or "
+        "a pattern.",
+        examples=[{"pickup": "milliseconds"}],
     )
     corrupt_records: CorruptRecordsSpec = Field(
         default=CorruptRecordsSpec(), description="What to do with records that do not decode."

@@ -174,6 +174,15 @@ ColumnPath = Annotated[
         "write one column of the schema, or a field of a STRUCT such as event.time, without backquotes",
     ),
 ]
+TimeFormat = Annotated[
+    str,
+    *text(
+        "[^\\n]+",
+        100,
+        "a format of times",
+        "write iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy",
+    ),
+]
 Path = Annotated[str, *text("[^\\n]+", 4096, "a path", "write a file, folder or glob pattern such as data/*.csv")]
 Uri = Annotated[
     str,

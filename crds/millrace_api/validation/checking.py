@@ -14,6 +14,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import FileFormat, RecordFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, column_at, not_in_csv, parse_schema, time_paths, type_problem
+from millrace_api.sql.time_formats import ISO, TimePatternError, is_pattern, time_pattern
 from millrace_api.validation.places import path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
@@ -86,6 +87,7 @@ class _Check:
             self._add((*at, "schema"), *not_in_csv(column))
         if unreadable or nested:
             return None
+        self._check_time_formats((*at, "timeFormats"), source, columns)
         if source.watermark is not None:
             self._event_time((*at, "watermark", "column"), source.watermark.column, columns)
         if source.table is not None:
@@ -97,6 +99,25 @@ class _Check:
         if source.replay is not None:
             self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns, exact=True)
         return columns
+
+    def _check_time_formats(self, at: Location, source: SourceSpec, columns: tuple[Column, ...]) -> None:
+        for name, written in source.time_formats.items():
+            column = self._column((*at, name), name, columns, exact=True)
+            if column is None:
+                continue
+            if column.type not in ("TIMESTAMP", "DATE"):
+                hint = "name a TIMESTAMP or a DATE"
+                self._add((*at, name), f'"{name}" is {column.type}, which has no format of times', hint)
+            elif is_pattern(written):
+                try:
+                    elements = time_pattern(written)
+                except TimePatternError as error:
+                    self._add((*at, name), error.message, error.hint)
+                    continue
+                if column.type == "DATE" and any(element.part == "hour" for element in elements):
+                    self._add((*at, name), f'"{name}" is a DATE, and its format has a time of day', "write TIMESTAMP")
+            elif column.type == "DATE" and written != ISO:
+                self._add((*at, name), f'"{name}" is a DATE, which is not {written}', "write a pattern, or TIMESTAMP")
 
     def _check_paths(self) -> None:
         """Check the paths and the checkpoint's URI; not a rule of Spec, like ``_check_topics``."""

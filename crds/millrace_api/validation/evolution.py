@@ -53,7 +53,7 @@ _FIELDS = {
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """
         spec.sources.*.rate spec.sources.*.nexmark
-        spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.avro.writerSchema
+        spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.timeFormats spec.sources.*.avro.writerSchema
         spec.sources.*.files.path spec.sources.*.files.format
         spec.sources.*.files.header spec.sources.*.files.delimiter
         spec.sources.*.replay.path spec.sources.*.replay.format

@@ -34,7 +34,7 @@ from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry, read_avro_schema, spark_type_of
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema, with_time_formats
 from millrace_jobs.sources.formats.event_time_column import DecoderWithEventTime, field_type, with_event_time
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
@@ -120,12 +120,16 @@ def schema_of(spec: SourceSpec) -> pa.Schema:
     """
     assert spec.schema_text is not None
     if spec.kafka is None or not spec.kafka.include_metadata:
-        return _with_event_time(declared_schema(spec.schema_text), spec)
+        return _with_event_time(_with_formats(declared_schema(spec.schema_text), spec), spec)
     from millrace_jobs.sources.kafka.metadata import METADATA  # the client library takes time to load
 
     columns = [(column.name, column.type) for column in parse_schema(spec.schema_text)]
     declared = arrow_schema([each for each in columns if each[0] not in METADATA.names])
-    return pa.schema([*_with_event_time(declared, spec), *METADATA])
+    return pa.schema([*_with_event_time(_with_formats(declared, spec), spec), *METADATA])
+
+
+def _with_formats(schema: pa.Schema, spec: SourceSpec) -> pa.Schema:
+    return with_time_formats(schema, spec.time_formats)
 
 
 def _with_event_time(schema: pa.Schema, spec: SourceSpec) -> pa.Schema:
@@ -246,7 +250,7 @@ def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
     if spec.avro is not None:
         return _avro(name, spec, spec.avro)
     assert spec.ddl is not None
-    schema = declared_schema(spec.ddl)
+    schema = _with_formats(declared_schema(spec.ddl), spec)
     format: Literal["csv", "json"] = "csv" if spec.record_format is RecordFormat.CSV else "json"
     return TextDecoder(format, schema, spec.timestamp_format.value)
 
@@ -259,11 +263,12 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
             registry = SchemaRegistry(avro.registry)
         except MillraceError as error:
             raise MillraceError(*(replace(each, field=f"{field}.avro.registry") for each in error.problems)) from None
-        return AvroDecoder(declared_schema(spec.ddl), spec.timestamp_format.value, registry)
+        return AvroDecoder(_with_formats(declared_schema(spec.ddl), spec), spec.timestamp_format.value, registry)
     assert avro.writer_schema is not None
     try:
         writer = read_avro_schema(avro.writer_schema)
         schema = declared_schema(spec.ddl) if spec.ddl is not None else _columns_of(writer)
+        schema = _with_formats(schema, spec)
         decoder = AvroDecoder(schema, spec.timestamp_format.value, writer)
         decoder.check(writer)
     except ValueError as error:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.json
 
+from millrace_api.sql.time_formats import is_pattern
 from millrace_jobs.sources.formats.column_types import (
     MAX_PRECISION,
     TIMESTAMP,
     InexactTimesError,
     spark_type,
     stored_type,
+    time_format,
 )
 from millrace_jobs.sources.formats.decimal_texts import SHORT
 from millrace_jobs.sources.formats.decoding import Layout, line_layout
 from millrace_jobs.sources.formats.json_rewriting import rewritten
-from millrace_jobs.sources.formats.nested_columns import is_nested, parts_of
+from millrace_jobs.sources.formats.nested_columns import is_nested, parts_of, with_parts
 from millrace_jobs.sources.formats.text_parsers import IN_UTF8, declared_batch
 
 _SHOWN = 80
@@ -112,7 +114,7 @@ class JsonParser:
             return f"{match[2]} where a JSON object is expected{_ONE_OBJECT if match[2] == 'array' else ''}"
         if match and (field := self._declared(match[1])) is not None:
             said = f"field {field.name}: {match[2]} where {spark_type(field.type)} is expected"
-            return said + _json_remedy(match[2], field.type)
+            return said + _json_remedy(match[2], field.type, time_format(field, self._timestamp_format))
         if match := _JSON_TWICE.match(message):
             twice = self._declared(match[1])
             return f"field {match[1] if twice is None else twice.name} is there twice: write it once"
@@ -188,8 +190,10 @@ def _values_in(value: object, declared: pa.Field) -> Iterator[tuple[pa.Field, ob
 _ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
 
 
-def _json_remedy(found: str, declared: pa.DataType) -> str:
+def _json_remedy(found: str, declared: pa.DataType, written: str) -> str:
     """Return what to write for a value of another JSON type than the column's, as the end of a sentence."""
+    if is_pattern(written) and declared in (TIMESTAMP, pa.date32()):
+        return f": write it like {written}, in quotes, or correct the format in timeFormats"
     if declared == TIMESTAMP:
         if found == "number":
             return ": set timestampFormat to the unit of the numbers: seconds, milliseconds or microseconds"
@@ -220,20 +224,20 @@ def _json_options(
     Timestamps that are numbers with fractions are read as ``times``.
     """
 
-    def stored(declared: pa.DataType) -> pa.DataType:
-        if declared == TIMESTAMP and times is not None and timestamp_format in ("seconds", "milliseconds"):
+    def stored(field: pa.Field) -> pa.DataType:
+        kind, written = field.type, time_format(field, timestamp_format)
+        if kind == TIMESTAMP and times is not None and written in ("seconds", "milliseconds"):
             return times
-        if pa.types.is_struct(declared):
-            return pa.struct([(field.name, stored(field.type)) for field in declared])
-        if pa.types.is_map(declared):  # see json_rewriting
-            return pa.list_(pa.struct([("key", pa.string()), ("value", stored(declared.item_type))]))
-        if pa.types.is_list(declared):
-            return pa.list_(stored(declared.value_type))
-        if pa.types.is_decimal(declared):
+        if is_nested(kind):
+            parts = list(map(stored, parts_of(field)))
+            if pa.types.is_map(kind):  # see json_rewriting
+                return pa.list_(pa.struct([("key", parts[0]), ("value", parts[1])]))
+            return with_parts(kind, parts)
+        if pa.types.is_decimal(kind):
             return pa.decimal256(MAX_PRECISION, scale)
-        return pa.string() if declared in (pa.date32(), pa.binary()) else stored_type(declared, timestamp_format)
+        return pa.string() if kind in (pa.date32(), pa.binary()) else stored_type(kind, written)
 
-    explicit = pa.schema([(field.name, stored(field.type)) for field in schema])
+    explicit = pa.schema([(field.name, stored(field)) for field in schema])
     return pa.json.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore")
 
 

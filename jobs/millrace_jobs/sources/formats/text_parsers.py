@@ -16,6 +16,7 @@ from millrace_jobs.sources.formats.column_types import (
     TIMESTAMP,
     require_exact,
     stored_type,
+    time_format,
     to_declared,
 )
 from millrace_jobs.sources.formats.csv_records import CsvQuotes
@@ -43,7 +44,8 @@ class CsvParser:
         self._delimiter = delimiter
         # Arrow requires unique names, and ignored columns may share one.
         self._names = [name if name in schema.names else f"\0{i}" for i, name in enumerate(file_columns)]
-        self._converting = self._convert_options([stored_type(field.type, timestamp_format) for field in schema])
+        formats = [time_format(field, timestamp_format) for field in schema]
+        self._converting = self._convert_options(list(map(stored_type, schema.types, formats)))
         self._as_text = self._convert_options([_text_type(field.type) for field in schema])
         self._has_integers = any(pa.types.is_integer(field.type) for field in schema)
         self.quotes = CsvQuotes(delimiter)
@@ -161,7 +163,7 @@ def declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) ->
     for field in schema:
         for column, part in leaves_of(single_array(table, field.name), field):
             if part.type == TIMESTAMP and pa.types.is_floating(column.type):
-                require_exact(column, timestamp_format)
+                require_exact(column, time_format(part, timestamp_format))
     columns = [to_declared(single_array(table, field.name), field, timestamp_format) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -11,8 +11,8 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from millrace_jobs.sources.formats import iso_texts
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, timestamps
+from millrace_api.sql.time_formats import UNITS
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, dates, timestamps
 from millrace_jobs.sources.formats.decimal_texts import rescaled
 from millrace_jobs.sources.formats.value_conversions import (
     date_text,
@@ -42,6 +42,8 @@ def conversion_of(found: pa.DataType, declared: pa.DataType, timestamp_format: s
         return _after(partial(_cast, pa.int64()), conversion_of(pa.int64(), declared, timestamp_format))
     if pa.types.is_null(found):
         return lambda column: pa.nulls(len(column), declared)
+    if declared == pa.date32() and is_text(found):
+        return lambda column: dates(_as_text(column), timestamp_format)
     if declared == TIMESTAMP:
         return _to_timestamp(found, timestamp_format)
     for check, conversion in _CONVERSIONS:
@@ -116,8 +118,6 @@ def _to_bytes(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
 
 
 def _to_date(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if is_text(found):
-        return lambda column: iso_texts.dates(_as_text(column))
     if pa.types.is_date(found) or found == pa.int32():  # days since 1970
         return lambda column: dates_within_range(column.cast(declared))
     return midnights if pa.types.is_timestamp(found) else None
@@ -128,7 +128,7 @@ def _to_timestamp(found: pa.DataType, timestamp_format: str) -> Conversion | Non
         return timestamps_within_range
     if pa.types.is_date(found):
         return lambda column: timestamps_within_range(column.cast(pa.date32()).cast(pa.timestamp("us")))
-    if is_text(found) if timestamp_format == "iso" else is_number(found):
+    if is_text(found) if timestamp_format not in UNITS else is_number(found):
         return lambda column: timestamps(_as_text(column), timestamp_format)
     return None
 

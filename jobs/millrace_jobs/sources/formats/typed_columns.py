@@ -17,7 +17,7 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
-from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type
+from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, time_format
 from millrace_jobs.sources.formats.nested_columns import is_list, is_nested, parts_of, put_together, taken_apart
 from millrace_jobs.sources.formats.type_conversions import (
     Conversion,
@@ -48,7 +48,7 @@ class TypedColumn:
     @cached_property
     def _conversion(self) -> Conversion | None:
         if pa.types.is_null(self.found) or not is_nested(self.field.type):
-            return conversion_of(self.found, self.field.type, self.timestamp_format)
+            return conversion_of(self.found, self.field.type, time_format(self.field, self.timestamp_format))
         return _nested(self.field.type, self.parts)
 
     @cached_property
