@@ -340,8 +340,8 @@ class SourceSpec(Model):
     time_formats: dict[ColumnPath, TimeFormat] = Field(
         default={},
         max_length=64,
-        description="How times are written in text in a column, or a field such as event.time, if not as timestampFormat "
-        "says: iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy HH:mm:ss; for a DATE, iso or "
+        description="How times are written in text in a column, or a field such as event.time, if not as "
+        "timestampFormat says: iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy HH:mm:ss; for a DATE, iso or "
         "a pattern.",
         examples=[{"pickup": "milliseconds"}],
     )

@@ -1,4 +1,4 @@
-"""Times and dates in text by a pattern, converted whole columns at a time: brought into ISO 8601, and read from there."""
+"""Times and dates in text by a pattern, converted whole columns at a time: by way of ISO 8601."""
 
 from __future__ import annotations
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from confluent_kafka import Message
 
+from millrace_api.sql.time_formats import UNITS
 from millrace_jobs.kafka.headers import WATERMARK
 from millrace_jobs.sources.base import CHANGED
+from millrace_jobs.sources.formats.column_types import time_format
 from millrace_jobs.sources.formats.messages import TextDecoder
 from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns, millis_of, timestamps
 
