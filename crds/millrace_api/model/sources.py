@@ -341,8 +341,8 @@ class SourceSpec(Model):
         default={},
         max_length=64,
         description="How times are written in text in a column, or a field such as event.time, if not as "
-        "timestampFormat says: iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy HH:mm:ss; for a DATE, iso or "
-        "a pattern.",
+        "timestampFormat says: iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy HH:mm:ss; "
+        "for a DATE, iso or a pattern.",
         examples=[{"pickup": "milliseconds"}],
     )
     corrupt_records: CorruptRecordsSpec = Field(

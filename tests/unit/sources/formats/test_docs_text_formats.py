@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema, with_time_formats
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
 from millrace_jobs.sources.formats.text_parsers import CsvParser
@@ -102,6 +102,14 @@ def test_values_of_json(kind, text, value):
     schema = arrow_schema([("x", kind)])
     expected = None if value.startswith("refused") else [value_of(kind, value)]
     check(JsonParser(schema, "iso"), schema, f'{{"x": {text}}}', value, expected)
+
+
+@pytest.mark.parametrize(("pattern", "text", "value"), rows("nothing may be missing or follow."))
+def test_times_by_patterns(pattern, text, value):
+    schema = with_time_formats(declared_schema("x TIMESTAMP, end INT"), {"x": pattern})
+    expected = None if value.startswith("refused") else [value_of("TIMESTAMP", value), 1]
+    check(CsvParser(schema, schema.names, ",", "seconds"), schema, f"{text},1", value, expected)
+    check(JsonParser(schema, "seconds"), schema, json.dumps({"x": text, "end": 1}), value, expected)
 
 
 def test_binary_is_base64_only_in_json():
