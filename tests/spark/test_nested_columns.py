@@ -277,3 +277,49 @@ def test_what_spark_does_alone(spark, tmp_path, name):
     stream = fed(spark, tmp_path / "s", odd, "json", sql=sql)
     expected = answer(odd, "json", duckdb_sql, tmp_path / "d")
     assert_same(latest(stream.results(), keys), expected, keys)
+
+
+@pytest.mark.parametrize("algorithm", ["native", "pkg"])
+def test_a_join_within_a_range_of_event_times(spark, tmp_path, algorithm):
+    sql = (
+        "SELECT a.size AS one, b.who.country AS country, a.event.time AS time, count(*) AS n FROM events a "
+        "JOIN others b ON a.size = b.size AND b.event.time BETWEEN a.event.time AND a.event.time + INTERVAL 1 MINUTE "
+        "GROUP BY a.size, b.who.country, a.event.time"
+    )
+    odd = [((algorithm, 2, 1), rows) for _, rows in ODD]
+    (tmp_path / "d").mkdir()
+    sink = {"files": {"path": str(tmp_path / "s" / "results")}}
+    others = {"others": {"watermark": {"column": "event.time", "delay": FOREVER}}}
+    stream = Stream(
+        spark,
+        tmp_path / "s",
+        schema=COLUMNS,
+        sql=sql,
+        watermark=("event.time", FOREVER),
+        format="json",
+        sink=sink,
+        others=others,
+        emit="OnWindowClose",
+    )
+    stream.feed([(placing, json_lines(rows)) for placing, rows in odd])
+    stream.close_windows((algorithm, 2, 1))
+    expected = answer(odd, "json", sql.replace("others b", "events b"), tmp_path / "d")
+    assert expected
+    assert_same(rows_of(stream.results()), expected, 3)
+
+
+def test_a_python_aggregator_over_the_event_time(spark, tmp_path):
+    python = {
+        "aggregator": "spark.aggregators:Spread",
+        "options": {"column": "size"},
+        "groupBy": ["size"],
+        "window": {"column": "event.time", "size": "60s"},
+    }
+    (tmp_path / "d").mkdir()
+    stream = fed(spark, tmp_path / "s", ODD, "json", python=python)
+    question = Question(
+        keys={"size": "size"},
+        values={"spread": "max(size) - min(size)", "seen": "count(size)"},
+        window=Hop("event.time", size=60, slide=60),
+    )
+    assert_same(latest(stream.results(), 3), answer(ODD, "json", question.duckdb, tmp_path / "d"), 3)

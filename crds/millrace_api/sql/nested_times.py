@@ -39,9 +39,14 @@ def with_flat_times(spec: Spec) -> Spec:
         else source
         for name, source in spec.sources.items()
     }
-    sql = spec.query.sql
+    sql, python = spec.query.sql, spec.query.python
     if sql is None:
-        return spec.model_copy(update={"sources": sources})
+        assert python is not None
+        if python.window is not None and is_nested_time(python.window.column):  # on which the watermark is, too
+            window = python.window.model_copy(update={"column": EVENT_TIME})
+            python = python.model_copy(update={"window": window})
+        query = spec.query.model_copy(update={"python": python})
+        return spec.model_copy(update={"sources": sources, "query": query})
     tables = {
         name.lower(): SourceTable(
             None if source.schema_text is None else parse_schema(source.schema_text),

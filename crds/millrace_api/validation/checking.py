@@ -13,7 +13,15 @@ from millrace_api.model.deployment import Algorithm
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import FileFormat, RecordFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
-from millrace_api.sql.schema_ddl import Column, column_at, not_in_csv, parse_schema, time_paths, type_problem
+from millrace_api.sql.schema_ddl import (
+    Column,
+    column_at,
+    is_nested_time,
+    not_in_csv,
+    parse_schema,
+    time_paths,
+    type_problem,
+)
 from millrace_api.sql.time_formats import ISO, TimePatternError, is_pattern, time_pattern
 from millrace_api.validation.places import path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
@@ -205,18 +213,26 @@ class _Check:
         if columns is None:
             return
         for index, group in enumerate(python.group_by):
-            self._column((*at, "groupBy", index), group, columns, exact=True)
+            found = self._column((*at, "groupBy", index), group, columns, exact=True)
+            if found is not None and not found.is_scalar:
+                hint = "name columns of single values"
+                self._add((*at, "groupBy", index), f'"{group}" is {found.type}, which is no key', hint)
         if python.window is None:
             return
         self._event_time((*at, "window", "column"), python.window.column, columns, exact=True)
         watermark = self._spec.sources[name].watermark
-        if (
-            self._spec.emit is Emit.ON_WINDOW_CLOSE
+        nested = is_nested_time(python.window.column)
+        if nested and watermark is None:
+            message = f'the window is over the field "{python.window.column}", and the source has no watermark'
+            self._add((*at, "window", "column"), message, "add a watermark on it, or write a column")
+        elif (
+            (nested or self._spec.emit is Emit.ON_WINDOW_CLOSE)
             and watermark is not None
             and watermark.column.lower() != python.window.column.lower()
         ):
             message = f'the window is over "{python.window.column}", but the watermark is on "{watermark.column}"'
-            self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
+            hint = f"use one column for both{'' if nested else ', or write emit: OnUpdate'}"
+            self._add((*at, "window", "column"), message, hint)
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
         from millrace_api.sql.checks import check_sql  # loads sqlglot, only needed with SQL
