@@ -353,7 +353,7 @@ def _remember(identity: list[Any], state: Place) -> None:
 def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:
     """Return a hash of all that a conversion depends on: the file as it is now, and how it is read."""
     file = [str(Path(path).resolve()), *_identity(path)]
-    known = [_DECODING, *file, str(schema), time_column, *settings]
+    known = [_DECODING, *file, schema.to_string(truncate_metadata=False), time_column, *settings]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 

@@ -42,13 +42,13 @@ def rewritten(text: bytes, schema: pa.Schema) -> bytes:
         return "".join(f"{_written(_parsed(line), fields, '')}\n" for line in lines).encode()
     except UnicodeEncodeError:
         raise ValueError("invalid JSON: half of a surrogate pair in a string") from None
+    except RecursionError:
+        raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
 
 
 def _parsed(line: str) -> _Object:
     try:
         value = _decoder.decode(line)
-    except RecursionError:
-        raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
     except json.JSONDecodeError as error:
         reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
         raise ValueError(reason) from None

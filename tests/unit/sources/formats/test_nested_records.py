@@ -97,6 +97,12 @@ def test_what_json_is_read_as(ddl, line, value):
         (LABELS, '{"labels": {"a": 1}} {}', "more than one JSON value"),
         (LABELS, '{"labels": {"\\ud83d": 1}}', "invalid JSON: half of a surrogate pair in a string"),
         (LABELS, "[" * 100_000, "invalid JSON"),
+        (
+            LABELS,
+            f'{{"labels": {{"a": {"[" * 150}{"]" * 150}}}}}',
+            "field labels[value]: array where DOUBLE is expected",
+        ),
+        (LABELS, f'{{"labels": {"[" * 9000}{"]" * 9000}}}', "invalid JSON: arrays or objects are too deep"),
     ],
 )
 def test_what_json_is_refused(ddl, line, reason):
