@@ -48,7 +48,7 @@ def nested_orders(items: pa.Table) -> Iterator[str]:
     for _, rows in groupby(items.to_pylist(), key=lambda row: row["l_orderkey"]):
         first, *others = rows
         order = {
-            "placed": {"at": (first["o_orderdate"] - date(1970, 1, 1)).days * 86_400_000},
+            "placed": {"time": (first["o_orderdate"] - date(1970, 1, 1)).days * 86_400_000},
             "customer": {"key": first["o_custkey"], "segment": first["c_mktsegment"]},
             "items": [
                 {"price": str(item["l_extendedprice"]), "shipped": item["l_shipdate"].isoformat()}
