@@ -1,16 +1,21 @@
-"""Write two streams of TPC-H: all line items, and all line items with their order and its customer.
+"""Write three streams of TPC-H: all line items, these with their order and its customer, and orders with their items.
 
     python examples/tpch.py out/data
 
 The script needs tpchgen-cli, which is in the extra ``examples``. Query 3 joins three tables. In the stream, a line item
-carries the columns of the other two, as an order system would publish it.
+carries the columns of the other two, as an order system would publish it. The orders are objects of JSON, each with its
+customer and the array of its items.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from datetime import date
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,9 +43,26 @@ def ordered_items(tables: dict[str, pa.Table]) -> pa.Table:
     return items.sort_by([("o_orderdate", "ascending"), ("l_orderkey", "ascending")])
 
 
+def nested_orders(items: pa.Table) -> Iterator[str]:
+    """Yield the orders with their items as JSON, by date; the time of an order is a number of milliseconds."""
+    for _, rows in groupby(items.to_pylist(), key=lambda row: row["l_orderkey"]):
+        first, *others = rows
+        order = {
+            "placed": {"time": (first["o_orderdate"] - date(1970, 1, 1)).days * 86_400_000},
+            "customer": {"key": first["o_custkey"], "segment": first["c_mktsegment"]},
+            "items": [
+                {"price": str(item["l_extendedprice"]), "shipped": item["l_shipdate"].isoformat()}
+                for item in (first, *others)
+            ],
+        }
+        yield json.dumps(order)
+
+
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
     made = tables(0.01)
     pq.write_table(made["lineitem"], target / "lineitem.parquet")
-    pq.write_table(ordered_items(made), target / "ordered-items.parquet")
+    ordered = ordered_items(made)
+    pq.write_table(ordered, target / "ordered-items.parquet")
+    (target / "orders.json").write_text("".join(f"{order}\n" for order in nested_orders(ordered)), encoding="utf-8")

@@ -35,6 +35,10 @@ _BOUNDS = {
 
 _STRICT = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
 _MAY_GO = ("pattern", "format")
+_WIDER_PATTERNS = {
+    ("^([^`.\\n]+)$", "^([^`.\\n]+(\\.[^`.\\n]+)*)$"),  # a column, and a field of one by its path
+}
+"""Changes of patterns, old and new, after which every text that matched does so still."""
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 _RULES = "x-kubernetes-validations"
 _COMPARED = {
@@ -108,7 +112,7 @@ def _node(old: Schema, new: Schema, path: str) -> Iterator[str]:
     yield from (
         f"{where}: its {key} {_from_to(old.get(key), new[key])}"
         for key in _MAY_GO
-        if key in new and new[key] != old.get(key)
+        if key in new and new[key] != old.get(key) and (old.get(key), new[key]) not in _WIDER_PATTERNS
     )
     yield from _default(old, new, where)
     yield from _rules(old, new, where)

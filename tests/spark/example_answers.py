@@ -36,6 +36,9 @@ TABLES = {
     "words": "SELECT * FROM read_csv('out/data/words.csv', header = true, all_varchar = true)",
     "lineitem": "SELECT * FROM 'out/data/lineitem.parquet'",
     "items": "SELECT * FROM 'out/data/ordered-items.parquet'",
+    "orders": """SELECT * REPLACE (make_timestamp(placed.time * 1000) AS placed) FROM read_json('out/data/orders.json',
+        columns = {placed: 'STRUCT(time BIGINT)', customer: 'STRUCT(key BIGINT, segment VARCHAR)',
+        items: 'STRUCT(price DECIMAL(15,2), shipped DATE)[]'})""",
     "rides": """SELECT * REPLACE (make_timestamp(pickup * 1000000) AS pickup) FROM read_csv('out/data/rides.csv',
         header = false, columns = {taxi: 'VARCHAR', miles: 'DOUBLE', pickup: 'BIGINT', start_x: 'INT', start_y: 'INT',
         end_x: 'INT', end_y: 'INT', fare: 'DOUBLE', tip: 'DOUBLE'})""",
@@ -205,6 +208,12 @@ EXAMPLES = {
         "nexmark-live",
         updates=True,
         final="nexmark-final",
+    ),
+    "33": Example(
+        f"""SELECT since, customer.segment, count(*), sum(len(items))::BIGINT, max(items[1].price)::DOUBLE
+            FROM {windows("orders", "placed", 30 * 86_400, 30 * 86_400)} GROUP BY ALL""",
+        2,
+        "orders-with-items",
     ),
 }
 

@@ -15,6 +15,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from millrace_api.model.plan import Plan
+from millrace_api.sql.nested_times import with_flat_times
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.compile import compile_query
@@ -139,12 +140,12 @@ class Stream:
         return results_in(self._folder)
 
     def _run(self, plans: PlanSource, feeder: Feeder, *, sink: Sink | None = None, once: bool = False) -> QueryRun:
-        spec = self.query.spec
+        spec = with_flat_times(self.query.spec)
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query)
         sources = {
             name: open_source(name, source, checkpoint.source_folder(name), self._folder / "cache")
-            for name, source in spec.sources.items()
+            for name, source in self.query.spec.sources.items()
         }
         planned = compile_query(self._spark, spec, {name: source.schema for name, source in sources.items()})
         sink = sink or open_sink(self.query, result_keys(planned, spec), checkpoint.id, _no_table)

@@ -14,6 +14,7 @@ from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
 from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.values import (
     ColumnName,
+    ColumnPath,
     Count,
     Delimiter,
     Duration,
@@ -23,6 +24,7 @@ from millrace_api.model.values import (
     Positive,
     PositiveDuration,
     Text,
+    TimeFormat,
     Topic,
     WholeNumber,
 )
@@ -93,7 +95,9 @@ class ReplaySourceSpec(_Files):
         at_most_one("speed", "rate", "rate_trace", hint="keep one of them, or none to replay in real time"),
     )
 
-    time_column: ColumnName = Field(description="TIMESTAMP column that paces the replay.", examples=["pickup"])
+    time_column: ColumnPath = Field(
+        description="TIMESTAMP column, or field of a STRUCT, that paces the replay.", examples=["pickup"]
+    )
     speed: Positive | None = Field(default=None, description="Speed as a multiple of real time; default 1.")
     rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
     rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
@@ -152,7 +156,10 @@ class Avro(Model):
 class Watermark(Model):
     """How late records may be."""
 
-    column: ColumnName = Field(description="TIMESTAMP column with the event time.", examples=["pickup"])
+    column: ColumnPath = Field(
+        description="TIMESTAMP column with the event time, or a field of a STRUCT, such as event.time.",
+        examples=["pickup"],
+    )
     delay: Duration = Field(description="How long after the latest event time records still count.", examples=["30s"])
 
 
@@ -278,6 +285,13 @@ class SourceSpec(Model):
             lambda s: s.table is None or s.table.static or s.watermark is not None,
         ),
         Rule(
+            "the event time of a table is a field of a struct",
+            "write a TIMESTAMP column of its own: each change of a table has one",
+            ("table", "watermark"),
+            None,
+            lambda s: s.table is None or s.watermark is None or "." not in s.watermark.column,
+        ),
+        Rule(
             "a static table is read from files, all at once and without event time",
             "write files: {path: ...} without maxFilesPerBatch and watermark, or leave static out",
             ("table",),
@@ -313,7 +327,8 @@ class SourceSpec(Model):
         default=None,
         validation_alias="schema",
         serialization_alias="schema",
-        description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP.",
+        description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP, user STRUCT<id: BIGINT>; "
+        "STRUCT, ARRAY and MAP not in csv.",
     )
     avro: Avro | None = Field(default=None, description="Schema of the messages, for format avro.")
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
@@ -324,6 +339,14 @@ class SourceSpec(Model):
     )
     timestamp_format: TimestampFormat = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
+    )
+    time_formats: dict[ColumnPath, TimeFormat] = Field(
+        default={},
+        max_length=64,
+        description="How times are written in text in a column, or a field such as event.time, if not as "
+        "timestampFormat says: iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy HH:mm:ss; "
+        "for a DATE, iso or a pattern.",
+        examples=[{"pickup": "milliseconds"}],
     )
     corrupt_records: CorruptRecordsSpec = Field(
         default=CorruptRecordsSpec(), description="What to do with records that do not decode."
@@ -348,6 +371,12 @@ class SourceSpec(Model):
     def record_format(self) -> RecordFormat | None:
         """How messages are written, for kafka; None for the other kinds."""
         return (self.format or RecordFormat.JSON) if self.kafka is not None else None
+
+    @property
+    def file_format(self) -> FileFormat | None:
+        """How the files are written, for files and replay; None for the other kinds."""
+        files = self.files or self.replay
+        return None if files is None else files.format
 
     @property
     def needs_schema(self) -> bool:

@@ -25,6 +25,7 @@ from millrace_api.model.status import Status
 from millrace_api.model.values import (
     SOURCE_NAME,
     ColumnName,
+    ColumnPath,
     ObjectName,
     OutputName,
     PositiveDuration,
@@ -128,7 +129,10 @@ class WindowSpec(Model):
         ),
     )
 
-    column: ColumnName = Field(description="TIMESTAMP column with the event time.", examples=["pickup"])
+    column: ColumnPath = Field(
+        description="TIMESTAMP column with the event time; also a field of a STRUCT, if the watermark is on it.",
+        examples=["pickup"],
+    )
     size: PositiveDuration = Field(description="Length of the window.", examples=["10 minutes"])
     slide: PositiveDuration | None = Field(default=None, description="Distance between windows; default: the size.")
 

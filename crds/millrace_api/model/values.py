@@ -165,6 +165,24 @@ OutputName = Annotated[
 ColumnName = Annotated[
     str, *text("[^`.\\n]+", 255, "a column name", "write one column of the schema, without '.' or backquotes")
 ]
+ColumnPath = Annotated[
+    str,
+    *text(
+        "[^`.\\n]+(\\.[^`.\\n]+)*",
+        1024,
+        "a column name or a path to a field",
+        "write one column of the schema, or a field of a STRUCT such as event.time, without backquotes",
+    ),
+]
+TimeFormat = Annotated[
+    str,
+    *text(
+        "[^\\n]+",
+        100,
+        "a format of times",
+        "write iso, seconds, milliseconds, microseconds, or a pattern such as dd.MM.yyyy",
+    ),
+]
 Path = Annotated[str, *text("[^\\n]+", 4096, "a path", "write a file, folder or glob pattern such as data/*.csv")]
 Uri = Annotated[
     str,

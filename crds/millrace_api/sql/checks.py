@@ -19,6 +19,8 @@ from millrace_api.sql.grouping_checks import grouping_problems
 from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.kind_checks import Kind, KindOf, kind_of, kind_of_type, kind_problems
 from millrace_api.sql.name_checks import name_problems
+from millrace_api.sql.nested_fields import field_problems, outermost, path_of
+from millrace_api.sql.nested_times import star_problems, with_time_columns
 from millrace_api.sql.result_names import expanded_names
 from millrace_api.sql.size import size_problems
 from millrace_api.sql.source_table import SourceTable
@@ -59,10 +61,14 @@ def check_sql(
     problems = list(_unknown_tables(text, query, tables))
     if problems:
         return problems  # the columns of a missing table are unknown, so further checks would guess
+    if refused := list(star_problems(text, query, tables)):
+        return refused
+    query, tables = with_time_columns(query, tables)
     problems = list(clause_problems(text, query))
     scopes, columns, places = traverse_scope(query), _ColumnLists(tables), _places(query)
     for scope in scopes:
         problems += islice(_ScopeCheck(text, scope, columns, places).unknown_columns(), _MOST)
+        problems += islice(field_problems(text, scope, tables), _MOST)
     if not more_functions:
         problems += islice(_unknown_functions(text, query), _MOST)
     problems += _unknown_ordinals(query)
@@ -152,7 +158,9 @@ class _ColumnKinds:
         def kind(column: exp.Column) -> Kind | None:
             at = id(scope), tuple(part.name.lower() for part in column.parts)
             if at not in self._found:
-                self._found[at] = self._kind(scope, at[1])
+                path = path_of(outermost(column)[1], scope, self._tables) if len(at[1]) > 1 else None
+                field = path.value if path is not None and path.fields else None
+                self._found[at] = self._kind(scope, at[1]) if field is None else kind_of_type(field.type)
             return self._found[at]
 
         return kind
@@ -270,6 +278,7 @@ class _ScopeCheck:
             is_column = self._knows(name, place)
             if rest and name in self._source_names:
                 known = self._columns_of(name)
+                is_column = is_column or (known is not None and name in known)  # LATERAL VIEW f(...) AS name
                 if known is not None and rest[0].name.lower() not in known and not is_column:
                     yield self._problem(rest[0], known, f'"{first.name}" has no column "{rest[0].name}"')
             elif is_column is False:

@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.sql.groups import is_any_window
+from millrace_api.sql.nested_fields import path_of
 from millrace_api.sql.source_table import SourceTable
 
 _WINDOW = "struct<start:timestamp,end:timestamp>"
@@ -128,6 +129,10 @@ class _Values:
     def _of_column(self, column: exp.Column) -> str | None:
         parts = [part.name.lower() for part in column.parts]
         sources = {name.lower(): source for name, (_, source) in self._scope.selected_sources.items()}
+        path = path_of([part for part in column.parts if isinstance(part, exp.Identifier)], self._scope,
+                       self._nested.tables)  # fmt: skip
+        if path is not None and path.fields:
+            return None if path.value is None else _of_type(path.value.type)
         if len(parts) > 1 and parts[0] not in sources:
             return None  # a field
         if len(parts) == 1 and parts[0] in ("window", "session_window") and self._has_window():

@@ -1,9 +1,11 @@
-"""Parser of schemas in Spark DDL: ``medallion STRING, fare DECIMAL(10,2) NOT NULL, at TIMESTAMP``."""
+"""Parser of schemas in Spark DDL: ``medallion STRING, fare DECIMAL(10,2) NOT NULL, user STRUCT<country: STRING>``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from millrace_api.errors import MillraceError, Problem, nearest
 
@@ -48,18 +50,66 @@ _OTHER_NAMES = {
 """Type names of other systems, each with Spark's name."""
 
 
+MOST_LEVELS = 16
+"""How deep STRUCT, ARRAY and MAP may be within each other: all code that follows a type is recursive."""
+
+_PLAIN_NAME = re.compile(r"\w*[^\W\d]\w*")
+"""A name that needs no backquotes in a schema."""
+
+
 @dataclass(frozen=True)
 class Column:
-    """One column; ``type`` is Spark's canonical name, such as ``BIGINT`` or ``DECIMAL(10,2)``."""
+    """One column; ``type`` is Spark's canonical name, such as ``BIGINT`` or ``DECIMAL(10,2)``.
+
+    ``parts`` are what a nested type consists of: the fields of a STRUCT, the element of an ARRAY, the key and the value
+    of a MAP.
+    """
 
     name: str
     type: str
     nullable: bool = True
+    parts: tuple[Column, ...] = field(default=(), compare=False)
 
     @property
     def is_scalar(self) -> bool:
         """Whether the type is not nested, so that the column can be part of a key."""
         return not self.type.startswith(_NESTED)
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether the parts are fields, which SQL reads as ``column.field``."""
+        return self.type.startswith("STRUCT")
+
+    def field(self, name: str) -> Column | None:
+        """Return the field of a STRUCT with this name in any case; None if there is none, or for another type."""
+        known = self.parts if self.is_struct else ()
+        return next((part for part in known if part.name.lower() == name.lower()), None)
+
+
+def column_at(columns: Sequence[Column], path: Sequence[str]) -> Column | None:
+    """Return the column, or the field of a STRUCT, that a path of names leads to in any case; None without one."""
+    found = next((each for each in columns if each.name.lower() == path[0].lower()), None)
+    for name in path[1:]:
+        found = None if found is None else found.field(name)
+    return found
+
+
+EVENT_TIME: Final = "millrace_event_time"
+"""Name of the column with an event time that is a field in the records; see ``nested_times``."""
+
+
+def is_nested_time(column: str | None) -> bool:
+    """Whether an event time is a field of a struct, such as ``event.time``."""
+    return column is not None and "." in column
+
+
+def time_paths(columns: Sequence[Column], prefix: str = "") -> Iterator[str]:
+    """Yield the columns of type TIMESTAMP, and the fields of structs that are, as paths such as ``event.time``."""
+    for column in columns:
+        if column.type.startswith("TIMESTAMP"):
+            yield prefix + column.name
+        elif column.is_struct:
+            yield from time_paths(column.parts, f"{prefix}{column.name}.")
 
 
 _READABLE = (
@@ -79,15 +129,23 @@ _READABLE = (
 
 def type_problem(column: Column) -> tuple[str, str] | None:
     """Return what is wrong with a type that no source can read, and the remedy; None if sources can read it."""
-    return None if column.type in _READABLE or column.type.startswith("DECIMAL") else unreadable(column)
+    if column.is_scalar:
+        is_readable = column.type in _READABLE or column.type.startswith("DECIMAL")
+        return None if is_readable else unreadable(column)
+    found = (type_problem(replace(part, name=_path(column, part))) for part in column.parts)
+    return next((problem for problem in found if problem is not None), None)
 
 
 def unreadable(column: Column) -> tuple[str, str]:
     """Return what to say of a column whose type no source can read, and the remedy."""
     hint = f"write one of {', '.join(_READABLE)}, DECIMAL(precision, scale)"
-    if not column.is_scalar:
-        hint = f"write {column.name} STRING, and take it apart in the SQL, such as with from_json"
     return f"column {column.name} has the type {column.type}, which a source cannot have", hint
+
+
+def not_in_csv(column: Column) -> tuple[str, str]:
+    """Return what to say of a column of a nested type in a CSV source, and the remedy."""
+    hint = f"write {column.name} STRING, and take it apart in the SQL, such as with from_json"
+    return f"column {column.name} has the type {column.type}, which CSV cannot hold", hint
 
 
 def parse_schema(text: str) -> tuple[Column, ...]:
@@ -97,6 +155,11 @@ def parse_schema(text: str) -> tuple[Column, ...]:
         MillraceError: at the first mistake, with its position (``line`` counts from 1 within the text).
     """
     return _Parser(text).columns()
+
+
+def parse_type(name: str, text: str) -> Column:
+    """Return the column of this name and of a type as it stands in DDL. Raises MillraceError as ``parse_schema``."""
+    return _Parser(text).column(name)
 
 
 class _Parser:
@@ -114,6 +177,13 @@ class _Parser:
 
             raise MillraceError(token_problem(text, error, "schema")) from None
         self._at = 0
+        self._levels = 0
+
+    def column(self, name: str) -> Column:
+        column = self._type(name)
+        if self._at < len(self._tokens):
+            self._fail(f'"{self._tokens[self._at].text}" stands after the type', "write one type")
+        return column
 
     def columns(self) -> tuple[Column, ...]:
         columns: dict[str, Column] = {}
@@ -124,7 +194,7 @@ class _Parser:
                 self._fail(f'column "{name}" is defined twice', "rename one; upper and lower case are the same")
             if self._peek() == ":":
                 self._fail(f'":" stands after "{name}"', f"write {name} and its type with a space between")
-            columns[name.lower()] = Column(name, self._type(name), self._nullable())
+            columns[name.lower()] = self._with_nullable(self._type(name))
             if self._at == len(self._tokens):
                 return tuple(columns.values())
             self._expect(",", "write a comma between columns, such as city STRING, fare DOUBLE")
@@ -138,7 +208,8 @@ class _Parser:
         self._at += 1
         return text
 
-    def _type(self, column: str) -> str:
+    def _type(self, column: str) -> Column:
+        """Return a column of the type that follows."""
         token = self._token()
         if token is not None and token.text == "-":
             self._fail(
@@ -148,17 +219,16 @@ class _Parser:
             self._fail(f'"{column}" has no type', f"write a type after the name, such as {column} STRING")
         name = token.text.upper()
         if name in _NESTED:
-            self._at += 1
             return self._nested(name, column)
         if name in _SIZED:
             self._at += 1
-            return self._sized(_SIZED[name])
+            return Column(column, self._sized(_SIZED[name]))
         if name not in _SIMPLE:
             known = _OTHER_NAMES.get(name) or nearest(name, _TYPE_NAMES)
             hint = f"did you mean {known}?" if known else f"write one of {', '.join(dict.fromkeys(_SIMPLE.values()))}"
             self._fail(f'"{token.text}" is not a type that a schema can have', hint)
         self._at += 1
-        return _SIMPLE[name]
+        return Column(column, _SIMPLE[name])
 
     def _sized(self, name: str) -> str:
         if not self._accept("("):
@@ -179,24 +249,52 @@ class _Parser:
         self._expect(")", f"close the bracket of {name}")
         return f"{name}({','.join(map(str, numbers))})"
 
-    def _nested(self, name: str, column: str) -> str:
+    def _nested(self, name: str, column: str) -> Column:
+        if self._levels == MOST_LEVELS:
+            hint = f"write at most {MOST_LEVELS}, and a STRING for what is further within"
+            self._fail(f"{name} is within {MOST_LEVELS} other nested types", hint)
+        self._at += 1
+        self._levels += 1
         self._expect("<", f"write {name}<...>, such as ARRAY<STRING>, MAP<STRING, INT> or STRUCT<x: INT>")
-        parts = [self._member(name, column)]
-        while self._peek() == "," and (name == "STRUCT" or (name == "MAP" and len(parts) == 1)):
-            self._at += 1
-            parts.append(self._member(name, column))
-        if name == "MAP" and len(parts) != 2:
-            self._fail("MAP has no value type", "write both types, such as MAP<STRING, INT>")
+        parts = {"STRUCT": self._fields, "ARRAY": self._element, "MAP": self._entry}[name](column)
         self._expect(">", f"close {name} with >")
-        return f"{name}<{', '.join(parts)}>"
+        self._levels -= 1
+        texts = (f"{_quoted(part.name)}: {_declared(part)}" if name == "STRUCT" else part.type for part in parts)
+        return Column(column, f"{name}<{', '.join(texts)}>", parts=parts)
 
-    def _member(self, name: str, column: str) -> str:
-        if name != "STRUCT":
-            return self._type(column)
-        field = self._name()
-        self._accept(":")
-        text = f"{field}: {self._type(field)}"
-        return text if self._nullable() else f"{text} NOT NULL"
+    def _fields(self, column: str) -> tuple[Column, ...]:
+        fields: dict[str, Column] = {}
+        while True:
+            name = self._name()
+            if name.lower() in fields:
+                self._at -= 1
+                message = f'field "{name}" of "{column}" is defined twice'
+                self._fail(message, "rename one; upper and lower case are the same")
+            self._accept(":")
+            fields[name.lower()] = self._with_nullable(self._type(name))
+            if not self._accept(","):
+                return tuple(fields.values())
+
+    def _element(self, column: str) -> tuple[Column, ...]:
+        return (self._named("element", column),)
+
+    def _entry(self, column: str) -> tuple[Column, ...]:
+        start = self._at
+        key = self._named("key", column)
+        if key.type != "STRING":
+            self._at = start
+            self._fail(f"the key of a MAP is {key.type}", "write MAP<STRING, ...>: names of fields are texts")
+        if not self._accept(","):
+            self._fail("MAP has no value type", "write both types, such as MAP<STRING, INT>")
+        return key, self._named("value", column)
+
+    def _named(self, part: str, column: str) -> Column:
+        """Return the part of a nested type that follows; a mistake in it is reported by the column's name."""
+        found = self._type(column)
+        return Column(part, found.type, parts=found.parts)
+
+    def _with_nullable(self, column: Column) -> Column:
+        return replace(column, nullable=self._nullable())
 
     def _nullable(self) -> bool:
         nullable = not self._accept("NOT")
@@ -243,3 +341,19 @@ class _Parser:
         line = self._text.count("\n", 0, start) + 1
         column = start - (self._text.rfind("\n", 0, start) + 1) + 1
         raise MillraceError(Problem(f"{message} (line {line}, column {column} of the schema)", hint, line=line))
+
+
+def _path(column: Column, part: Column) -> str:
+    """Return what messages call a part of a column: ``user.country``, ``items[]`` or ``labels[value]``."""
+    if column.is_struct:
+        return f"{column.name}.{part.name}"
+    return f"{column.name}[{part.name if column.type.startswith('MAP') else ''}]"
+
+
+def _quoted(name: str) -> str:
+    """Return a name as it stands in a schema."""
+    return name if _PLAIN_NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
+
+
+def _declared(column: Column) -> str:
+    return column.type if column.nullable else f"{column.type} NOT NULL"

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.sources import FileFormat, SourceSpec
+from millrace_api.model.sources import FileFormat, RecordFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
-from millrace_api.sql.schema_ddl import Column, parse_schema, type_problem
+from millrace_api.sql.schema_ddl import (
+    Column,
+    column_at,
+    is_nested_time,
+    not_in_csv,
+    parse_schema,
+    time_paths,
+    type_problem,
+)
+from millrace_api.sql.time_formats import ISO, TimePatternError, is_pattern, time_pattern
 from millrace_api.validation.places import may_be_object, object_problem, path_problem, paths, uri_problem
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
@@ -80,16 +89,43 @@ class _Check:
         unreadable = [found for found in map(type_problem, declared) if found is not None]
         for problem in unreadable:
             self._add((*at, "schema"), *problem)
-        if unreadable:
+        is_csv = source.file_format is FileFormat.CSV or source.record_format is RecordFormat.CSV
+        nested = [column for column in declared if is_csv and not column.is_scalar]
+        for column in nested:
+            self._add((*at, "schema"), *not_in_csv(column))
+        if unreadable or nested:
             return None
+        self._check_time_formats((*at, "timeFormats"), source, columns)
         if source.watermark is not None:
             self._event_time((*at, "watermark", "column"), source.watermark.column, columns)
         if source.table is not None:
             for index, key in enumerate(source.table.keys):
-                self._column((*at, "table", "keys", index), key, columns, exact=True)
+                found = self._column((*at, "table", "keys", index), key, columns, exact=True)
+                if found is not None and not found.is_scalar:
+                    hint = "name columns of single values, whose text identifies a row"
+                    self._add((*at, "table", "keys", index), f'"{key}" is {found.type}, which is no key', hint)
         if source.replay is not None:
             self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns, exact=True)
         return columns
+
+    def _check_time_formats(self, at: Location, source: SourceSpec, columns: tuple[Column, ...]) -> None:
+        for name, written in source.time_formats.items():
+            column = self._column((*at, name), name, columns, exact=True)
+            if column is None:
+                continue
+            if column.type not in ("TIMESTAMP", "DATE"):
+                hint = "name a TIMESTAMP or a DATE"
+                self._add((*at, name), f'"{name}" is {column.type}, which has no format of times', hint)
+            elif is_pattern(written):
+                try:
+                    elements = time_pattern(written)
+                except TimePatternError as error:
+                    self._add((*at, name), error.message, error.hint)
+                    continue
+                if column.type == "DATE" and any(element.part == "hour" for element in elements):
+                    self._add((*at, name), f'"{name}" is a DATE, and its format has a time of day', "write TIMESTAMP")
+            elif column.type == "DATE" and written != ISO:
+                self._add((*at, name), f'"{name}" is a DATE, which is not {written}', "write a pattern, or TIMESTAMP")
 
     def _check_paths(self) -> None:
         """Check the paths and the checkpoint's URI; not a rule of Spec, like ``_check_topics``."""
@@ -178,18 +214,26 @@ class _Check:
         if columns is None:
             return
         for index, group in enumerate(python.group_by):
-            self._column((*at, "groupBy", index), group, columns, exact=True)
+            found = self._column((*at, "groupBy", index), group, columns, exact=True)
+            if found is not None and not found.is_scalar:
+                hint = "name columns of single values"
+                self._add((*at, "groupBy", index), f'"{group}" is {found.type}, which is no key', hint)
         if python.window is None:
             return
         self._event_time((*at, "window", "column"), python.window.column, columns, exact=True)
         watermark = self._spec.sources[name].watermark
-        if (
-            self._spec.emit is Emit.ON_WINDOW_CLOSE
+        nested = is_nested_time(python.window.column)
+        if nested and watermark is None:
+            message = f'the window is over the field "{python.window.column}", and the source has no watermark'
+            self._add((*at, "window", "column"), message, "add a watermark on it, or write a column")
+        elif (
+            (nested or self._spec.emit is Emit.ON_WINDOW_CLOSE)
             and watermark is not None
             and watermark.column.lower() != python.window.column.lower()
         ):
             message = f'the window is over "{python.window.column}", but the watermark is on "{watermark.column}"'
-            self._add((*at, "window", "column"), message, "use one column for both, or write emit: OnUpdate")
+            hint = f"use one column for both{'' if nested else ', or write emit: OnUpdate'}"
+            self._add((*at, "window", "column"), message, hint)
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
         from millrace_api.sql.checks import check_sql  # loads sqlglot, only needed with SQL
@@ -278,16 +322,24 @@ class _Check:
     def _event_time(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool = False) -> None:
         column = self._column(at, name, columns, exact=exact)
         if column is not None and not column.type.startswith("TIMESTAMP"):
-            candidates = [c.name for c in columns if c.type.startswith("TIMESTAMP")]
+            candidates = list(time_paths(columns))
             hint = f"write {' or '.join(candidates)}" if candidates else f"write {name} TIMESTAMP in the schema"
             self._add(at, f'"{name}" is {column.type}, not TIMESTAMP', hint)
 
     def _column(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool) -> Column | None:
-        """Return the column of this name; ``exact`` if a name in another case, which Spark would find, is a problem."""
-        known = {column.name.lower(): column for column in columns}
-        found = known.get(name.lower())
-        if found is None or (exact and found.name != name):
-            self._add(at, f'the schema has no column "{name}"', suggest(name, [column.name for column in columns]))
+        """Return the column, or the field of a struct, of this name.
+
+        ``exact``: a name in another case, which Spark would find, is a problem.
+        """
+        known: tuple[Column, ...] = columns
+        found, path = None, name.split(".")
+        for place, part in enumerate(path):
+            found = column_at(known, [part])
+            if found is None or (exact and found.name != part):
+                holder = f'"{".".join(path[:place])}" has no field' if place else "the schema has no column"
+                self._add(at, f'{holder} "{part}"', suggest(part, [column.name for column in known]))
+                return None if found is None else found
+            known = found.parts if found.is_struct else ()
         return found
 
     def _add(self, at: Location, message: str, hint: str) -> None:

@@ -7,14 +7,14 @@ the sink, and which results are shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.outline import Outline, outline
-from millrace_api.sql.schema_ddl import parse_schema
+from millrace_api.sql.schema_ddl import Column, parse_schema
 
 
 class SpecChange(Enum):
@@ -26,7 +26,7 @@ class SpecChange(Enum):
     EMIT = "the state was built for another emit mode"
     STATE = "the state in the checkpoint depends on it"
     START = "it only applies to the first run"
-    SCHEMA = "columns may be added and removed, but none may change its type"
+    SCHEMA = "columns and fields may be added and removed, but none may change its type"
     SQL = "filter and output may change, but not what the state depends on"
 
 
@@ -53,7 +53,7 @@ _FIELDS = {
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """
         spec.sources.*.rate spec.sources.*.nexmark
-        spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.avro.writerSchema
+        spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.timeFormats spec.sources.*.avro.writerSchema
         spec.sources.*.files.path spec.sources.*.files.format
         spec.sources.*.files.header spec.sources.*.files.delimiter
         spec.sources.*.replay.path spec.sources.*.replay.format
@@ -135,10 +135,18 @@ def change_of(field: str) -> SpecChange:
 
 
 def _compare_schemas(old: str, new: str) -> list[str]:
-    """Describe the columns whose type has changed, each with its old and its new type."""
-    types = {column.name.lower(): column.type for column in parse_schema(old)}
-    changed = (column for column in parse_schema(new) if types.get(column.name.lower(), column.type) != column.type)
-    return [f"with {c.name} {types[c.name.lower()]}, not with {c.name} {c.type}" for c in changed]
+    """Describe the columns whose type has changed, each with its old and its new type; structs by their fields."""
+    types = dict(_types(parse_schema(old)))
+    changed = ((name, kind) for name, kind in _types(parse_schema(new)) if types.get(name, kind) != kind)
+    return [f"with {name} {types[name]}, not with {name} {kind}" for name, kind in changed]
+
+
+def _types(columns: Sequence[Column], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the types of columns and of all that is in them, by paths in lower case; of a nested one only its kind."""
+    for column in columns:
+        path = prefix + column.name.lower()
+        yield path, column.type if column.is_scalar else column.type.partition("<")[0]
+        yield from _types(column.parts, f"{path}.")
 
 
 def _compare_sql(before: Outline, now: Outline) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import pyarrow as pa
 from sqlglot import exp
@@ -175,14 +176,28 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
         raise NotRoutableError("it does not read from one source")
     if table.alias_column_names or any(value for part, value in table.args.items() if part not in ("this", "alias")):
         raise NotRoutableError(f"it reads from {to_sql(table)}")
-    names = {column.lower(): column for column in sources[name].names}
+    names = {field.name.lower(): field for field in sources[name]}
     for column in select.find_all(exp.Column):
-        qualified = column.table.lower() in (table.name.lower(), table.alias_or_name.lower())
-        if qualified and column.name.lower() in names:  # otherwise a field of a column that has the name of the table
-            column.set("table", None)
-        if not column.table and column.name.lower() in names:
-            column.this.set("this", names[column.name.lower()])
+        parts = list(column.parts)
+        qualified = parts[0].name.lower() in (table.name.lower(), table.alias_or_name.lower())
+        if (
+            qualified and len(parts) > 1 and parts[1].name.lower() in names
+        ):  # otherwise a field of a column with that name
+            parts = parts[1:]
+        for part, spelled in zip(parts, _spelled([part.name for part in parts], names), strict=True):
+            part.set("this", spelled)
+        for place, part in zip_longest(("this", "table", "db", "catalog"), reversed(parts)):
+            column.set(place, part)
     return name
+
+
+def _spelled(parts: list[str], fields: Mapping[str, pa.Field]) -> Iterator[str]:
+    """Yield the names of a column, and of its fields, as the source spells them; others as they are."""
+    for part in parts:
+        field = fields.get(part.lower())
+        yield part if field is None else field.name
+        kind = pa.null() if field is None else field.type
+        fields = {each.name.lower(): each for each in kind} if pa.types.is_struct(kind) else {}
 
 
 def without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) -> Iterator[exp.Expr]:
@@ -204,12 +219,16 @@ def without_aliases(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> ex
     def replace(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column) or node.find_ancestor(exp.AggFunc, exp.Filter):
             return node
-        meaning = aliases.get((node.table or node.name).lower())
+        first, *fields = node.parts
+        meaning = aliases.get(first.name.lower())
         if meaning is None:
             return node
-        if node.table:  # a field of what the alias stands for, such as w.start
-            return exp.Dot(this=meaning.copy(), expression=node.this.copy())
-        return exp.Paren(this=meaning.copy())
+        if not fields:
+            return exp.Paren(this=meaning.copy())
+        result = meaning.copy()
+        for field in fields:  # of what the alias stands for, such as w.start
+            result = exp.Dot(this=result, expression=field.copy())
+        return result
 
     return expression.transform(replace)
 
@@ -217,7 +236,7 @@ def without_aliases(expression: exp.Expr, aliases: Mapping[str, exp.Expr]) -> ex
 def parse_window(call: exp.Expr, timestamps: set[str]) -> Window:
     """Parse ``window(column, size[, slide[, start]])``; raises NotRoutableError for what routing does not do."""
     column = call.expressions[0]
-    if not isinstance(column, exp.Column) or column.name.lower() not in timestamps:
+    if not isinstance(column, exp.Column) or column.table or column.name.lower() not in timestamps:
         raise NotRoutableError(f"its window is not on a TIMESTAMP column but on {to_sql(column)}")
     try:
         found = window_lengths(call)

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Spec
+from millrace_api.sql.nested_times import with_flat_times
 from millrace_api.validation.results import known_columns
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.compile import CompiledQuery, block_columns, block_filter, deviating_setting
@@ -32,6 +33,8 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     if any(source.schema_text is None for source in spec.sources.values()):
         return []  # only a run reads the columns of an Avro schema
     schemas = {name: schema_of(source) for name, source in spec.sources.items()}
+    spec = with_flat_times(spec)
+    sql = spec.query.sql or sql
     try:
         chosen = choose_execution(spec, sql, schemas, DeclaredTypes(schemas), partitions=1)
         if spec.partitioner.placement is PlacementSetting.DEDICATED:

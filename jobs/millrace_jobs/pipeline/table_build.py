@@ -250,5 +250,6 @@ def _key_names(join: Join, side: Side) -> tuple[str, ...]:
 
 
 def _columns(texts: Iterable[str]) -> set[str]:
-    """Return the internal columns in SQL texts."""
-    return {column.name for text in texts if text for column in parse_expression(text).find_all(exp.Column)}
+    """Return the internal columns in SQL texts, also those of which only a field is read."""
+    found = (column for text in texts if text for column in parse_expression(text).find_all(exp.Column))
+    return {column.parts[0].name for column in found}

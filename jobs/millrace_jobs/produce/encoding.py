@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import fastavro
@@ -17,6 +17,7 @@ from fastavro.validation import ValidationError, validate
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.avro_schemas import read_avro_schema
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
+from millrace_jobs.sources.formats.nested_columns import is_nested, taken_apart
 
 Encode = Callable[[pa.RecordBatch], list[bytes]]
 """Function that returns one message value per record."""
@@ -26,25 +27,51 @@ _CONTROLS = [chr(code) for code in range(0x20)]
 
 
 def json_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
-    """Return an encoder that makes one JSON object per record, with every column, including NULL columns.
+    """Return an encoder that makes one JSON object per record, with every column and field, including those of NULL.
 
     DATE, BINARY (base64), NaN and infinities are strings.
     """
-    names = [json.dumps(name, ensure_ascii=False) + ":" for name in schema.names]
-    before = ["{" + names[0], *("," + name for name in names[1:])]
 
     def encode(records: pa.RecordBatch) -> list[bytes]:
-        parts: list[Any] = []
-        for begin, column, field in zip(before, records.columns, schema, strict=True):
-            texts = _base64(column) if pa.types.is_binary(field.type) else plain_texts(column, timestamp_format)
-            if _is_text(field.type, timestamp_format):
-                texts = pc.binary_join_element_wise('"', _escaped(texts), '"', "")
-            elif pa.types.is_floating(field.type) and pc.all(pc.is_finite(column)).as_py() is False:
-                texts = pc.if_else(pc.is_finite(column), texts, _special(column))
-            parts += [begin, pc.fill_null(texts, "null")]
-        return _values(pc.binary_join_element_wise(*parts, "}", ""))
+        return _values(_objects(schema.names, records.columns, timestamp_format))
 
     return encode
+
+
+def _objects(names: Sequence[str], columns: Sequence[pa.Array], timestamp_format: str) -> pa.Array:
+    """Return objects with these fields as JSON."""
+    labels = [json.dumps(name, ensure_ascii=False) + ":" for name in names]
+    parts: list[Any] = []
+    for begin, column in zip(["{" + labels[0], *("," + label for label in labels[1:])], columns, strict=True):
+        parts += [begin, pc.fill_null(_json_texts(column, timestamp_format), "null")]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def _json_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
+    """Return a column's values as JSON; NULL stays NULL."""
+    kind = column.type
+    if is_nested(kind):
+        return _nested_texts(column, timestamp_format)
+    texts = _base64(column) if pa.types.is_binary(kind) else plain_texts(column, timestamp_format)
+    if _is_text(kind, timestamp_format):
+        return pc.binary_join_element_wise('"', _escaped(texts), '"', "")
+    if pa.types.is_floating(kind) and pc.all(pc.is_finite(column)).as_py() is False:
+        return pc.if_else(pc.is_finite(column), texts, _special(column))
+    return texts
+
+
+def _nested_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
+    parts, offsets = taken_apart(column, column.type)
+    if offsets is None:
+        texts = _objects([field.name for field in column.type], parts, timestamp_format)
+        return pc.if_else(column.is_null(), None, texts)
+    values = pc.fill_null(_json_texts(parts[-1], timestamp_format), "null")
+    begin, end = "[]"
+    if pa.types.is_map(column.type):
+        values = pc.binary_join_element_wise('"', _escaped(parts[0]), '":', values, "")
+        begin, end = "{}"
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, values), ",")
+    return pc.if_else(column.is_null(), None, pc.binary_join_element_wise(begin, joined, end, ""))
 
 
 def csv_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
@@ -53,6 +80,9 @@ def csv_encoder(schema: pa.Schema, timestamp_format: str) -> Encode:
     NULL is an empty field, the empty string is ``""``, and BINARY is text. The encoder raises MillraceError for a value
     that a record cannot hold.
     """
+    for field in schema:
+        if is_nested(field.type):
+            raise _not_in_csv(field.name, "a nested type, which CSV cannot hold")
     is_alone = len(schema) == 1  # a blank line would not count as a record
 
     def text_of(column: pa.Array, field: pa.Field) -> pa.Array:

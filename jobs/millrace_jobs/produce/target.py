@@ -73,6 +73,11 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
         raise MillraceError(Problem(message, "choose one with --query and --source", str(file)))
     (spec,) = found.values()
     assert spec.kafka is not None
+    if spec.time_formats:
+        message = (
+            f"the source has timeFormats for {', '.join(spec.time_formats)}, which millrace produce does not write"
+        )
+        raise MillraceError(Problem(message, "produce messages for a source with timestampFormat alone", str(file)))
     return ProduceTarget(
         Connection.of(spec.kafka),
         topic or _only_topic(spec.kafka, file),

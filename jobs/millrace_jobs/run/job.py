@@ -21,6 +21,7 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm, Placeme
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.sql.nested_times import shown_times, with_flat_times
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.dedicated.coordinator import dedicated_problem
@@ -100,11 +101,14 @@ class Job:
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: QueryRun | None = None
     _lookups: TableLookups | None = None
+    _spec: Spec = field(init=False)
+    """The spec with event times as columns, which everything goes by that runs on the records of sources."""
 
     def __enter__(self) -> Self:
         if self.file is not None:
             self._stack.enter_context(errors_located_in(self.file, self.query.name))
         self._stack.callback(jvm.end_unused)
+        self._spec = with_flat_times(self.query.spec)
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
         return self
 
@@ -131,14 +135,14 @@ class Job:
         given = self._given_plans()
         sources = open_sources(self.query.spec, self._workspace / "sources", self._workspace)
         spark = self._session(self.platform.state_partitions(self.query.spec))
-        compiled = compile_query(spark, self.query.spec, user_schemas(self.query.spec, sources))
-        check_streaming(compiled, self.query.spec, spark, sources)
+        compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
+        check_streaming(compiled, self._spec, spark, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or self._first_plan(compiled))
-        problem = dedicated_problem(compiled, self.query.spec, sources) if pin.is_dedicated else None
+        problem = dedicated_problem(compiled, self._spec, sources) if pin.is_dedicated else None
         if problem is not None:
             raise MillraceError(problem)
-        return explain(compiled, self.query.spec, sources, pin)
+        return shown_times(explain(compiled, self._spec, sources, pin), self.query.spec)
 
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""
@@ -177,15 +181,15 @@ class Job:
     def _compile(self) -> None:
         """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""
         self._display.starting("compiling the query")
-        spec = spec_to_continue(self.query.spec, self._checkpoint.layout)
-        compiled = compile_query(self._spark, spec, user_schemas(self.query.spec, self._sources))
+        spec = spec_to_continue(self._spec, self._checkpoint.layout)
+        compiled = compile_query(self._spark, spec, user_schemas(self._spec, self._sources))
         for name, rows in self._static_tables.items():
             self._spark.createDataFrame(rows).persist().createOrReplaceTempView(name)
         self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed")
-        elif spec is not self.query.spec:
+        elif spec is not self._spec:
             why = "the query does not run natively: the state in its checkpoint was built by operators on tables"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it run by Spark's own plan")
         if note := _unused_algorithm(self.query.spec, self._compiled):
@@ -222,7 +226,7 @@ class Job:
         self._run = QueryRun(
             spark=self._spark,
             name=self.query.name,
-            spec=self.query.spec,
+            spec=self._spec,
             query=self._compiled,
             sources=self._sources,
             sink=self._sink,
@@ -253,7 +257,8 @@ class Job:
                 tally, spec = observer.tally, self.query.spec
                 observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
             if observer.tally.incomplete:
-                observer.message(why_incomplete(observer.tally.incomplete, self.query.spec))
+                why = why_incomplete(observer.tally.incomplete, self._spec)
+                observer.message(shown_times(why, self.query.spec))
         except BaseException as error:
             observer.health.failed(str(error))
             raise
@@ -312,7 +317,7 @@ class Job:
         keys = self._result_keys()
         self._checkpoint.record_layout(layout(self._compiled))
         if self.query.spec.sink.table is not None:
-            columns = lookup_columns(self._compiled, keys["spec"], self.query.spec)
+            columns = lookup_columns(self._compiled, keys["spec"], self._spec)
             has_history = keys["spec"].versioned
             self._lookups = TableLookups(
                 self._workspace, self.query.name, columns, self.lookups_port, has_history=has_history
@@ -340,7 +345,7 @@ class Job:
     def _result_keys(self) -> dict[str, ResultKeys]:
         """Return the keys of each output, by its field in the spec."""
         keys = {}
-        for name, output in self.query.spec.outputs.items():
+        for name, output in self._spec.outputs.items():
             with errors_of(name):
                 keys[name] = result_keys(self._compiled, output)
         return keys

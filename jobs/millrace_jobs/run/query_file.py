@@ -132,6 +132,7 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
     python = query.spec.query.python
     if python is None:
         return []
+    from millrace_api.sql.nested_times import with_flat_times
     from millrace_jobs.pipeline.compile import compile_aggregator
     from millrace_jobs.sources.source_factory import schema_of
 
@@ -141,7 +142,9 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
         return []  # only a run reads the columns of an Avro schema
     _add_import_folder(path.absolute().parent)
     try:
-        compile_aggregator(python, schemas)
+        flat = with_flat_times(query.spec).query.python
+        assert flat is not None
+        compile_aggregator(flat, schemas)
     except MillraceError as error:
         return list(error.problems)
     return []

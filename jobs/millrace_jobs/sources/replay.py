@@ -41,6 +41,7 @@ from millrace_jobs.sources.base import (
 )
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
+from millrace_jobs.sources.formats.event_time_column import field_type, field_values
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader
 from millrace_jobs.sources.generated import report_due
@@ -110,7 +111,7 @@ class ReplaySource(Source):
         state: Place | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if time_column not in schema.names or schema.field(time_column).type != TIMESTAMP:
+        if field_type(schema, time_column) != TIMESTAMP:
             message = f"source {name}: timeColumn {time_column!r} is not a TIMESTAMP column of the schema"
             raise MillraceError(Problem(message, f"name one of them, or add {time_column} TIMESTAMP to the schema"))
         require_file(name, path)
@@ -294,7 +295,9 @@ def _write(directory: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema
         pa.ipc.new_file(file, schema) as records,
     ):
         for batch in _full_batches(batches):
-            times = pc.fill_null(batch.column(time_column).cast(pa.int64()), NO_TIME).to_numpy(zero_copy_only=False)
+            times = pc.fill_null(field_values(batch, time_column).cast(pa.int64()), NO_TIME).to_numpy(
+                zero_copy_only=False
+            )
             running = np.maximum(np.maximum.accumulate(times), reached)
             reached = int(running[-1])
             running.tofile(clock)
@@ -350,7 +353,7 @@ def _remember(identity: list[Any], state: Place) -> None:
 def _fingerprint(path: str, schema: pa.Schema, time_column: str, settings: Sequence[object]) -> str:
     """Return a hash of all that a conversion depends on: the file as it is now, and how it is read."""
     file = [str(Path(path).resolve()), *_identity(path)]
-    known = [_DECODING, *file, str(schema), time_column, *settings]
+    known = [_DECODING, *file, schema.to_string(truncate_metadata=False), time_column, *settings]
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
 
 

@@ -23,7 +23,7 @@ from millrace_api.model.sources import (
     SourceSpec,
 )
 from millrace_api.model.status import FailureClass
-from millrace_api.sql.schema_ddl import parse_schema
+from millrace_api.sql.schema_ddl import is_nested_time, parse_schema
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, process_folder
 from millrace_jobs.kafka.cluster import Partition
@@ -34,7 +34,8 @@ from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry, read_avro_schema, spark_type_of
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema, with_time_formats
+from millrace_jobs.sources.formats.event_time_column import DecoderWithEventTime, field_type, with_event_time
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
 from millrace_jobs.sources.generated import RateSource
@@ -119,11 +120,23 @@ def schema_of(spec: SourceSpec) -> pa.Schema:
     """
     assert spec.schema_text is not None
     if spec.kafka is None or not spec.kafka.include_metadata:
-        return declared_schema(spec.schema_text)
+        return _with_event_time(_with_formats(declared_schema(spec.schema_text), spec), spec)
     from millrace_jobs.sources.kafka.metadata import METADATA  # the client library takes time to load
 
     columns = [(column.name, column.type) for column in parse_schema(spec.schema_text)]
-    return pa.schema([*arrow_schema([each for each in columns if each[0] not in METADATA.names]), *METADATA])
+    declared = arrow_schema([each for each in columns if each[0] not in METADATA.names])
+    return pa.schema([*_with_event_time(_with_formats(declared, spec), spec), *METADATA])
+
+
+def _with_formats(schema: pa.Schema, spec: SourceSpec) -> pa.Schema:
+    return with_time_formats(schema, spec.time_formats)
+
+
+def _with_event_time(schema: pa.Schema, spec: SourceSpec) -> pa.Schema:
+    """Return the schema with a column for the event time of the source, if that is a field of a struct."""
+    watermark = spec.watermark
+    nested = watermark is not None and is_nested_time(watermark.column)
+    return with_event_time(schema, watermark.column) if watermark is not None and nested else schema
 
 
 def _nexmark(name: str, spec: SourceSpec, nexmark: NexmarkSourceSpec) -> Source:
@@ -188,7 +201,7 @@ def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Place, co
         name,
         Connection.of(kafka),
         _subscription(name, kafka),
-        _decoder(name, spec),
+        _timed(_decoder(name, spec), spec),
         state,
         include_metadata=kafka.include_metadata,
         max_records_per_batch=kafka.max_records_per_batch,
@@ -225,13 +238,19 @@ def _moment(offsets: KafkaOffsets | None, timestamp: str | None, field: str) -> 
     return "earliest" if offsets is KafkaOffsets.EARLIEST else "latest"
 
 
+def _timed(decoder: MessageDecoder, spec: SourceSpec) -> MessageDecoder:
+    """Return a decoder that also yields the event time, if that is a field of a struct."""
+    schema = _with_event_time(decoder.schema, spec)
+    return decoder if schema is decoder.schema else DecoderWithEventTime(decoder, schema)
+
+
 def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
     if spec.record_format is RecordFormat.RAW:
         return RawDecoder()
     if spec.avro is not None:
         return _avro(name, spec, spec.avro)
     assert spec.ddl is not None
-    schema = declared_schema(spec.ddl)
+    schema = _with_formats(declared_schema(spec.ddl), spec)
     format: Literal["csv", "json"] = "csv" if spec.record_format is RecordFormat.CSV else "json"
     return TextDecoder(format, schema, spec.timestamp_format.value)
 
@@ -244,18 +263,19 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
             registry = SchemaRegistry(avro.registry)
         except MillraceError as error:
             raise MillraceError(*(replace(each, field=f"{field}.avro.registry") for each in error.problems)) from None
-        return AvroDecoder(declared_schema(spec.ddl), spec.timestamp_format.value, registry)
+        return AvroDecoder(_with_formats(declared_schema(spec.ddl), spec), spec.timestamp_format.value, registry)
     assert avro.writer_schema is not None
     try:
         writer = read_avro_schema(avro.writer_schema)
         schema = declared_schema(spec.ddl) if spec.ddl is not None else _columns_of(writer)
+        schema = _with_formats(schema, spec)
         decoder = AvroDecoder(schema, spec.timestamp_format.value, writer)
         decoder.check(writer)
     except ValueError as error:
         hint = "correct it, or declare schema: with the columns to be read"
         raise MillraceError(Problem(f"the Avro schema cannot be used: {error}", hint, field=f"{field}.avro")) from None
     watermark = spec.watermark.column if spec.watermark else None
-    if watermark is not None and (watermark not in schema.names or schema.field(watermark).type != TIMESTAMP):
+    if watermark is not None and field_type(schema, watermark) != TIMESTAMP:
         message = f"{watermark} is not a timestamp of the Avro schema"
         raise MillraceError(Problem(message, "name one that is", field=f"{field}.watermark.column"))
     for key in spec.table.keys if spec.table else ():

@@ -166,6 +166,8 @@ def of_all_kinds(files: dict[str, object]) -> Iterator[Probe]:
         f"{SOURCE}.schema", query(FILES, **COUNT), (COLUMNS, COLUMNS.replace("INT", "DOUBLE"), no_city), records
     )
     yield Probe(f"{SOURCE}.timestampFormat", files, ("iso", "seconds", "milliseconds", "microseconds"), records)
+    formats = (ABSENT, {"at": "iso"}, {"at": "milliseconds"}, {"at": "dd.MM.yyyy"})
+    yield Probe(f"{SOURCE}.timeFormats", files, formats, records)
     yield from probes(BAD, records, f"{SOURCE}.corruptRecords", policy=("fail", "drop", "deadLetter"))
     yield from probes(LETTERS, records, f"{SOURCE}.corruptRecords", path=(*DEAD, ABSENT), policy=("deadLetter", "drop"))
     yield Probe(f"{SOURCE}.watermark", query(FILES, **COUNT), (ABSENT, FILES["watermark"]), watermark)

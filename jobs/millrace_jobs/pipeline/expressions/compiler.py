@@ -18,7 +18,7 @@ def compile_expression(sql: str, schema: pa.Schema) -> Compiled | None:
     fields = {field.name.lower(): field for field in schema}
 
     def compile_(node: exp.Expr) -> Compiled:
-        if isinstance(node, exp.Column):
+        if isinstance(node, exp.Column | exp.Dot):
             return _column(node, fields)
         if type(node) not in _RULES:
             raise OnlySparkError
@@ -69,11 +69,30 @@ def _same_values(computed: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(computed) and pa.types.is_timestamp(wanted))
 
 
-def _column(node: exp.Column, fields: dict[str, pa.Field]) -> Compiled:
-    field = fields.get(node.name.lower())
-    if field is None or node.table:
+def _column(node: exp.Expr, fields: dict[str, pa.Field]) -> Compiled:
+    """Compile a column, or a field of one that is a struct."""
+    names = [part.name for part in node.parts] if isinstance(node, exp.Column | exp.Dot) else []
+    field = fields.get(names[0].lower()) if names else None
+    if field is None or not all(isinstance(part, exp.Identifier) for part in _parts(node)):
         raise OnlySparkError
-    return Compiled(("field", field.name), field.type)
+    found = Compiled(("field", field.name), field.type)
+    for name in names[1:]:
+        found = _member(found, name)
+    return found
+
+
+def _parts(node: exp.Expr) -> list[exp.Expr]:
+    assert isinstance(node, exp.Column | exp.Dot)
+    return list(node.parts)
+
+
+def _member(struct: Compiled, name: str) -> Compiled:
+    if not pa.types.is_struct(struct.type):
+        raise OnlySparkError
+    places = [place for place, field in enumerate(struct.type) if field.name.lower() == name.lower()]
+    if len(places) != 1:
+        raise OnlySparkError
+    return Compiled(("member", struct.program, places[0]), struct.type.field(places[0]).type)
 
 
 _RULES: dict[type[exp.Expr], ExpressionRule] = {

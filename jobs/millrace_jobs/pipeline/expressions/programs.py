@@ -15,6 +15,7 @@ Program = tuple[Any, ...]
 """A compiled expression as a nested tuple, which can be pickled.
 
 - ``("field", name)``, ``("literal", value, type)``, ``("cast", program, type)``
+- ``("member", program, place)``: the field of a struct at a place; NULL where the struct is
 - ``("call", function, *programs)``: an Arrow function, or ``upper`` or ``lower``
 - ``("among", program, values, type)``: whether a value is one of ``values``, none of which is NULL
 - ``("slice", program, start, stop)``: a substring by code points, as in Python
@@ -35,6 +36,8 @@ def evaluate(program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
             return batch.column(rest[0])
         case "literal":
             return pa.scalar(rest[0], rest[1])
+        case "member":
+            return pc.struct_field(evaluate(rest[0], batch), rest[1])
         case "cast":
             # An unsafe cast rounds to the nearest DOUBLE beyond 2^53, as Spark does.
             return pc.cast(evaluate(rest[0], batch), rest[1], safe=rest[1] != pa.float64())

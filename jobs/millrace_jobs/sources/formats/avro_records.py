@@ -101,7 +101,7 @@ class AvroDecoder:
         if isinstance(kind, str):
             message = f"column {field.name} is {kind}, which no column can hold, in the Avro schema"
             raise ValueError(f"{message}: leave {field.name} out of the schema")
-        column = TypedColumn(kind, field, self._timestamp_format)
+        column = TypedColumn(kind, field, self._timestamp_format, by_writer=True)
         if not column.fits:
             raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
         return column

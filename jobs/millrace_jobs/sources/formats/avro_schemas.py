@@ -23,6 +23,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, expand_schema, parse_schema
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.sql.schema_ddl import MOST_LEVELS
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
 from millrace_jobs.sources.formats.typed_columns import suitable_type
 
@@ -60,6 +61,9 @@ _NO_SCHEMA = 40403
 """The error code of a registry without the schema; any other 404 means that the URL is not a registry's."""
 
 
+_TOO_DEEP = "its types are too deep within each other"
+
+
 @dataclass(frozen=True)
 class AvroSchema:
     """A record schema; ``types`` maps each field to its Arrow type, or to the reason why no column can hold it."""
@@ -74,8 +78,12 @@ def read_avro_schema(text: str) -> AvroSchema:
         document = json.loads(text)
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     try:
         parsed, expanded = parse_schema(_plain(document)), expand_schema(document)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     except (SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not an Avro schema: {type(error).__name__}: {error}") from None
     if not isinstance(expanded, dict) or expanded.get("type") not in ("record", "error"):
@@ -120,26 +128,31 @@ def _type_or_reason(schema: Any) -> pa.DataType | str:
         return str(error)
 
 
-def _arrow_type(schema: Any) -> pa.DataType:
-    """Return the Arrow type of a field. Raises ValueError with a description if no column can hold it."""
+def _arrow_type(schema: Any, levels: int = 0) -> pa.DataType:
+    """Return the Arrow type of a field. Raises ValueError with a description if no column can hold it.
+
+    ``levels`` is how many records, arrays and maps it is in.
+    """
+    if levels > MOST_LEVELS:
+        raise ValueError(f"of a type with more than {MOST_LEVELS} levels of records, arrays and maps")
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         if len(branches) != 1:
             raise ValueError(f"a union of {', '.join(map(_name, branches)) or 'nothing but null'}")
-        return _arrow_type(branches[0])
+        return _arrow_type(branches[0], levels)
     if isinstance(schema, str):
         if schema not in _PRIMITIVES:
             raise ValueError("null" if schema == "null" else f"of type {schema}, which contains itself")
         return _PRIMITIVES[schema]
     kind, logical = schema["type"], schema.get("logicalType")
     if not isinstance(kind, str):
-        return _arrow_type(kind)
+        return _arrow_type(kind, levels)
     if kind in ("record", "error"):
-        return pa.struct([(field["name"], _nested_type(field["type"])) for field in schema["fields"]])
+        return pa.struct([(field["name"], _nested_type(field["type"], levels)) for field in schema["fields"]])
     if kind == "array":
-        return pa.list_(_nested_type(schema["items"]))
+        return pa.list_(_nested_type(schema["items"], levels))
     if kind == "map":
-        return pa.map_(pa.string(), _nested_type(schema["values"]))
+        return pa.map_(pa.string(), _nested_type(schema["values"], levels))
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision = schema.get("precision")
         if not precision or precision > MAX_PRECISION:
@@ -152,9 +165,9 @@ def _arrow_type(schema: Any) -> pa.DataType:
     return _LOGICAL.get((kind, logical)) or _arrow_type(kind)
 
 
-def _nested_type(schema: Any) -> pa.DataType:
+def _nested_type(schema: Any, levels: int) -> pa.DataType:
     """Return the Arrow type of a part of a field, where Arrow does not make UUIDs."""
-    found = _arrow_type(schema)
+    found = _arrow_type(schema, levels + 1)
     return pa.binary(16) if found == pa.uuid() else found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sql.schema_ddl import Column, parse_schema, unreadable
-from millrace_jobs.sources.formats import decimal_texts, iso_texts
+from millrace_api.sql.schema_ddl import Column, parse_schema, parse_type, type_problem, unreadable
+from millrace_api.sql.time_formats import ISO, UNITS, is_pattern
+from millrace_jobs.sources.formats import decimal_texts, iso_texts, time_patterns
+from millrace_jobs.sources.formats.nested_columns import is_nested, rebuilt
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """Spark's TIMESTAMP: microseconds since 1970-01-01 UTC."""
@@ -40,6 +42,9 @@ _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?
 MAX_PRECISION = 38
 """The maximum number of digits of a DECIMAL."""
 
+_FORMAT = b"time"
+"""Key of a field's metadata with the format of its times, if that is another one than the source's."""
+
 TIMESTAMP_FORMATS = ("iso", "seconds", "milliseconds", "microseconds")
 """The formats of a TIMESTAMP: ``iso`` is text such as 2013-01-01T10:00:00.5+01:00, in UTC if it has no zone.
 
@@ -61,9 +66,10 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """
     fields, problems = [], []
     for position, (name, declared) in enumerate(columns):
-        arrow_type = _arrow_type(declared)
+        column = _column(name, declared)
+        arrow_type = _arrow_type(column)
         if arrow_type is None:
-            problems.append(Problem(*unreadable(Column(name, declared))))
+            problems.append(Problem(*(type_problem(column) or unreadable(column))))
         elif name in (earlier for earlier, _ in columns[:position]):
             problems.append(Problem(f"column {name} is declared twice", "name every column once"))
         else:
@@ -78,22 +84,71 @@ def declared_schema(ddl: str) -> pa.Schema:
     return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
 
 
+def _column(name: str, declared: str) -> Column:
+    return parse_type(name, declared) if "<" in declared else Column(name, declared)
+
+
 def spark_type(arrow_type: pa.DataType) -> str:
-    """Return the Spark name of a type, for messages."""
+    """Return the Spark name of a type, for messages; of a nested type without what is in it."""
+    if is_nested(arrow_type):
+        return "STRUCT" if pa.types.is_struct(arrow_type) else "MAP" if pa.types.is_map(arrow_type) else "ARRAY"
     names = {known: name for name, known in _TYPES.items()}
     if pa.types.is_decimal(arrow_type):
         return f"DECIMAL({arrow_type.precision},{arrow_type.scale})"
     return names.get(arrow_type, str(arrow_type))
 
 
-def _arrow_type(declared: str) -> pa.DataType | None:
-    text = declared.strip().upper()
+def _arrow_type(column: Column) -> pa.DataType | None:
+    if column.parts:
+        return _nested_type(column)
+    text = column.type.strip().upper()
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1] or 10), int(match[2] or 0)
         if 1 <= precision <= MAX_PRECISION and scale <= precision:
             return pa.decimal128(precision, scale)
         return None
     return _TYPES.get(_SYNONYMS.get(text, text))
+
+
+def _nested_type(column: Column) -> pa.DataType | None:
+    types = [_arrow_type(part) for part in column.parts]
+    if None in types:
+        return None
+    if column.is_struct:
+        return pa.struct([(part.name, kind) for part, kind in zip(column.parts, types, strict=True)])
+    return pa.list_(types[0]) if len(types) == 1 else pa.map_(*types)
+
+
+def time_format(field: pa.Field, of_source: str) -> str:
+    """Return how times are written in a column, or in a part of one: as it is declared for that, or for the source."""
+    written: bytes = (field.metadata or {}).get(_FORMAT, of_source.encode())
+    return written.decode()
+
+
+def with_time_formats(schema: pa.Schema, formats: Mapping[str, str]) -> pa.Schema:
+    """Return a schema whose columns, and fields of structs, at these paths have formats of times of their own."""
+    for path, written in formats.items():
+        schema = pa.schema(_with_format(list(schema), path.split("."), written))
+    return schema
+
+
+def _with_format(fields: Sequence[pa.Field], path: Sequence[str], written: str) -> list[pa.Field]:
+    name, *within = path
+    found = []
+    for field in fields:
+        if field.name != name:
+            found.append(field)
+        elif within:
+            found.append(field.with_type(_type_with_format(field.type, within, written)))
+        else:
+            found.append(field.with_metadata({**(field.metadata or {}), _FORMAT: written.encode()}))
+    return found
+
+
+def _type_with_format(kind: pa.DataType, path: Sequence[str], written: str) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_type_with_format(kind.value_type, path, written))
+    return pa.struct(_with_format(list(kind), path, written)) if pa.types.is_struct(kind) else kind
 
 
 def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
@@ -104,22 +159,27 @@ def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
     """
     if pa.types.is_decimal(declared):
         return pa.string()
+    if declared == pa.date32() and is_pattern(timestamp_format):
+        return pa.string()
     if declared != TIMESTAMP:
         return declared
-    if timestamp_format == "iso":
+    if timestamp_format not in UNITS:
         return pa.string()
     return pa.int64() if timestamp_format == "microseconds" else pa.float64()
 
 
 def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
     """Cast ``column`` to the declared type. Raises ValueError with the column's name if a value does not fit."""
+    if is_nested(declared.type):
+        return rebuilt(column, declared, lambda part, field: to_declared(part, field, timestamp_format))
+    timestamp_format = time_format(declared, timestamp_format)
     try:
         if declared.type == TIMESTAMP:
             return timestamps(column, timestamp_format)
         if column.type == declared.type:
             return column
         if declared.type == pa.date32() and pa.types.is_string(column.type):
-            return iso_texts.dates(column)
+            return dates(column, timestamp_format)
         if declared.type == pa.binary() and pa.types.is_string(column.type):
             return pa.array([_base64(text) for text in column.to_pylist()], pa.binary())
         if pa.types.is_decimal(declared.type) and pa.types.is_string(column.type):
@@ -131,17 +191,24 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
         raise ValueError(f"column {declared.name} ({spark_type(declared.type)}): {error}") from None
 
 
+def dates(texts: pa.Array, timestamp_format: str) -> pa.Array:
+    """Return texts as dates, by the pattern if there is one. Raises ValueError if a value is none."""
+    by_pattern = is_pattern(timestamp_format)
+    return time_patterns.dates(texts, timestamp_format) if by_pattern else iso_texts.dates(texts)
+
+
 def timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
     """Return values in the format ``timestamp_format`` as timestamps. Raises ValueError if a value is none."""
     if pa.types.is_timestamp(column.type):
         # Spark has microseconds only, and pandas writes nanoseconds by default.
         return within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
-    if timestamp_format == "iso":
+    if timestamp_format not in UNITS:
         if not pa.types.is_string(column.type):
             is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
             hint = "; set timestampFormat to the unit of the numbers" if is_number else ""
             raise ValueError(f"{column.type} is not ISO 8601 text{hint}")
-        return iso_texts.timestamps(column)
+        is_iso = timestamp_format == ISO
+        return iso_texts.timestamps(column) if is_iso else time_patterns.timestamps(column, timestamp_format)
     read_as = f" when read as {timestamp_format}"
     try:
         micros = _micros(column, _DIGITS[timestamp_format])

@@ -17,12 +17,16 @@ from typing import IO
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS
+from millrace_api.sql.schema_ddl import Column, not_in_csv
+from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS, spark_type
 from millrace_jobs.sources.formats.csv_records import CsvQuotes
 from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode, line_layout
+from millrace_jobs.sources.formats.event_time_column import ReaderWithEventTime, without_event_time
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, RejectIn
+from millrace_jobs.sources.formats.json_parser import JsonParser
+from millrace_jobs.sources.formats.nested_columns import is_nested
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
-from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser, header_columns
+from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
 from millrace_jobs.sources.seen_file import open_bytes, unreadable
 
 BLOCK_BYTES = 4 << 20
@@ -53,14 +57,26 @@ def file_format(
     if timestamp_format not in TIMESTAMP_FORMATS:
         hint = f"write one of {', '.join(TIMESTAMP_FORMATS)}"
         raise MillraceError(Problem(f"timestampFormat {timestamp_format!r} is unknown", hint))
+    stored = without_event_time(schema)
+    if len(stored) < len(schema):
+        reader = file_format(name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format)
+        return ReaderWithEventTime(reader, schema)
     if name == "csv":
         check_delimiter(delimiter)
+        require_flat(schema)
         return _TextFormat(schema, timestamp_format, header, delimiter)
     if name == "json":
         return _TextFormat(schema, timestamp_format)
     if name == "parquet":
         return ParquetFormat(schema, timestamp_format)
     raise MillraceError(Problem(f"format {name!r} is unknown", "write csv, json or parquet"))
+
+
+def require_flat(schema: pa.Schema) -> None:
+    """Raise MillraceError if a column is of a type that a field of CSV cannot hold."""
+    for field in schema:
+        if is_nested(field.type):
+            raise MillraceError(Problem(*not_in_csv(Column(field.name, spark_type(field.type)))))
 
 
 def check_delimiter(delimiter: str) -> None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode
-from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser
+from millrace_jobs.sources.formats.json_parser import JsonParser
+from millrace_jobs.sources.formats.text_parsers import CsvParser
 
 RejectAt = Callable[[int, str], None]
 """Handler that leaves out the message at an index, for a reason, or raises, as the policy requires."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.validation.places import is_object
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, RejectIn
 from millrace_jobs.sources.formats.legacy_calendar import LegacyCalendar, legacy_calendar
-from millrace_jobs.sources.formats.typed_columns import TypedColumn
+from millrace_jobs.sources.formats.nested_columns import is_nested, leaf_count, parts_of, rebuilt, with_parts
+from millrace_jobs.sources.formats.typed_columns import TypedColumn, places_of
 from millrace_jobs.sources.seen_file import open_bytes, unreadable
 
 _MAGIC = b"PAR1"
@@ -54,13 +56,14 @@ class ParquetFormat:
         """Yield the rows ``[begin, end)``; other row groups are not read. ``reject`` is never called."""
         with open_parquet(path) as file:
             columns = self._columns(file, path)
-            leaves = sorted({column.leaf for column in columns if column.leaf is not None})
+            leaves = sorted({leaf for column in columns for leaf in column.leaves})
+            tops = sorted({column.leaves[0] for column in columns if column.leaves})
             groups, first = _row_groups(file.metadata, begin, end)
             for batch in _batches(file, path, groups, leaves):
                 skipped = max(begin - first, 0)
                 part = batch.slice(skipped, max(end - max(begin, first), 0))
                 if part.num_rows:
-                    stored = dict(zip(leaves, part.columns, strict=True))
+                    stored = dict(zip(tops, part.columns, strict=True))
                     arrays = [column.read(stored, part.num_rows, first + skipped + 1, path) for column in columns]
                     yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
                 first += batch.num_rows
@@ -99,31 +102,41 @@ class ParquetFormat:
         leaves: list[int],
         calendar: LegacyCalendar,
     ) -> _Column:
-        leaf = file.schema.column(leaves[0])
-        typed = TypedColumn(_READ_AS_BYTES.get(leaf.converted_type, stored.type), field, self.timestamp_format)
-        if typed.fits:
-            return _Column(typed, leaves[0], _of_column(calendar, stored.type, leaf))
-        if _has_values(file, path, leaves):
-            raise MillraceError(Problem(typed.misfit, typed.hint, path))
-        return _Column(typed, None, None)
+        kinds = [file.schema.column(leaf) for leaf in leaves]
+        is_known = leaf_count(stored.type) == len(leaves)  # unlike that of an extension with several
+        found = _as_converted(stored.type, iter(kinds)) if is_known else stored.type
+        whole = TypedColumn(found, field, self.timestamp_format)
+        if not whole.fits:
+            if _has_values(file, path, leaves):
+                raise MillraceError(Problem(whole.misfit, whole.hint, path))
+            return _Column(whole, (), ())
+        if not is_known:
+            return _Column(whole, tuple(leaves), ())
+        needed, is_read = _needed(whole.found, field)
+        read = [leaf for leaf, wanted in zip(leaves, is_read, strict=True) if wanted]
+        calendars = [_of_leaf(calendar, kind) for kind, wanted in zip(kinds, is_read, strict=True) if wanted]
+        return _Column(replace(whole, found=needed), tuple(read), tuple(calendars))
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the file, by its place among the leaves of the file's schema; None if it has no value."""
+    """A column of the file, by its places among the leaves of the file's schema; without any if it has no value.
+
+    ``calendars`` has that of each leaf.
+    """
 
     typed: TypedColumn
-    leaf: int | None
-    calendar: LegacyCalendar | None
+    leaves: tuple[int, ...]
+    calendars: tuple[LegacyCalendar | None, ...]
 
     def read(self, stored: Mapping[int, pa.Array], rows: int, first_row: int, path: str) -> pa.Array:
-        """Return the declared column of a batch whose leaves are ``stored``."""
-        if self.leaf is None:
+        """Return the declared column of a batch whose columns, by their first leaves, are ``stored``."""
+        if not self.leaves:
             return pa.nulls(rows, self.typed.field.type)
-        column = stored[self.leaf]
-        if self.calendar is not None:
+        column = stored[self.leaves[0]]
+        if any(self.calendars):
             try:
-                column = self.calendar.corrected(column)
+                column = _corrected(column, iter(self.calendars))
             except ValueError as error:
                 raise MillraceError(Problem(f"{self.typed.title}: {error}", _CALENDAR_HINT, path)) from None
         try:
@@ -160,14 +173,49 @@ def _positions(names: Sequence[str]) -> Mapping[str, list[int]]:
     return positions
 
 
-def _of_column(calendar: LegacyCalendar, found: pa.DataType, leaf: pq.ColumnSchema) -> LegacyCalendar | None:
-    """Return the calendar if the values of the column are in it. Timestamps without a zone never are."""
-    if pa.types.is_date(found):
-        return calendar if calendar.dates else None
+def _as_converted(found: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
+    """Return a type in which the leaves that Arrow reads as bytes have types that are converted as these should be."""
+    if not is_nested(found):
+        return _READ_AS_BYTES.get(next(leaves).converted_type, found)
+    return with_parts(found, [_as_converted(part.type, leaves) for part in parts_of(pa.field("", found))])
+
+
+def _needed(found: pa.DataType, field: pa.Field) -> tuple[pa.DataType, list[bool]]:
+    """Return a type that fits without what the schema does not name, and which of its leaves are left."""
+    if not is_nested(field.type) or not is_nested(found):
+        return found, [True] * leaf_count(found)
+    places = places_of(found, field) or []
+    declared = dict(zip(places, parts_of(field), strict=True))
+    kinds, is_read, kept = [], [], []
+    for place, part in enumerate(parts_of(pa.field("", found))):
+        if place not in declared:
+            is_read += [False] * leaf_count(part.type)
+            continue
+        kind, wanted = _needed(part.type, declared[place])
+        kept.append(place)
+        kinds.append(kind)
+        is_read += wanted
+    if pa.types.is_struct(found):
+        return pa.struct([found.field(place).with_type(kind) for place, kind in zip(kept, kinds, strict=True)]), is_read
+    return with_parts(found, kinds), is_read
+
+
+def _corrected(column: pa.Array, calendars: Iterator[LegacyCalendar | None]) -> pa.Array:
+    """Return a column whose leaves are in these calendars in that of SQL."""
+    if is_nested(column.type):
+        return rebuilt(column, pa.field("", column.type), lambda part, _: _corrected(part, calendars))
+    calendar = next(calendars)
+    return column if calendar is None else calendar.corrected(column).cast(column.type)
+
+
+def _of_leaf(calendar: LegacyCalendar, leaf: pq.ColumnSchema) -> LegacyCalendar | None:
+    """Return the calendar if the values of the leaf are in it. Timestamps without a zone never are."""
     if leaf.physical_type == "INT96":
         return calendar if calendar.int96 else None
-    is_zoned = pa.types.is_timestamp(found) and found.tz is not None
-    return calendar if is_zoned and calendar.dates else None
+    kind = json.loads(leaf.logical_type.to_json())
+    is_zoned = kind.get("Type") == "Timestamp" and kind.get("isAdjustedToUTC")
+    is_date = kind.get("Type") == "Date"
+    return calendar if calendar.dates and (is_date or is_zoned) else None
 
 
 def _has_values(file: pq.ParquetFile, path: str, leaves: list[int]) -> bool:

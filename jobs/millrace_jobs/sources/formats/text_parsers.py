@@ -1,4 +1,4 @@
-"""Parsers of CSV and JSON lines: whole lines become columns of the declared types, all or nothing."""
+"""Parser of CSV: whole lines become columns of the declared types, all or nothing; and what all text formats share."""
 
 from __future__ import annotations
 
@@ -10,40 +10,23 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.column_types import (
-    MAX_PRECISION,
     TIMESTAMP,
-    InexactTimesError,
     require_exact,
-    spark_type,
     stored_type,
+    time_format,
     to_declared,
 )
 from millrace_jobs.sources.formats.csv_records import CsvQuotes
-from millrace_jobs.sources.formats.decimal_texts import SHORT
-from millrace_jobs.sources.formats.decoding import Layout, line_layout
+from millrace_jobs.sources.formats.decoding import Layout
+from millrace_jobs.sources.formats.nested_columns import leaves_of
 from millrace_jobs.sources.formats.text_values import from_text
 
 _CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
-_IN_UTF8 = "write it in UTF-8, as iconv -f LATIN1 -t UTF-8 does with a file"
-_SHOWN = 80
+IN_UTF8 = "write it in UTF-8, as iconv -f LATIN1 -t UTF-8 does with a file"
 _OTHER_DELIMITERS = ";\t|,"
-
-_TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
-"""A second value after the end of an object; in good lines this occurs only inside a string."""
-_STARTS_WITH_NULL = re.compile(rb"\s*n")
-
-_JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)", re.DOTALL)
-_JSON_TWICE = re.compile(r"JSON parse error: Column\(/?(.*?)\) was specified twice", re.DOTALL)
-_JSON_VALUE = re.compile(r"Failed to convert JSON to .*?(?:, couldn't parse:|: )(.*)", re.DOTALL)
-_JSON_DECIMAL = re.compile(
-    r"The string '(.*)' (?:is not a valid|cannot be represented as) decimal|Empty string cannot", re.DOTALL
-)
-_JSON_SPECIAL = re.compile("NaN|-?Infinity")
-_JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
 
 
 class CsvParser:
@@ -61,7 +44,8 @@ class CsvParser:
         self._delimiter = delimiter
         # Arrow requires unique names, and ignored columns may share one.
         self._names = [name if name in schema.names else f"\0{i}" for i, name in enumerate(file_columns)]
-        self._converting = self._convert_options([stored_type(field.type, timestamp_format) for field in schema])
+        formats = [time_format(field, timestamp_format) for field in schema]
+        self._converting = self._convert_options(list(map(stored_type, schema.types, formats)))
         self._as_text = self._convert_options([_text_type(field.type) for field in schema])
         self._has_integers = any(pa.types.is_integer(field.type) for field in schema)
         self.quotes = CsvQuotes(delimiter)
@@ -75,12 +59,12 @@ class CsvParser:
         if not (self._has_integers and _may_be_hexadecimal(text)):  # which Arrow takes for an integer
             try:
                 table = self._read(text, self._converting)
-                return _declared_batch(table, self._schema, self._timestamp_format)
+                return declared_batch(table, self._schema, self._timestamp_format)
             except ValueError:
                 pass
         # A value is bad, or is spelled in a way that Arrow does not convert.
         table = self._read(text, self._as_text)
-        columns = [from_text(_chunk(table, field.name), field, self._timestamp_format) for field in self._schema]
+        columns = [from_text(single_array(table, field.name), field, self._timestamp_format) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def explain(self, error: ValueError, text: bytes) -> str:
@@ -94,7 +78,7 @@ class CsvParser:
                     return f"{said}: set delimiter: {json.dumps(other)}"
             return said
         if "invalid UTF8 data" in message:
-            return f"the text is not UTF-8: {_IN_UTF8}"
+            return f"the text is not UTF-8: {IN_UTF8}"
         return message
 
     def _convert_options(self, types: Sequence[pa.DataType]) -> pa.csv.ConvertOptions:
@@ -174,176 +158,17 @@ def _header_hint(text: str, schema: pa.Schema, names: list[str], delimiter: str)
     return "correct the schema or the delimiter, or set header: false"
 
 
-_EXACT_TIMES = pa.decimal256(MAX_PRECISION, SHORT)
-"""The type by which numbers with fractions that are times keep all their digits."""
-
-
-class JsonParser:
-    """Parser of lines that are one JSON object each.
-
-    Absent fields are NULL, and fields that are not in the schema are ignored. A value whose JSON type differs from the
-    column's makes the record bad; a number is not accepted as a STRING. A DOUBLE or FLOAT may be NaN or an infinity,
-    as text or as the literal of JavaScript: ``"NaN"``, ``-Infinity``.
-    """
-
-    def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
-        self._schema = schema
-        self._timestamp_format = timestamp_format
-        self._options = {
-            (scale, times): _json_options(schema, timestamp_format, scale, times)
-            for scale in (SHORT, MAX_PRECISION)
-            for times in (None, _EXACT_TIMES)
-        }
-        self._has_decimals = any(pa.types.is_decimal(field.type) for field in schema)
-        self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
-
-    def layout(self, block: bytes) -> Layout:
-        """Return where the records of ``block`` are: each line is one."""
-        return line_layout(block)
-
-    def parse(self, text: bytes) -> pa.RecordBatch:
-        """Return all records of ``text``. Raises ValueError if any of them is bad."""
-        text.decode()  # Arrow accepts strings that are not UTF-8
-        if _STARTS_WITH_NULL.match(text) or _TWO_VALUES.search(text):
-            # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409). Several lines always
-            # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
-            _require_one_object(text)
-        scale = SHORT
-        try:
-            table = self._read(text, self._options[scale, None])
-        except ValueError:
-            literals = text
-            if self._special is not None and (b'"NaN"' in text or b'Infinity"' in text):
-                literals = self._special.sub(rb"\1\2\3", text)
-            if literals == text and not self._has_decimals:
-                raise
-            text, scale = literals, MAX_PRECISION
-            table = self._read(text, self._options[scale, None])
-        try:
-            return _declared_batch(table, self._schema, self._timestamp_format)
-        except InexactTimesError:
-            exact = self._read(text, self._options[scale, _EXACT_TIMES])
-            return _declared_batch(exact, self._schema, self._timestamp_format)
-
-    def _read(self, text: bytes, parsing: pa.json.ParseOptions) -> pa.Table:
-        reading = pa.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
-        return pa.json.read_json(pa.BufferReader(text), reading, parsing)
-
-    def explain(self, error: ValueError, text: bytes) -> str:
-        """Return what is wrong with a record, given its text and the error from parsing it alone."""
-        message = str(error)
-        if isinstance(error, UnicodeDecodeError):
-            return f"invalid UTF-8: {_IN_UTF8}"
-        if (match := _JSON_TYPE.match(message)) and not match[1]:
-            return f"{match[2]} where a JSON object is expected{_ONE_OBJECT if match[2] == 'array' else ''}"
-        if match and match[1] in self._schema.names:
-            declared = self._schema.field(match[1]).type
-            said = f"field {match[1]}: {match[2]} where {spark_type(declared)} is expected"
-            return said + _json_remedy(match[2], declared)
-        if match := _JSON_TWICE.match(message):
-            return f"field {match[1]} is there twice: write it once"
-        if match := _JSON_VALUE.match(message):
-            return self._misfit(match[1].partition(" requires ")[0], text)
-        if match := _JSON_DECIMAL.match(message):
-            return self._misfit(match[1] or "", text)
-        if match := _JSON_SYNTAX.match(message):
-            stripped = text.strip()
-            is_part = stripped in (b"{", b"}", b"[", b"]") or stripped[:1] == b"[" or stripped[-1:] == b","
-            return f"invalid JSON: {match[1]}{_ONE_OBJECT if is_part else ''}"
-        return message
-
-    def _misfit(self, written: str, text: bytes) -> str:
-        """Return which field has a value that Arrow names without its field."""
-        try:
-            found = json.loads(text, parse_float=_NumberText, parse_int=_NumberText, parse_constant=_NumberText)
-        except (ValueError, RecursionError):
-            found = {}
-        shown = written if len(written) <= _SHOWN else written[:_SHOWN] + "..."
-        for field in self._schema:
-            value = found.get(field.name)
-            is_number = isinstance(value, _NumberText)
-            if value == written and (is_number or pa.types.is_decimal(field.type)):
-                hint = "write a number, or declare the column STRING"
-                if _JSON_SPECIAL.fullmatch(written):
-                    hint = "declare the column DOUBLE or FLOAT"
-                elif is_number:
-                    hint = "declare the column DOUBLE or DECIMAL, or BIGINT for larger whole numbers"
-                said = shown if is_number else json.dumps(shown)
-                return f"field {field.name}: {said} does not fit {spark_type(field.type)}: {hint}"
-        return f"{shown} does not fit its column"
-
-
-class _NumberText(str):
-    """The text of a JSON number."""
-
-
-_ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
-
-
-def _json_remedy(found: str, declared: pa.DataType) -> str:
-    """Return what to write for a value of another JSON type than the column's, as the end of a sentence."""
-    if declared == TIMESTAMP:
-        if found == "number":
-            return ": set timestampFormat to the unit of the numbers: seconds, milliseconds or microseconds"
-        return ": set timestampFormat: iso" if found == "string" else ""
-    if pa.types.is_string(declared):
-        known = {"number": "declare the column as a number", "boolean": "declare the column BOOLEAN"}
-        return f": {known[found]}, or quote the value" if found in known else ": quote the value"
-    return ": write the value without quotes, or declare the column STRING" if found == "string" else ""
-
-
-def _special_numbers(names: Sequence[str]) -> re.Pattern[bytes] | None:
-    """Return a pattern of NaN and infinities as text in the fields with these names.
-
-    A quote within a text has a backslash before it, so what looks like a field is one.
-    """
-    forms = {json.dumps(name, ensure_ascii=ascii) for name in names for ascii in (True, False)}
-    keys = "|".join(map(re.escape, sorted(forms)))
-    return re.compile(rf'(?<!\\)({keys})([ \t\r\n]*:[ \t\r\n]*)"(NaN|-?Infinity)"'.encode()) if keys else None
-
-
-def _json_options(
-    schema: pa.Schema, timestamp_format: str, scale: int, times: pa.DataType | None = None
-) -> pa.json.ParseOptions:
-    """Return how to parse objects, with decimals of 38 digits, of which ``scale`` may be behind the point.
-
-    Timestamps that are numbers with fractions are read as ``times``.
-    """
-
-    def stored(declared: pa.DataType) -> pa.DataType:
-        if declared == TIMESTAMP and times is not None and timestamp_format in ("seconds", "milliseconds"):
-            return times
-        if pa.types.is_decimal(declared):
-            return pa.decimal256(MAX_PRECISION, scale)
-        return pa.string() if declared in (pa.date32(), pa.binary()) else stored_type(declared, timestamp_format)
-
-    explicit = pa.schema([(field.name, stored(field.type)) for field in schema])
-    return pa.json.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="ignore")
-
-
-def _declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:
+def declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:
     """Return the declared columns of a table. Raises InexactTimesError if times have to be read with all digits."""
     for field in schema:
-        if field.type == TIMESTAMP and pa.types.is_floating(table.schema.field(field.name).type):
-            require_exact(_chunk(table, field.name), timestamp_format)
-    columns = [to_declared(_chunk(table, field.name), field, timestamp_format) for field in schema]
+        for column, part in leaves_of(single_array(table, field.name), field):
+            if part.type == TIMESTAMP and pa.types.is_floating(column.type):
+                require_exact(column, time_format(part, timestamp_format))
+    columns = [to_declared(single_array(table, field.name), field, timestamp_format) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _chunk(table: pa.Table, name: str) -> pa.Array:
+def single_array(table: pa.Table, name: str) -> pa.Array:
     """Return a column as one array."""
     column = table.column(name)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _require_one_object(text: bytes) -> None:
-    """Raise ValueError unless ``text`` is a single JSON object."""
-    try:
-        value = json.loads(text, parse_int=str)  # which has no limit of digits
-    except RecursionError:
-        raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
-    except json.JSONDecodeError as error:
-        reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
-        raise ValueError(reason) from None
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")

@@ -12,7 +12,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, spark_type, stored_type, to_declared
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, spark_type, stored_type, time_format, to_declared
 
 _WHOLE = r"^[+-]?[0-9]+$"
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
@@ -36,7 +36,7 @@ def from_text(texts: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.
         return texts.cast(kind)
     texts = pc.ascii_trim_whitespace(texts)
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
-    stored = stored_type(kind, timestamp_format)
+    stored = stored_type(kind, time_format(declared, timestamp_format))
     try:
         column = _converted(texts, stored)
         if pa.types.is_decimal(kind):

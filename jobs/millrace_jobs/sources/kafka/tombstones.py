@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from confluent_kafka import Message
 
+from millrace_api.sql.time_formats import UNITS
 from millrace_jobs.kafka.headers import WATERMARK
 from millrace_jobs.sources.base import CHANGED
+from millrace_jobs.sources.formats.column_types import time_format
 from millrace_jobs.sources.formats.messages import TextDecoder
 from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns, millis_of, timestamps
 
@@ -43,8 +45,9 @@ class TombstoneDecoder:
         self._time = next(name for name in schema.names if name.lower() == time.lower())
         self._decoder = TextDecoder("json", self._keys, timestamp_format)
         is_text = pa.types.is_string, pa.types.is_binary, pa.types.is_date, pa.types.is_timestamp
-        kind = self._keys.field(0).type if self._keys.names else pa.null()
-        in_numbers = pa.types.is_timestamp(kind) and timestamp_format != "iso"
+        first = self._keys.field(0) if self._keys.names else pa.field("", pa.null())
+        kind = first.type
+        in_numbers = pa.types.is_timestamp(kind) and time_format(first, timestamp_format) in UNITS
         self._has_quotes = any(each(kind) for each in is_text) and not in_numbers
 
     def decode(self, messages: Sequence[Message], reject: Reject) -> pa.RecordBatch:

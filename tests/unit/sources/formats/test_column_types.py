@@ -35,7 +35,7 @@ def test_every_column_that_cannot_be_is_named_at_once():
     with pytest.raises(MillraceError) as error:
         arrow_schema(
             [
-                ("a", "ARRAY<INT>"),
+                ("a", "ARRAY<CHAR(3)>"),
                 ("b", "INT"),
                 ("b", "STRING"),
                 ("c", "DECIMAL(39,2)"),
@@ -43,8 +43,8 @@ def test_every_column_that_cannot_be_is_named_at_once():
             ]
         )
     messages = [str(problem) for problem in error.value.problems]
-    assert [message.split()[1] for message in messages] == ["a", "b", "c", "d"]
-    assert "ARRAY<INT>" in messages[0]
+    assert [message.split()[1] for message in messages] == ["a[]", "b", "c", "d"]
+    assert "CHAR(3)" in messages[0]
     assert "twice" in messages[1]
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema, with_time_formats
 from millrace_jobs.sources.formats.decoding import decode
-from millrace_jobs.sources.formats.text_parsers import CsvParser, JsonParser
+from millrace_jobs.sources.formats.json_parser import JsonParser
+from millrace_jobs.sources.formats.text_parsers import CsvParser
 
 PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text("utf-8")
 NUMBERS = {"BOOLEAN": json.loads, "INT": int, "BIGINT": int, "DOUBLE": float, "BINARY": str.encode, "STRING": str}
@@ -76,6 +77,17 @@ def test_records_of_json(record, value):
     check(JsonParser(schema, "iso"), schema, record, value, expected)
 
 
+@pytest.mark.parametrize(("record", "value"), rows("`user.country`, `items[].price`, `labels[value]`."))
+def test_nested_records_of_json(record, value):
+    schema = declared_schema("u STRUCT<a: INT, b: STRING>, l ARRAY<INT>, m MAP<STRING, INT>")
+    batch, reason = read(JsonParser(schema, "iso"), schema, record)
+    if value.startswith("refused"):
+        assert value.removeprefix("refused: ") in reason
+    else:
+        assert not reason
+        assert json.loads(json.dumps(exactly(batch))) == [json.loads(value)]
+
+
 @pytest.mark.parametrize(("kind", "text", "value"), rows("In a field of CSV, where blanks"))
 def test_text_of_csv(kind, text, value):
     schema = arrow_schema([("x", kind), ("end", "INT")])
@@ -90,6 +102,14 @@ def test_values_of_json(kind, text, value):
     schema = arrow_schema([("x", kind)])
     expected = None if value.startswith("refused") else [value_of(kind, value)]
     check(JsonParser(schema, "iso"), schema, f'{{"x": {text}}}', value, expected)
+
+
+@pytest.mark.parametrize(("pattern", "text", "value"), rows("nothing may be missing or follow."))
+def test_times_by_patterns(pattern, text, value):
+    schema = with_time_formats(declared_schema("x TIMESTAMP, end INT"), {"x": pattern})
+    expected = None if value.startswith("refused") else [value_of("TIMESTAMP", value), 1]
+    check(CsvParser(schema, schema.names, ",", "seconds"), schema, f"{text},1", value, expected)
+    check(JsonParser(schema, "seconds"), schema, json.dumps({"x": text, "end": 1}), value, expected)
 
 
 def test_binary_is_base64_only_in_json():
