@@ -32,7 +32,7 @@ _CONNECT_SECONDS, _REQUEST_SECONDS, _RETRY_SECONDS = 3, 8, 12
 """Time-outs of a connection, of a request, and of all its repetitions: a third of a lease at most."""
 
 _READ_BYTES = 4 << 20
-"""Bytes of an object that a request fetches, unless more are asked for at once."""
+"""Bytes of an object that a request fetches at most."""
 
 _CODE, _MESSAGE = (re.compile(rf"<{name}>([^<]{{1,300}})</{name}>") for name in ("Code", "Message"))
 """What a store answers in XML."""
@@ -204,7 +204,7 @@ class ObjectFile(NamedTuple):
 
     @classmethod
     def of(cls, meta: ObjectMeta) -> Self:
-        """Return it of an answer of the client."""
+        """Return what an answer of the client says."""
         return cls(meta["path"], meta["size"], calendar.timegm(meta["last_modified"].utctimetuple()) * 10**9)
 
 
@@ -230,7 +230,7 @@ class _ObjectReader(RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        length = max(min(len(view), self._size - self._at), 0)
+        length = max(min(len(view), self._size - self._at, _READ_BYTES), 0)  # a request has a time-out
         if length:
             view[:length] = self._path.read_range(self._at, length)
             self._at += length
@@ -262,7 +262,7 @@ def _client(bucket: str, url: str | None, region: str, _process: int, *, with_ke
             "timeout": timedelta(seconds=_REQUEST_SECONDS),
             "allow_http": (url or "").startswith("http:"),
         },
-        retry_config={"max_retries": 4, "retry_timeout": timedelta(seconds=_RETRY_SECONDS), "backoff": backoff},
+        retry_config={"max_retries": 12, "retry_timeout": timedelta(seconds=_RETRY_SECONDS), "backoff": backoff},
         region=region,
         **own,
     )

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from millrace_api.errors import Problem, TransientError
+from millrace_api.model.status import FailureClass
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath
 
@@ -77,4 +78,6 @@ def may_be_away(place: Place) -> Iterator[None]:
             raise
         hint = "check that the object store answers, and that its login is valid"
         problem = Problem(f"{error.filename or place} cannot be used: {error.strerror}", hint, field="spec.checkpoint")
-        raise TransientError(problem) from None
+        transient = TransientError(problem)
+        transient.failure = FailureClass.STORE
+        raise transient from None

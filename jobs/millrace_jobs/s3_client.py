@@ -11,7 +11,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
@@ -74,9 +76,25 @@ def use(s3: S3Spec | None) -> None:
         MillraceError: a key cannot be read.
     """
     if s3 is not None:
-        for key in keys_of(s3).values():
-            key.resolve()
+        for name, key in keys_of(s3).items():
+            try:
+                key.resolve()
+            except MillraceError as error:
+                field = "spec.s3.accessKeyId" if name == s3_login.ACCESS_KEY else "spec.s3.secretAccessKey"
+                raise MillraceError(*(replace(each, field=field) for each in error.problems)) from None
         os.environ.update(environment_of(s3))
+
+
+@contextmanager
+def using(s3: S3Spec | None) -> Iterator[None]:
+    """Use the S3 that a query names in the ``with`` block, and what was used before after it; raise as ``use`` does."""
+    before = dict(os.environ)
+    try:
+        use(s3)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def keys_of(s3: S3Spec) -> dict[str, Secret]:

@@ -225,6 +225,8 @@ class FailureClass(StrEnum):
     """The sink cannot be written."""
     STATE = "StateUnusable"
     """The checkpoint cannot be read, written, or resumed from."""
+    STORE = "StoreUnavailable"
+    """The object store of the checkpoint does not answer, or refuses the login."""
     DISK_FULL = "DiskFull"
     """The disk of the checkpoint, or another one that Spark writes to, is full."""
     OUT_OF_MEMORY = "OutOfMemory"

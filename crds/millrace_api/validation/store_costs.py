@@ -15,7 +15,7 @@ _MONTH_SECONDS = 30 * 86_400
 
 
 class StoreRequests(NamedTuple):
-    """StoreRequests of a batch: those that are billed as changes (PUT, LIST), and reads (GET, HEAD)."""
+    """The requests of a batch: those that are billed as changes (PUT, LIST), and reads (GET, HEAD)."""
 
     changes: float
     reads: float
@@ -34,6 +34,8 @@ def requests_of_batch(state_partitions: int) -> StoreRequests:
 def store_costs(spec: Spec) -> list[Problem]:
     """Return a note on what the batches of a query with a checkpoint in S3 cost; none for another one."""
     if spec.checkpoint is None or bucket_and_prefix(spec.checkpoint.uri or "") is None:
+        return []
+    if spec.s3 is not None and spec.s3.endpoint is not None:  # which has prices of its own, or none
         return []
     partitions = spec.state_partitions(spec.executors.max * spec.executors.cores)
     batch, seconds = requests_of_batch(partitions), spec.batch_interval.seconds

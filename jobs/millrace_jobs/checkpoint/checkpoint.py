@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
@@ -178,8 +179,12 @@ class Checkpoint(SparkLog):
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
             if isinstance(self.root, ObjectPath):
-                hint = "check AWS_ENDPOINT_URL, AWS_REGION and the login, which must list, read, write and delete there"
-                raise _problem(f"the checkpoint {self.root} cannot be used: {error.strerror}", hint) from None
+                hint = (
+                    "check spec.s3 or AWS_ENDPOINT_URL, the region, and that the login may list, read, write and delete"
+                )
+                unusable = _problem(f"the checkpoint {self.root} cannot be used: {error.strerror}", hint)
+                unusable.failure = FailureClass.STORE
+                raise unusable from None
             hint = "free some space there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
 

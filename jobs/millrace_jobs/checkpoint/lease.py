@@ -86,6 +86,9 @@ class Holder:
 class Lease(ABC):
     """This process's lease on a checkpoint, renewed by a thread until it is released or lost."""
 
+    failure: FailureClass | None = None
+    """Class of the failure when it runs out; None for that of the checkpoint."""
+
     def __init__(self, root: Place, seconds: float = LEASE_SECONDS) -> None:
         self._place = str(root)
         self._file = str(root / "lease.json")
@@ -129,6 +132,7 @@ class Lease(ABC):
             why = f"its lease {self._file} ran out, and another driver may have taken over: the lease "
             why += f"cannot be renewed: {self._error}" if self._error else f"was not renewed for {silent:.0f} s"
             self._lost = self._ended(why, _WRITABLE)
+            self._lost.failure = self.failure
         return self._lost
 
     def check(self) -> None:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.model.status import FailureClass
 from millrace_jobs.checkpoint.lease import (
     LEASE_SECONDS,
     ONE_DRIVER,
@@ -66,6 +67,8 @@ class _Content:
 
 class ObjectLease(Lease):
     """A lease in an object store. Threads may use it at the same time."""
+
+    failure = FailureClass.STORE
 
     def __init__(self, root: ObjectPath, seconds: float = LEASE_SECONDS) -> None:
         super().__init__(root, seconds)

@@ -153,7 +153,9 @@ def _store_error(place: str, reason: str, status: str | None) -> MillraceError:
     refused = status in ("400", "401", "403", "404")
     hint = "check that the object store answers, and that its login is valid and may read, write and delete there"
     problem = Problem(f"the object {place} cannot be used: {reason.rstrip('.')}", hint, field="spec.checkpoint")
-    return MillraceError(problem) if refused else TransientError(problem)
+    error = MillraceError(problem) if refused else TransientError(problem)
+    error.failure = FailureClass.STORE
+    return error
 
 
 def _placed(text: str) -> Problem:

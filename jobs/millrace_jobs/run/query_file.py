@@ -15,8 +15,10 @@ from tempfile import TemporaryDirectory
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
+from millrace_api.model.s3 import S3Spec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries, locate, validate_file
+from millrace_api.validation.places import is_object
 from millrace_api.validation.store_costs import store_costs
 from millrace_api.validation.unused_settings import unused_settings
 
@@ -152,18 +154,27 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
 
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:
     """Yield the problems of the files that a query's sources read."""
+    from millrace_jobs.s3_client import using
     from millrace_jobs.sources.source_factory import check_input
 
     for name, source in query.spec.sources.items():
         if source.files is None and source.replay is None:
             continue
+        if source.files is not None and is_object(source.files.path) and _has_keys_of_a_cluster(query.spec.s3):
+            continue  # the login is not on this machine
         with TemporaryDirectory() as empty:
             try:
-                check_input(name, source, _state_of(query, name) or Path(empty))
+                with using(query.spec.s3):
+                    check_input(name, source, _state_of(query, name) or Path(empty))
             except MillraceError as error:
                 for problem in error.problems:
                     message = str(replace(problem, hint=""))
                     yield Problem(message, problem.hint, field=f"spec.sources.{name}.{source.kind}.path")
+
+
+def _has_keys_of_a_cluster(s3: S3Spec | None) -> bool:
+    keys = () if s3 is None else (s3.access_key_id, s3.secret_access_key)
+    return any(key is not None and key.secret_key_ref is not None for key in keys)
 
 
 def _state_of(query: StreamQuery, source: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -36,7 +37,7 @@ from millrace_jobs.sources.file_listing import FileListing, seen
 from millrace_jobs.sources.file_log import FileLog
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.object_listing import ObjectListing
-from millrace_jobs.sources.seen_file import SeenFile, look
+from millrace_jobs.sources.seen_file import SeenFile, look, unreadable
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +226,8 @@ class FilesSource(Source):
                 f"{error.args[0]}, which was read and has left the folder"
             )
             raise MillraceError(Problem(message, "restore the newest copy of the checkpoint")) from None
-        _require_unchanged(files)
+        if not isinstance(self._files, ObjectListing):  # which would be asked once for each, one after the other
+            _require_unchanged(files)
         lengths = [self._format.extent(file.path, file.size) for file in files]
         indivisible = {i for i, file in enumerate(files) if not self._format.divisible(file.path)}
         return [
@@ -282,6 +284,10 @@ class FilesSource(Source):
             yield
         except OSError as error:
             message = f"source {self.name}: cannot list the files: {error.strerror or error}"
+            if is_object(path):
+                may_pass = not isinstance(error, PermissionError) and error.errno != errno.ENXIO
+                problem = Problem(message, "check spec.s3 or AWS_ENDPOINT_URL, the bucket and the login", path)
+                raise (TransientError if may_pass else MillraceError)(problem) from error
             raise MillraceError(Problem(message, "let this user read the folder", path)) from error
 
 
@@ -338,8 +344,8 @@ def _now(file: SeenFile, present: Present | None) -> SeenFile | None:
         message = f"was seen earlier and is not there now: {error.strerror}"
     except OSError as error:
         message = f"was seen earlier and cannot be found now: {error.strerror}"
-        if is_object(file.path) and not isinstance(error, PermissionError):
-            raise TransientError(Problem(message, "check that the object store answers", file.path)) from None
+        if is_object(file.path):
+            raise unreadable(file.path, error) from None
     raise MillraceError(Problem(message, _unread_hint(file), file.path))
 
 

@@ -15,7 +15,8 @@ from millrace_jobs.sources.seen_file import SeenFile
 class ObjectListing:
     """The objects that a path names: one, those in a folder, or those that match a glob pattern.
 
-    Names that begin with ``.`` or ``_`` are ignored. A listing is one request for each thousand objects of a folder;
+    Names that begin with ``.`` or ``_`` are ignored, and so are objects without content: consoles and Hadoop make such
+    objects for folders. A listing is one request for each thousand objects of a folder;
     ``**`` lists all that is below its folder.
 
     Raises OSError if the store does not answer, or refuses.
@@ -52,7 +53,8 @@ class ObjectListing:
             except FileNotFoundError:
                 return
         else:
-            yield from map(self._seen, _matching(self.root, self.pattern or ("*",)))
+            found = _matching(self.root, self.pattern or ("*",))
+            yield from (self._seen(each) for each in found if each.size)
 
     def entries(self) -> Iterator[tuple[str, SeenFile]]:
         """Yield every object that matches, with its URI."""

@@ -45,6 +45,7 @@ def open_bytes(path: str) -> BufferedReader:
 
 def unreadable(path: str, error: OSError) -> MillraceError:
     """Return the error for a file that cannot be read; it is transient where an object store may be away."""
-    problem = Problem(f"cannot be read: {error.strerror or error}", "", path)
+    hint = "check that the object store answers, and that the login may read there" if is_object(path) else ""
+    problem = Problem(f"cannot be read: {error.strerror or error}", hint, path)
     may_pass = is_object(path) and not isinstance(error, FileNotFoundError | PermissionError)
     return TransientError(problem) if may_pass else MillraceError(problem)

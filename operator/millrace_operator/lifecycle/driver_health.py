@@ -115,6 +115,7 @@ RESTART_POLICIES: Mapping[str, RestartPolicy] = {
     FailureClass.SOURCE: RestartPolicy(None),
     FailureClass.SOURCE_MISSING: RestartPolicy(None),
     FailureClass.SINK: RestartPolicy(None),
+    FailureClass.STORE: RestartPolicy(None),
     FailureClass.DISK_FULL: RestartPolicy(None),
     FailureClass.LOST_NODE: RestartPolicy(None, first=1.0, longest=60.0),
     FailureClass.IMAGE: RestartPolicy(None),

@@ -10,6 +10,10 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
+from millrace_api.validation.places import is_object, paths
+
+AWS = "https://s3.amazonaws.com"
+"""The S3 of AWS, as a policy names it."""
 
 Asked = Iterator[tuple[str, str]]
 """Fields of a query, each with a value."""
@@ -61,9 +65,12 @@ def databases(spec: Spec) -> Asked:
 
 
 def s3_endpoints(spec: Spec) -> Asked:
-    """Yield the URL of the S3 that is not that of AWS."""
+    """Yield the URL of the S3 that the query uses, if it uses any; without one, it is that of AWS."""
+    checkpoint = (spec.checkpoint and spec.checkpoint.uri) or ""
     if spec.s3 is not None and spec.s3.endpoint is not None:
         yield "spec.s3.endpoint", spec.s3.endpoint
+    elif is_object(checkpoint) or any(is_object(path) for _, path in paths(spec)):
+        yield "spec.s3.endpoint", AWS
 
 
 def schema_registries(spec: Spec) -> Asked:

@@ -14,7 +14,7 @@ from .policy import IdentityEndpoint
 
 _ADDRESSES = (
     {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32"]},
-    {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]},
+    {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128", "fd00:ec2::23/128"]},
 )
 """All addresses but those at which clouds serve metadata, which has credentials of the node."""
 

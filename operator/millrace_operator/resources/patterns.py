@@ -126,11 +126,19 @@ def matches(pattern: str, value: str) -> bool:
     wanted, given = pattern.split("/"), value.split("/")
     if wanted[-1] == "**":
         wanted, given = wanted[:-1], given[: len(wanted) - 1]
-    # in a path, ** is the user's own pattern, for any number of folders: more than one part
     return len(wanted) == len(given) and all(
-        each == part or (part != "**" and _part(each).fullmatch(part) is not None)
+        each == part or (_matches_more(each, part) and _part(each).fullmatch(part) is not None)
         for each, part in zip(wanted, given, strict=True)
     )
+
+
+def _matches_more(wanted: str, given: str) -> bool:
+    """Return whether a part of a pattern may match another part than itself, which in a path can be a pattern, too.
+
+    There ``**`` stands for any number of folders, which is more than one part, and brackets are no text that a file's
+    name has.
+    """
+    return given != "**" and (wanted == "*" or "[" not in given)
 
 
 def matches_any(patterns: Iterable[str], value: str | None) -> bool:

@@ -172,7 +172,7 @@ def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> 
     """Yield the problem of a checkpoint on another volume than the allowed claims, however the query names it."""
     if in_object_store(query):
         message = f"a checkpoint in an object store is {where}, where claims are named and no checkpointUris"
-        yield Problem(message, _allowed(patterns), field="spec.checkpoint.uri")
+        yield Problem(message, "write checkpoint: {claim: NAME} with one of these claims", field="spec.checkpoint.uri")
         return
     volume, checkpoint = checkpoint_volume(query) or {}, query.spec.checkpoint
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")

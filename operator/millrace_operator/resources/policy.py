@@ -122,7 +122,8 @@ class PolicyRule(Model):
         default=None, description="PostgreSQL servers, host:port, that sinks may name."
     )
     s3_endpoints: tuple[UrlPattern, ...] | None = Field(
-        default=None, description="URLs that spec.s3.endpoint may name; without one, it is the S3 of AWS."
+        default=None,
+        description="URLs that spec.s3.endpoint may name; a query that names none uses https://s3.amazonaws.com.",
     )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."

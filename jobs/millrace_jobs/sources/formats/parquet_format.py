@@ -235,6 +235,8 @@ def _batches(file: pq.ParquetFile, path: str, groups: list[int], leaves: list[in
 
 
 def _unreadable(path: str, error: Exception) -> MillraceError:
+    if is_object(path) and isinstance(error, OSError) and error.errno is not None:  # the store's, not the format's
+        return unreadable(path, error)
     try:
         with open_bytes(path) as file:
             begin = file.read(len(_MAGIC))
