@@ -121,7 +121,8 @@ def _nested_type(column: Column) -> pa.DataType | None:
 
 def time_format(field: pa.Field, of_source: str) -> str:
     """Return how times are written in a column, or in a part of one: as it is declared for that, or for the source."""
-    return (field.metadata or {}).get(_FORMAT, of_source.encode()).decode()
+    written: bytes = (field.metadata or {}).get(_FORMAT, of_source.encode())
+    return written.decode()
 
 
 def with_time_formats(schema: pa.Schema, formats: Mapping[str, str]) -> pa.Schema:
