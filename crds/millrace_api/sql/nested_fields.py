@@ -76,7 +76,7 @@ def path_of(names: Sequence[exp.Identifier], scope: Scope, tables: Mapping[str, 
 
 
 def field_problems(text: str, scope: Scope, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
-    """Yield fields that the column before them does not have, as far as the schemas tell."""
+    """Yield fields that the column before them does not have, as far as the schemas show it."""
     if not isinstance(scope.expression, exp.Select) or scope.expression.args.get("laterals"):
         return
     for column in scope.columns:
