@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from html import unescape
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from millrace_api.validation.places import bucket_and_prefix
 
@@ -118,6 +118,13 @@ class ObjectPath:
         with _os_errors(self):
             self._client.put(self.key, content)
 
+    def writer(self) -> IO[bytes]:
+        """Return a file that becomes the object when it is closed; it is sent in parts as it is written."""
+        from obstore import open_writer
+
+        with _os_errors(self):
+            return cast(IO[bytes], open_writer(self._client, self.key))
+
     def create(self, content: bytes) -> str | None:
         """Create the object, and return the tag of its version; None if it exists."""
         return self._put_if(content, "create")
@@ -190,16 +197,16 @@ def _os_errors(path: ObjectPath) -> Iterator[None]:
         yield
     except (NotFoundError, FileNotFoundError) as error:
         if _NO_BUCKET in str(error):
-            raise OSError(errno.ENXIO, _in_short(str(error)), str(path)) from error
+            raise OSError(errno.ENXIO, in_short(str(error)), str(path)) from error
         raise FileNotFoundError(errno.ENOENT, "it does not exist", str(path)) from error
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-        raise PermissionError(errno.EACCES, _in_short(str(error)), str(path)) from error
+        raise PermissionError(errno.EACCES, in_short(str(error)), str(path)) from error
     except BaseError as error:
-        raise OSError(errno.EIO, _in_short(str(error)), str(path)) from error
+        raise OSError(errno.EIO, in_short(str(error)), str(path)) from error
 
 
-def _in_short(text: str) -> str:
-    """Return what went wrong: the store's own code and message, or else the client's first line."""
+def in_short(text: str) -> str:
+    """Return what went wrong, from the text of a client's error: the store's own code and message, or else the client's first line."""
     code, message = _CODE.search(text), _MESSAGE.search(text)
     if code is not None:
         return f"{code[1]}: {unescape(message[1]).rstrip('.')}" if message is not None else code[1]

@@ -10,6 +10,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
+from millrace_api.validation.places import table_uris
 
 Asked = Iterator[tuple[str, str]]
 """Fields of a query, each with a value."""
@@ -58,6 +59,11 @@ def databases(spec: Spec) -> Asked:
     for field, postgres in _databases(spec):
         for server in postgres.host.split(","):
             yield f"{field}.host", server
+
+
+def tables(spec: Spec) -> Asked:
+    """Yield the places in object stores that tables are written to."""
+    yield from table_uris(spec)
 
 
 def schema_registries(spec: Spec) -> Asked:

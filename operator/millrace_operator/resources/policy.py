@@ -25,6 +25,7 @@ from .patterns import (
     NamePattern,
     PathPattern,
     SettingPattern,
+    TablePattern,
     UrlPattern,
     matches_any,
 )
@@ -112,6 +113,9 @@ class PolicyRule(Model):
     )
     databases: tuple[DatabasePattern, ...] | None = Field(
         default=None, description="PostgreSQL servers, host:port, that sinks may name."
+    )
+    tables: tuple[TablePattern, ...] | None = Field(
+        default=None, description="Places in object stores, s3a://bucket/prefix, that sinks may write tables to."
     )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."
