@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from html import unescape
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from millrace_api.validation.places import bucket_and_prefix
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
+    from typing_extensions import Buffer
 
 _CONNECT_SECONDS, _REQUEST_SECONDS, _RETRY_SECONDS = 3, 8, 12
 """Time-outs of a connection, of a request, and of all its repetitions: a third of a lease at most."""
@@ -118,12 +119,9 @@ class ObjectPath:
         with _os_errors(self):
             self._client.put(self.key, content)
 
-    def writer(self) -> IO[bytes]:
+    def writer(self) -> ObjectWriter:
         """Return a file that becomes the object when it is closed; it is sent in parts as it is written."""
-        from obstore import open_writer
-
-        with _os_errors(self):
-            return cast(IO[bytes], open_writer(self._client, self.key))
+        return ObjectWriter(self)
 
     def create(self, content: bytes) -> str | None:
         """Create the object, and return the tag of its version; None if it exists."""
@@ -156,6 +154,39 @@ class ObjectPath:
     @property
     def _client(self) -> S3Store:
         return _client(self.bucket, endpoint(), region(), os.getpid())
+
+
+class ObjectWriter:
+    """An object that is being written; without ``close``, it never exists."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        from obstore import open_writer
+
+        self._path, self._written, self.closed = path, 0, False
+        with _os_errors(path):
+            self._writer = open_writer(path._client, path.key)
+
+    def write(self, content: Buffer) -> int:
+        """Write bytes; return how many."""
+        with _os_errors(self._path):
+            self._writer.write(content)
+        size = memoryview(content).nbytes
+        self._written += size
+        return size
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._written
+
+    def flush(self) -> None:
+        """Do nothing: a part is sent when it is large enough."""
+
+    def close(self) -> None:
+        """Send the rest, and create the object."""
+        if not self.closed:
+            self.closed = True
+            with _os_errors(self._path):
+                self._writer.close()
 
 
 def endpoint() -> str | None:
@@ -206,7 +237,7 @@ def _os_errors(path: ObjectPath) -> Iterator[None]:
 
 
 def in_short(text: str) -> str:
-    """Return what went wrong, from the text of a client's error: the store's own code and message, or else the client's first line."""
+    """Return what went wrong, from a client's text: the store's own code and message, or else its first line."""
     code, message = _CODE.search(text), _MESSAGE.search(text)
     if code is not None:
         return f"{code[1]}: {unescape(message[1]).rstrip('.')}" if message is not None else code[1]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lab.s3_server import BUCKET, S3Server, running_s3
 from spark.conftest import spark, workspace  # noqa: F401
@@ -20,10 +21,11 @@ def shared_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def s3(shared_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """The shared server, as the environment of this process and of those that it starts names it."""
+def s3(shared_s3: S3Server, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> S3Server:  # noqa: F811
+    """The shared server, as the environment of this process names it, of those that it starts, and of Spark's tasks."""
     for name, value in shared_s3.environment.items():
         monkeypatch.setenv(name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)  # its JVM runs since earlier tests
     return shared_s3
 
 

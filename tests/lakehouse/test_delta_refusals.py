@@ -91,7 +91,9 @@ def test_columns_are_added_only_where_the_user_says_so(spark: SparkSession, plac
     write(sink, first, 0)
     more = spark.sql("SELECT 'b' AS k, named_struct('x', 1.5D) AS extra, CAST(2 AS TINYINT) AS n")
     other = {"checkpoint": "another", "query": "others"}
-    with pytest.raises(MillraceError, match=r"ADD COLUMN `extra` STRUCT<x:DOUBLE>; or write schemaEvolution: AddColumns"):
+    with pytest.raises(
+        MillraceError, match=r"ADD COLUMN `extra` STRUCT<x:DOUBLE>; or write schemaEvolution: AddColumns"
+    ):
         delta_sink(place, more, **other).prepare(FRESH)
     sink = delta_sink(place, more, schemaEvolution="AddColumns", **other)
     sink.prepare(FRESH)

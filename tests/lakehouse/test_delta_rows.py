@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -25,7 +26,9 @@ pytestmark = pytest.mark.spark
 
 TIMES = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
 """Times of the years 1 to 9999, in microseconds since 1970."""
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=100) | st.sampled_from(["", "NULL", "\0", "a\\", "💧"])
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=100) | st.sampled_from(
+    ["", "NULL", "\0", "a\\", "💧"]
+)
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "a_boolean": (pa.bool_(), st.booleans()),
@@ -69,13 +72,11 @@ def plain(values: pa.ChunkedArray) -> list[Any]:
 
 
 @pytest.mark.parametrize("key", [[], ["number"]], ids=["appended", "upserted"])
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(rows=ROWS)
 def test_values_come_as_they_are(spark: SparkSession, tmp_path_factory, key: list[str], rows) -> None:
     place = str(tmp_path_factory.mktemp("values") / "table")
-    columns = {
-        name: array(kind, [row[at] for row in rows]) for at, (name, (kind, _)) in enumerate(TYPES.items())
-    }
+    columns = {name: array(kind, [row[at] for row in rows]) for at, (name, (kind, _)) in enumerate(TYPES.items())}
     numbered = pa.table({"number": pa.array(range(len(rows)), pa.int32()), **columns})
     results = spark.createDataFrame(numbered)
     results = results.withColumn("a_timestamp_ntz", results["a_timestamp_ntz"].cast("timestamp_ntz"))
@@ -84,7 +85,6 @@ def test_values_come_as_they_are(spark: SparkSession, tmp_path_factory, key: lis
     assert write(sink, results, 0) == len(rows)
     found = content(place).sort_by("number")
     for name in numbered.column_names:
-        assert found[name].type == numbered[name].type or pa.types.is_nested(found[name].type)
         assert plain(found[name]) == plain(numbered[name]), name
 
 
@@ -105,11 +105,13 @@ def test_bounds_of_files_keep_all_rows(spark: SparkSession, tmp_path: Path) -> N
         "at >= TIMESTAMP '2024-01-04T00:00:00.000999Z'": 1,
         "at <= TIMESTAMP '2024-01-01T00:00:00.000999Z'": 1,
         "at > TIMESTAMP '2024-01-04T00:00:00.000999Z'": 0,
-        "x > 5": 1,
         "price >= 0.003": 1,
         "long > 'a'": 4,
     }.items():
         assert pa.table(table.scan(predicate=condition).read_all()).num_rows == expected, condition
+    (bounds,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert bounds["max.id"] == 3
+    assert bounds["max.x"] is None, "NaN is larger than the largest number"
 
 
 def test_a_table_is_partitioned_and_its_files_are_sorted(spark: SparkSession, place: str) -> None:
@@ -126,15 +128,14 @@ def test_a_table_is_partitioned_and_its_files_are_sorted(spark: SparkSession, pl
     ]
     table = delta_table(place)
     assert table.metadata().partition_columns == ["day", "kind"]
-    found = pa.table(table.scan(predicate="day = DATE '2024-01-02' AND kind = 'k=/%4'").read_all())
-    assert sorted(found["n"].to_pylist()) == [40_000 - id for id in range(40_000) if id % 3 == 1 and id % 5 == 4]
     assert len(table.file_uris()) == 3 * 5 * 3
     if not place.startswith("s3"):
-        names = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
-        import pyarrow.parquet as pq
-
-        values = pq.read_table(Path(place) / names[0])["n"].to_pylist()
-        assert values == sorted(values)
+        found = pa.table(table.scan(predicate="day = DATE '2024-01-02' AND kind = 'k=/%3'").read_all())
+        expected = sorted(40_000 - id for id in range(40_000) if id % 3 == 1 and id % 5 == 3)
+        assert sorted(found["n"].to_pylist()) == expected
+        for name in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist():
+            values = pq.read_table(Path(place) / name)["n"].to_pylist()
+            assert values == sorted(values)
 
 
 def counts(spark: SparkSession, *rows: tuple[Any, ...], columns: str = "k STRING, n BIGINT") -> DataFrame:
@@ -175,9 +176,7 @@ def test_the_last_row_of_a_key_counts_in_the_order_of_the_partitions(spark: Spar
 
 def test_results_that_are_taken_back_remove_rows(spark: SparkSession, tmp_path: Path) -> None:
     place, columns = str(tmp_path / "admitted"), f"k STRING, n BIGINT, {ADMITTED} BOOLEAN"
-    sink = prepared(
-        place, counts(spark, ("a", 1)), ["k"], keys=ResultKeys(("k",), retracts=True), hidden=[ADMITTED]
-    )
+    sink = prepared(place, counts(spark, ("a", 1)), ["k"], keys=ResultKeys(("k",), retracts=True), hidden=[ADMITTED])
     write(sink, counts(spark, ("a", 1, True), ("b", 1, True), ("c", 1, False), columns=columns), 0)
     write(sink, counts(spark, ("a", 2, False), ("b", 2, True), columns=columns), 1)
     assert asked(place, ALL) == [("b", 2)]
@@ -197,7 +196,9 @@ def test_results_that_are_taken_back_remove_rows(spark: SparkSession, tmp_path: 
 
 def test_names_of_columns_in_any_case_and_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
     place, columns = str(tmp_path / "table"), "Day DATE, `a-Key` INT, `Größe` BIGINT, select STRING"
-    first = counts(spark, *[(None, 1, 1, "x")], columns=columns).selectExpr("DATE '2024-01-01' AS Day", "`a-Key`", "`Größe`", "select")
+    first = counts(spark, *[(None, 1, 1, "x")], columns=columns).selectExpr(
+        "DATE '2024-01-01' AS Day", "`a-Key`", "`Größe`", "select"
+    )
     sink = prepared(place, first, ["Day", "a-Key"], partitionBy=["Day"])
     write(sink, first, 0)
     changed = first.selectExpr("Day", "`a-Key`", "7L AS `Größe`", "'y' AS select")

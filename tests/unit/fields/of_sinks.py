@@ -90,7 +90,14 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         assert isinstance(sink, KafkaSink)
         return sink._topic.connection
 
-    kinds = {"files": {"path": "out"}, "console": {}, "kafka": TOPIC, "table": TOPIC, "postgres": DATABASE, "delta": DELTA}
+    kinds = {
+        "files": {"path": "out"},
+        "console": {},
+        "kafka": TOPIC,
+        "table": TOPIC,
+        "postgres": DATABASE,
+        "delta": DELTA,
+    }
     documents = {kind: written(base, place, {kind: sink}) for kind, sink in kinds.items()}
     none = written(base, place, {})
     yield from (Probe(f"{place}.{kind}", none, (ABSENT, sink), see) for kind, sink in kinds.items())

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_jobs.disk import sync
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.object_store import ObjectPath, ObjectWriter
 
 Folder = Path | ObjectPath
 """Where the files of a table are."""
@@ -164,7 +164,7 @@ class _OpenFile:
         self._waiting, self._waiting_bytes = [], 0
 
 
-def _open(folder: Folder, name: str) -> IO[bytes]:
+def _open(folder: Folder, name: str) -> IO[bytes] | ObjectWriter:
     if isinstance(folder, Path):
         return (folder / name).open("wb")
     return (folder / name).writer()

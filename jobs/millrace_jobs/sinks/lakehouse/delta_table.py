@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from millrace_api.errors import MillraceError, Problem, TransientError
@@ -56,9 +56,7 @@ class DeltaTarget:
         checkpoint_id: id of its checkpoint.
     """
 
-    def __init__(
-        self, folder: Folder, spec: DeltaSinkSpec, results: pa.Schema, query: str, checkpoint_id: str
-    ) -> None:
+    def __init__(self, folder: Folder, spec: DeltaSinkSpec, results: pa.Schema, query: str, checkpoint_id: str) -> None:
         self._folder, self._spec, self._results = folder, spec, results
         self._query, self._checkpoint = query, checkpoint_id
         self._batches = f"millrace/{checkpoint_id}"
@@ -203,7 +201,9 @@ class DeltaTarget:
         given, found = self._spec.partition_by, self.partition_columns
         if given and given != found:
             by = f"is partitioned by {', '.join(found)}" if found else "is not partitioned"
-            hint = f"write partitionBy: [{', '.join(found)}]" if found else "leave partitionBy out, or write a new table"
+            hint = (
+                f"write partitionBy: [{', '.join(found)}]" if found else "leave partitionBy out, or write a new table"
+            )
             raise _problem(f"the table {self._folder} {by}, and not by {', '.join(given)}", hint, "partitionBy")
         for missing in set(found) - set(self._results.names):
             message = f"the table {self._folder} is partitioned by {missing}, which the result does not have"

@@ -54,7 +54,7 @@ def lakehouse_error(error: Exception, doing: str, field: str) -> MillraceError:
         doing: what has failed, such as ``writing batch 7 to the table s3a://lake/trips``.
         field: the field of the spec that it is about.
     """
-    text = str(error)
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     detail = in_short(text)
     known = next((meaning for pattern, meaning in _MEANINGS if re.search(pattern, text)), None)
     if known is None:
