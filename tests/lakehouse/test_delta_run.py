@@ -23,7 +23,7 @@ from .tables import content, delta_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
-RECORDS = 50_000
+RECORDS = 30_000
 RATE = 2_500
 
 QUESTION = Question(
@@ -50,7 +50,7 @@ def in_table(place: str) -> list[tuple[Any, ...]]:
 
 
 def test_two_outputs_of_one_computation(tmp_path: Path) -> None:
-    events = recording(seed=1).slice(0, 20_000)
+    events = recording(seed=1).slice(0, 10_000)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
     live, final = {"path": "live", "key": KEY}, {"path": "final", "partitionBy": ["key"]}
     asked = query(tmp_path, live, "OnUpdate")
@@ -84,7 +84,7 @@ def test_a_query_that_is_killed_again_and_again(tmp_path: Path, request, emit: s
     file.write_text(yaml.safe_dump(query(tmp_path, sink, emit)), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "millrace"), "run", str(file), "--plan", str(plan_file)]
     mark = Mark()
-    for number in range(3):
+    for number in range(2):
         choose_plan(plan_file, chance, number)
         run = Process(*command, log=tmp_path / f"{number}.log", mark=mark)
         run.wait_for_batch()

@@ -1,7 +1,7 @@
 """Files as actions of a Delta transaction, with statistics by which readers skip files.
 
-The format is Delta's protocol (github.com/delta-io/delta, PROTOCOL.md, "Per-file Statistics"). Floating-point columns get
-no bounds: Parquet's leave out NaN, which is larger than all others in Spark. A time's upper bound is rounded up to
+The format is Delta's protocol (github.com/delta-io/delta, PROTOCOL.md, "Per-file Statistics"). Floating-point columns
+get no bounds: Parquet's leave out NaN, which is larger than all others in Spark. A time's upper bound is rounded up to
 milliseconds, as readers expect.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from millrace_jobs.sinks.lakehouse.data_files import DataFile
 
@@ -26,7 +26,7 @@ _LONGEST_TEXT = 64
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def add_actions(files: Iterable[DataFile], schema: pa.Schema) -> list[AddAction]:
+def add_actions(files: Iterable[DataFile], schema: pa.Schema) -> list[AddAction | RemoveAction]:
     """Return the actions that add these files.
 
     Args:
@@ -76,7 +76,7 @@ def _statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> Mapping[str, An
 
 def _bound(value: Any, *, up: bool) -> Any:
     """Return a bound as JSON; None if the type or the value has none."""
-    if isinstance(value, bool) or isinstance(value, float | bytes):
+    if isinstance(value, bool | float | bytes):
         return None
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_TEXT else None

@@ -1,7 +1,7 @@
 """The sink that writes results to a Delta table, each batch exactly once.
 
-Tasks write the rows of a batch as Parquet files. The driver adds the files to the table in one commit, which also has the
-batch's number. After a crash, Spark runs the batch again; it is computed again, because state depends on it, and
+Tasks write the rows of a batch as Parquet files. The driver adds the files to the table in one commit, which also has
+the batch's number. After a crash, Spark runs the batch again; it is computed again, because state depends on it, and
 written only if the table does not have it.
 
 With a key, tasks write the rows that the batch changes to a folder beside the table's files, and the driver merges them

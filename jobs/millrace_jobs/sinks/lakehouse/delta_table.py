@@ -1,9 +1,9 @@
 """A Delta table that one query writes to: created or checked at the start, and changed by one commit per batch.
 
-A commit that writes a batch has application transactions (Delta's ``txn`` actions) beside its files: the batch's number,
-and the number of the driver, which is one higher with each start. A driver looks at both before it commits. Two commits
-from one version of the table with the same application exclude each other, also without a look. So a batch is in the
-table once, and a driver that another one has followed cannot commit.
+A commit that writes a batch has application transactions (Delta's ``txn`` actions) beside its files: the batch's
+number, and the number of the driver, which is one higher with each start. A driver looks at both before it commits. Two
+commits from one version of the table with the same application exclude each other, also without a look. So a batch is
+in the table once, and a driver that another one has followed cannot commit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
@@ -101,7 +101,7 @@ class DeltaTarget:
             known = self._table.transaction_version(self._batches)
         self._last = NO_BATCH if known is None else known
 
-    def append(self, actions: list[AddAction], batch: ResultBatch) -> None:
+    def append(self, actions: list[AddAction | RemoveAction], batch: ResultBatch) -> None:
         """Add files in a commit with the batch's number.
 
         Raises:
@@ -201,9 +201,7 @@ class DeltaTarget:
         given, found = self._spec.partition_by, self.partition_columns
         if given and given != found:
             by = f"is partitioned by {', '.join(found)}" if found else "is not partitioned"
-            hint = (
-                f"write partitionBy: [{', '.join(found)}]" if found else "leave partitionBy out, or write a new table"
-            )
+            hint = f"write partitionBy: [{', '.join(found)}]" if found else "leave partitionBy out"
             raise _problem(f"the table {self._folder} {by}, and not by {', '.join(given)}", hint, "partitionBy")
         for missing in set(found) - set(self._results.names):
             message = f"the table {self._folder} is partitioned by {missing}, which the result does not have"

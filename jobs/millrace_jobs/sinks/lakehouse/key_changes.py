@@ -1,4 +1,4 @@
-"""The changes of a batch by key: for each key, the last row, and whether it is removed. Spark computes them in tasks."""
+"""The changes of a batch by key, computed by tasks: the last row of each key, and whether it is removed."""
 
 from __future__ import annotations
 
