@@ -163,7 +163,6 @@ def of_delta(place: str, base: Document, see: See) -> Iterator[Probe]:
         partitionBy=(ABSENT, ["city"]),
         sortBy=(ABSENT, ["since"]),
         schemaEvolution=("Refuse", "AddColumns"),
-        maintenance=(ABSENT, {"compactEvery": 7}),
     )
     yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
 

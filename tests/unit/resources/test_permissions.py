@@ -183,8 +183,8 @@ REFUSED = [
     (
         "tables",
         {"tables": ["s3a://lake/team-a/**"]},
-        {"sink": {"delta": {"path": "s3a://lake/team-a/trips"}}},
-        {"sink": {"delta": {"path": "s3a://lake/team-b/trips"}}},
+        {"emit": "OnWindowClose", "sink": {"delta": {"path": "s3a://lake/team-a/trips"}}},
+        {"emit": "OnWindowClose", "sink": {"delta": {"path": "s3a://lake/team-b/trips"}}},
         'spec.sink.delta.path: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
     ),
     (

@@ -77,7 +77,7 @@ _ODD_CHARACTERS = frozenset(" ,;{}()\n\t=")
 
 
 @dataclass(frozen=True)
-class TableColumns:
+class TargetColumns:
     """The columns of a table that results go to.
 
     ``schema`` has those of the result with the types of the table; ``added`` those of them that the table lacks yet.
@@ -139,7 +139,7 @@ def require_key(schema: pa.Schema, key: Sequence[str], field: str) -> None:
 
 def match_columns(
     result: pa.Schema, table: pa.Schema, name: str, evolution: SchemaEvolution, field: str
-) -> TableColumns:
+) -> TargetColumns:
     """Return the columns that are written to a table that exists.
 
     Args:
@@ -174,7 +174,7 @@ def match_columns(
     problems += _required(table, result, field)
     if problems:
         raise MillraceError(*problems)
-    return TableColumns(pa.schema(columns), tuple(added))
+    return TargetColumns(pa.schema(columns), tuple(added))
 
 
 def arrow_type(kind: DataType) -> pa.DataType | None:

@@ -25,7 +25,7 @@ from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import endpoint, region
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.columns import TableColumns, match_columns
+from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
 from millrace_jobs.sinks.lakehouse.data_files import Folder
 from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
@@ -65,7 +65,7 @@ class DeltaTarget:
         self._driver = 0
         self._last = NO_BATCH
         self._open: DeltaTable | None = None
-        self._columns = TableColumns(results)
+        self._columns = TargetColumns(results)
 
     @property
     def last(self) -> int:
@@ -194,7 +194,7 @@ class DeltaTarget:
         own = {} if url is None else {"aws_endpoint_url": url, "allow_http": str(url.startswith("http:")).lower()}
         return _OPTIONS | {"aws_region": region()} | own
 
-    def _matched(self) -> TableColumns:
+    def _matched(self) -> TargetColumns:
         table = pa.schema(self._table.schema().to_arrow())
         name = f"delta.`{self._folder}`"
         columns = match_columns(self._results, table, name, self._spec.schema_evolution, FIELD)
