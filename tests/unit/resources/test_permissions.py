@@ -183,8 +183,8 @@ REFUSED = [
     (
         "tables",
         {"tables": ["s3a://lake/team-a/**"]},
-        {"emit": "OnWindowClose", "sink": {"delta": {"path": "s3a://lake/team-a/trips"}}},
-        {"emit": "OnWindowClose", "sink": {"delta": {"path": "s3a://lake/team-b/trips"}}},
+        {"sink": {"delta": {"path": "s3a://lake/team-a/trips", "key": ["cell"]}}},
+        {"sink": {"delta": {"path": "s3a://lake/team-b/trips", "key": ["cell"]}}},
         'spec.sink.delta.path: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
     ),
     (

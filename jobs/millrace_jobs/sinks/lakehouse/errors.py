@@ -26,21 +26,29 @@ _MEANINGS: tuple[tuple[str, _Explanation], ...] = (
     ),
     (
         r"SignatureDoesNotMatch|InvalidAccessKeyId|Unauthorized|\b401\b|CredentialsNotLoaded",
-        _Explanation("the login is refused", "check the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"),
+        _Explanation(
+            "the login is refused", "check the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"
+        ),
     ),
     (r"No space left", _Explanation("a disk is full", "free some space, and start the query again")),
     (
         r"[Uu]nsupported (reader|writer) feature|not supported by|[Uu]nsupported table feature|reader version",
-        _Explanation("the table has a feature that Millrace cannot write", "write to another table, or drop the feature"),
+        _Explanation(
+            "the table has a feature that Millrace cannot write", "write to another table, or drop the feature"
+        ),
     ),
     (
         r"[Cc]oncurrent|[Cc]ommit failed|Failed to commit|Transaction failed",
-        _Explanation("other writers of the table got in the way", "look for other writers of the same rows", passes=True),
+        _Explanation(
+            "other writers of the table got in the way", "look for other writers of the same rows", passes=True
+        ),
     ),
     (
         r"SlowDown|InternalError|ServiceUnavailable|\b50[0-9]\b|[Tt]imed? ?out|error sending request|"
         r"[Cc]onnection|connect error|dns error|Generic S3 error|HTTP error",
-        _Explanation("the store does not answer as it should", "check that it and the network are healthy", passes=True),
+        _Explanation(
+            "the store does not answer as it should", "check that it and the network are healthy", passes=True
+        ),
     ),
 )
 """Meanings of what libraries say; the first that matches wins."""
