@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from lab.s3_server import Disturbance
 from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.run.failures import explain_failure
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 
 from .tables import FRESH, asked, delta_sink, delta_table, write
@@ -131,6 +132,23 @@ def test_a_store_that_cannot_be_used(s3, monkeypatch, bucket: str, environment: 
 def test_a_login_that_may_not_write(s3, in_s3: str) -> None:
     with s3.disturbed(lambda request: Disturbance(status=403) if request.method == "PUT" else None):
         assert "because the login may not do that (AccessDenied" in refused(in_s3)
+
+
+def test_tasks_that_cannot_write_say_so(spark: SparkSession, s3, in_s3: str) -> None:
+    results = spark.range(10)
+    sink = delta_sink(in_s3, results)
+    sink.prepare(FRESH)
+
+    def refuse(request):
+        is_file = request.method == "PUT" and request.key.endswith(".parquet")
+        return Disturbance(status=403) if is_file else None
+
+    with s3.disturbed(refuse), pytest.raises(Exception, match="AccessDenied") as raised:
+        write(sink, results, 0)
+    said = str(explain_failure(str(raised.value)))
+    assert said.startswith(f"spec.sink.delta: writing files of the table {in_s3} failed, because the login may not")
+    assert write(sink, results, 0) == 10
+    assert asked(in_s3, "SELECT count(*) FROM results") == [(10,)]
 
 
 def test_a_store_that_refuses_for_a_while_is_tried_again(spark: SparkSession, s3, in_s3: str) -> None:

@@ -194,6 +194,26 @@ def test_results_that_are_taken_back_remove_rows(spark: SparkSession, tmp_path: 
     assert not list(Path(place, "_millrace").rglob("*.parquet"))
 
 
+def test_files_without_the_keys_of_a_batch_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Keys of every type that bounds files: each batch has keys of an hour of its own."""
+    place = str(tmp_path / "table")
+
+    def batch(hour: int, n: int) -> DataFrame:
+        time = f"TIMESTAMP '2024-01-01 00:00:00.123456' + make_interval(0, 0, 0, 0, {hour})"
+        number = f"concat('it''s ', {hour})"
+        return spark.sql(f"SELECT {time} AS at, CAST({hour} AS SMALLINT) AS hour, {number} AS text, {n}L AS n")
+
+    sink = prepared(place, batch(0, 0), ["at", "hour", "text"], maintenance={"compactEvery": 0})
+    for hour in range(4):
+        write(sink, batch(hour, 0), hour)
+    assert len(delta_table(place).file_uris()) == 4
+    write(sink, batch(2, 7), 4)
+    assert asked(place, "SELECT hour, n FROM results ORDER BY hour") == [(0, 0), (1, 0), (2, 7), (3, 0)]
+    (commit,) = delta_table(place).history(1)
+    metrics = commit["operationMetrics"]
+    assert (metrics["num_target_files_scanned"], metrics["num_target_files_removed"]) == (1, 1)
+
+
 def test_names_of_columns_in_any_case_and_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
     place, columns = str(tmp_path / "table"), "Day DATE, `a-Key` INT, `Größe` BIGINT, select STRING"
     first = counts(spark, *[(None, 1, 1, "x")], columns=columns).selectExpr(

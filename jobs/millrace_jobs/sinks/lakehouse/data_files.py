@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath, ObjectWriter
+from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
 
 Folder = Path | ObjectPath
 """Where the files of a table are."""
@@ -79,15 +80,27 @@ class FileWriter:
         prefix: beginning of their names.
         schema: columns of the files.
         partition_by: columns that have one value in each file.
+        spec_field: the field of the spec that describes the table.
     """
 
     folder: Folder
     prefix: str
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
+    spec_field: str = ""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all rows, and yield a row for each file."""
+        """Write all rows, and yield a row for each file.
+
+        Raises:
+            MillraceError: a file cannot be written.
+        """
+        try:
+            yield from self._write(batches)
+        except OSError as error:
+            raise lakehouse_error(error, f"writing files of the table {self.folder}", self.spec_field) from error
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writing: dict[tuple[Any, ...], _OpenFile] = {}
         for batch in batches:
             for values, rows in _split(batch, self.partition_by):

@@ -109,7 +109,7 @@ class DeltaSink(Sink):
         schema = pa.schema([each for each in self._target.columns if each.name not in parts])
         order = [*parts, *self._spec.sort_by]
         rows = results.sortWithinPartitions(*map(_named, order)) if order else results
-        files = write_files(rows, FileWriter(self._folder, f"batch-{batch.number:010d}-", schema, parts))
+        files = write_files(rows, self._writer(self._folder, schema, batch, parts))
         if files:
             self._target.append(add_actions(files, schema), batch)
         return sum(each.rows for each in files)
@@ -119,7 +119,7 @@ class DeltaSink(Sink):
         if isinstance(self._staged, Path):
             self._staged.mkdir(parents=True, exist_ok=True)
         changes = key_changes(results, self._keys, FIELD)
-        files = write_files(changes, FileWriter(self._staged, f"batch-{batch.number:010d}-", schema))
+        files = write_files(changes, self._writer(self._staged, schema, batch))
         if files:
 
             def rows() -> pa.RecordBatchReader:
@@ -130,6 +130,9 @@ class DeltaSink(Sink):
                 for each in files:
                     (self._staged / each.name).unlink()
         return sum(each.rows for each in files)
+
+    def _writer(self, folder: Folder, schema: pa.Schema, batch: ResultBatch, parts: tuple[str, ...] = ()) -> FileWriter:
+        return FileWriter(folder, f"batch-{batch.number:010d}-", schema, parts, FIELD)
 
     def _changed(self, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
         """Yield the staged rows, of one file after the other."""

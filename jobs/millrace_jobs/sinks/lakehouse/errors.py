@@ -9,7 +9,7 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.object_store import in_short
 
 
-class _Explanation(NamedTuple):
+class _Cause(NamedTuple):
     """What an error means, what to do about it, and whether it may pass by itself."""
 
     what: str
@@ -17,38 +17,30 @@ class _Explanation(NamedTuple):
     passes: bool = False
 
 
-_MEANINGS: tuple[tuple[str, _Explanation], ...] = (
-    (r"NoSuchBucket", _Explanation("the bucket does not exist", "create it, or correct the path")),
-    (r"ExpiredToken", _Explanation("the login has expired", "renew it, and start the query again")),
+_MEANINGS: tuple[tuple[str, _Cause], ...] = (
+    (r"NoSuchBucket", _Cause("the bucket does not exist", "create it, or correct the path")),
+    (r"ExpiredToken", _Cause("the login has expired", "renew it, and start the query again")),
     (
-        r"AccessDenied|Forbidden|\b403\b|Permission denied|PermissionDenied",
-        _Explanation("the login may not do that", "let it list, read, write and delete objects or files there"),
+        r"AccessDenied|Forbidden|Permission denied|PermissionDenied",
+        _Cause("the login may not do that", "let it list, read, write and delete objects or files there"),
     ),
     (
-        r"SignatureDoesNotMatch|InvalidAccessKeyId|Unauthorized|\b401\b|CredentialsNotLoaded",
-        _Explanation(
-            "the login is refused", "check the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"
-        ),
+        r"SignatureDoesNotMatch|InvalidAccessKeyId|Unauthorized|CredentialsNotLoaded",
+        _Cause("the login is refused", "check the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"),
     ),
-    (r"No space left", _Explanation("a disk is full", "free some space, and start the query again")),
+    (r"No space left", _Cause("a disk is full", "free some space, and start the query again")),
     (
         r"[Uu]nsupported (reader|writer) feature|not supported by|[Uu]nsupported table feature|reader version",
-        _Explanation(
-            "the table has a feature that Millrace cannot write", "write to another table, or drop the feature"
-        ),
+        _Cause("the table has a feature that Millrace cannot write", "write to another table, or drop the feature"),
     ),
     (
         r"[Cc]oncurrent|[Cc]ommit failed|Failed to commit|Transaction failed",
-        _Explanation(
-            "other writers of the table got in the way", "look for other writers of the same rows", passes=True
-        ),
+        _Cause("other writers of the table got in the way", "look for other writers of the same rows", passes=True),
     ),
     (
-        r"SlowDown|InternalError|ServiceUnavailable|\b50[0-9]\b|[Tt]imed? ?out|error sending request|"
+        r"SlowDown|InternalError|ServiceUnavailable|Service Unavailable|[Tt]imed? ?out|error sending request|"
         r"[Cc]onnection|connect error|dns error|Generic S3 error|HTTP error",
-        _Explanation(
-            "the store does not answer as it should", "check that it and the network are healthy", passes=True
-        ),
+        _Cause("the store does not answer as it should", "check that it and the network are healthy", passes=True),
     ),
 )
 """Meanings of what libraries say; the first that matches wins."""
