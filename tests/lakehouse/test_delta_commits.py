@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSinkSpec
@@ -192,6 +195,19 @@ def test_many_commits_leave_few_files(tmp_path) -> None:
     assert numbers(place) == list(range(60))
     assert len(delta_table(place).file_uris()) == 1
     assert taken(place, LastBatch(59, 59)).last == 59
+
+
+def test_a_table_that_keeps_old_files_for_longer_does_so(tmp_path) -> None:
+    place = str(tmp_path / "theirs")
+    DeltaTable.create(place, SCHEMA, configuration={"delta.deletedFileRetentionDuration": "interval 30 days"})
+    to = taken(place, maintenance={"retention": "1h"})
+    for number in range(3):
+        append(to, place, number)
+    for file in Path(place).glob("*.parquet"):
+        os.utime(file, (0, 0))
+    to.compact()
+    assert len(delta_table(place).file_uris()) == 1
+    assert len(list(Path(place).glob("*.parquet"))) == 4
 
 
 @pytest.mark.parametrize(

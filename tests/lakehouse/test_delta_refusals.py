@@ -18,7 +18,7 @@ from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 
 from .tables import FRESH, asked, delta_sink, delta_table, write
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 RESULTS = "k STRING, day DATE, n BIGINT"
 
@@ -100,6 +100,18 @@ def test_columns_are_added_only_where_the_user_says_so(spark: SparkSession, plac
     sink.prepare(FRESH)
     write(sink, more, 0)
     assert asked(place, "SELECT k, n, extra.x FROM results ORDER BY k") == [("a", 1, None), ("b", 2, 1.5)]
+
+
+def test_tables_with_rules_that_files_of_tasks_would_not_obey(tmp_path: Path) -> None:
+    place = str(tmp_path / "checked")
+    table(place, k=pa.string(), day=pa.date32(), n=pa.int64())
+    DeltaTable(place).alter.add_constraint({"positive": "n > 0"})
+    assert "has delta.constraints.positive, which files that tasks write would not obey" in refused(place)
+    place = str(tmp_path / "required")
+    columns = [pa.field("k", pa.string(), nullable=False), ("day", pa.date32()), ("n", pa.int64())]
+    write_deltalake(place, pa.schema(columns).empty_table())
+    assert "column k of the table is NOT NULL, and may be NULL in the result; ALTER TABLE delta.`" in refused(place)
+    delta_sink(place, Columns(RESULTS), ["k"]).prepare(FRESH)  # type: ignore[arg-type]
 
 
 def test_a_table_that_only_takes_new_rows_has_no_key(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def require_key(schema: pa.Schema, key: Sequence[str], field: str) -> None:
 
 
 def match_columns(
-    result: pa.Schema, table: pa.Schema, name: str, evolution: SchemaEvolution, field: str
+    result: pa.Schema, table: pa.Schema, name: str, key: Sequence[str], evolution: SchemaEvolution, field: str
 ) -> TargetColumns:
     """Return the columns that are written to a table that exists.
 
@@ -146,6 +146,7 @@ def match_columns(
         result: columns of the results, as from ``result_schema``.
         table: columns of the table.
         name: the table in SQL.
+        key: columns in which no result is NULL.
         evolution: what happens to columns that the table lacks.
         field: the field of the spec that describes the table.
 
@@ -171,7 +172,7 @@ def match_columns(
         if not _holds(found.type, wanted.type):
             problems.append(_other_type(found, wanted, name, field))
         columns.append(pa.field(wanted.name, found.type, metadata=found.metadata))
-    problems += _required(table, result, field)
+    problems += _not_null(table, result, name, key, field)
     if problems:
         raise MillraceError(*problems)
     return TargetColumns(pa.schema(columns), tuple(added))
@@ -222,11 +223,12 @@ def _other_type(found: pa.Field, wanted: pa.Field, name: str, field: str) -> Pro
     return Problem(message, hint, field=field)
 
 
-def _required(table: pa.Schema, result: pa.Schema, field: str) -> Iterator[Problem]:
+def _not_null(table: pa.Schema, result: pa.Schema, name: str, key: Sequence[str], field: str) -> Iterator[Problem]:
     for each in table:
-        if not each.nullable and each.name not in result.names:
-            message = f"column {each.name} of the table is NOT NULL, and the result has no such column"
-            yield Problem(message, "select it, or let the column be NULL", field=field)
+        if not each.nullable and each.name not in key:
+            has = "may be NULL in the result" if each.name in result.names else "is not in the result"
+            hint = f"ALTER TABLE {name} ALTER COLUMN `{each.name}` DROP NOT NULL;"
+            yield Problem(f"column {each.name} of the table is NOT NULL, and {has}", hint, field=field)
 
 
 def _require_columns(schema: pa.Schema, names: Sequence[str], field: str) -> None:

@@ -59,7 +59,7 @@ class DeltaSink(Sink):
         self._staged = self._folder / _STAGED / checkpoint_id
         self._query, self._checkpoint = query, checkpoint_id
         self._prepared: DeltaTarget | None = None
-        self._commits = 0
+        self._has_grown = True
 
     @property
     def place(self) -> str:
@@ -93,10 +93,11 @@ class DeltaSink(Sink):
             results.write.format("noop").mode("overwrite").save()
             return 0
         rows = self._merge(results, batch) if self._keys.columns else self._append(results, batch)
-        if rows and self._spec.maintenance.compact_every:
-            self._commits += 1
-            if self._commits % self._spec.maintenance.compact_every == 0:
-                self._target.compact()
+        self._has_grown = self._has_grown or bool(rows)
+        every = self._spec.maintenance.compact_every
+        if every and self._has_grown and (batch.number + 1) % every == 0:
+            self._target.compact()
+            self._has_grown = False
         return rows
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,6 +40,10 @@ _ATTEMPTS = 5
 
 _ERRORS = (DeltaError, OSError, ValueError)
 """What ``deltalake`` raises."""
+
+_RULES = ("delta.constraints.", "delta.enableRowTracking", "delta.enableIcebergCompat")
+_COLUMN_RULES = ("delta.generationExpression", "delta.identity.", "delta.invariants")
+"""Beginnings of a table's properties, and of its columns' metadata, that demand more of files than their types do."""
 
 _OPTIONS = {"timeout": "60s", "connect_timeout": "3s", "max_retries": "4", "retry_timeout": "30s"}
 """Settings of the library's client for S3: time-outs of a request, of a connection and of all repetitions."""
@@ -159,7 +163,10 @@ class DeltaTarget:
                 self._table.optimize.compact()
             except CommitFailedError:
                 return
-            self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+            try:
+                self._table.vacuum(hours, dry_run=False, full=True)
+            except DeltaError:  # the table itself keeps files for longer
+                self._table.vacuum(dry_run=False, full=True)
 
     @property
     def _table(self) -> DeltaTable:
@@ -197,7 +204,7 @@ class DeltaTarget:
     def _matched(self) -> TargetColumns:
         table = pa.schema(self._table.schema().to_arrow())
         name = f"delta.`{self._folder}`"
-        columns = match_columns(self._results, table, name, self._spec.schema_evolution, FIELD)
+        columns = match_columns(self._results, table, name, self._spec.key, self._spec.schema_evolution, FIELD)
         given, found = self._spec.partition_by, self.partition_columns
         if given and given != found:
             by = f"is partitioned by {', '.join(found)}" if found else "is not partitioned"
@@ -207,10 +214,25 @@ class DeltaTarget:
             message = f"the table {self._folder} is partitioned by {missing}, which the result does not have"
             raise _problem(message, "add it to the SELECT list", "partitionBy")
         configuration = self._table.metadata().configuration
+        if (rule := self._rule_for_values(configuration)) is not None:
+            message = f"the table {self._folder} has {rule}, which files that tasks write would not obey"
+            raise _problem(message, "remove that from the table, or write another table", "path")
         if self._spec.key and configuration.get("delta.appendOnly", "").lower() == "true":
             message = f"the table {self._folder} only takes new rows, since delta.appendOnly is true"
             raise _problem(message, "leave key out, or set the property to false", "key")
         return columns
+
+    def _rule_for_values(self, configuration: Mapping[str, str]) -> str | None:
+        """Return what the table demands of new rows, or of the names in its files; None if nothing."""
+        found = [name for name in configuration if name.startswith(_RULES)]
+        mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
+        of_columns = [
+            f"{rule} of column {field.name}"
+            for field in self._table.schema().fields
+            for rule in field.metadata
+            if rule.startswith(_COLUMN_RULES)
+        ]
+        return next(iter([*found, *(["column mapping"] if mapped else []), *of_columns]), None)
 
     def _require_known(self, last: LastBatch) -> None:
         """Refuse a table that does not have the batches that Spark's log has, or has others."""
