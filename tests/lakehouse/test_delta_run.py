@@ -23,7 +23,7 @@ from .tables import content, delta_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
-RECORDS = 30_000
+RECORDS = 20_000
 RATE = 2_500
 
 QUESTION = Question(
@@ -52,7 +52,7 @@ def in_table(place: str) -> list[tuple[Any, ...]]:
 def test_two_outputs_of_one_computation(tmp_path: Path) -> None:
     events = recording(seed=1).slice(0, 10_000)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
-    live, final = {"path": "live", "key": KEY}, {"path": "final", "partitionBy": ["key"]}
+    live, final = {"path": "live", "key": KEY}, {"path": "final", "sortBy": ["key"]}
     asked = query(tmp_path, live, "OnUpdate")
     asked["spec"]["query"] = {"sql": ALL_GROUPS.spark}
     asked["spec"]["additionalOutputs"] = {"final": {"emit": "OnWindowClose", "sink": {"delta": final}}}

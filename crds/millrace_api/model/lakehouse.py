@@ -48,13 +48,13 @@ class Maintenance(Model):
 
     compact_every: WholeNumber = Field(
         default=100,
-        description="Batches after which small files are merged into larger ones; 0: never.",
+        description="Batches after which small files are merged into larger ones, and old files removed; 0: never.",
         examples=[100],
     )
     retention: PositiveDuration = Field(
         default=PositiveDuration("7d"),
-        description="How long files stay that the table's current version has no more, for readers of older ones; they "
-        "are removed after a compaction.",
+        description="How long files stay that the table's current version does not have, for readers of older ones; a "
+        "table that keeps them for longer does so.",
         examples=["7d"],
     )
 
