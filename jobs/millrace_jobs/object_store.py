@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from obstore import ObjectMeta
     from obstore.store import S3Store
+    from typing_extensions import Buffer
 
 _CONNECT_SECONDS, _REQUEST_SECONDS, _RETRY_SECONDS = 3, 8, 12
 """Time-outs of a connection, of a request, and of all its repetitions: a third of a lease at most."""
@@ -159,6 +160,10 @@ class ObjectPath:
         with _os_errors(self):
             self._client.put(self.key, content)
 
+    def writer(self) -> ObjectWriter:
+        """Return a file that becomes the object when it is closed; it is sent in parts as it is written."""
+        return ObjectWriter(self)
+
     def create(self, content: bytes) -> str | None:
         """Create the object, and return the tag of its version; None if it exists."""
         return self._put_if(content, "create")
@@ -237,6 +242,39 @@ class _ObjectReader(RawIOBase):
         return length
 
 
+class ObjectWriter:
+    """An object that is being written; without ``close``, it never exists."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        from obstore import open_writer
+
+        self._path, self._written, self.closed = path, 0, False
+        with _os_errors(path):
+            self._writer = open_writer(path._client, path.key)
+
+    def write(self, content: Buffer) -> int:
+        """Write bytes; return how many."""
+        with _os_errors(self._path):
+            self._writer.write(content)
+        size = memoryview(content).nbytes
+        self._written += size
+        return size
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._written
+
+    def flush(self) -> None:
+        """Do nothing: a part is sent when it is large enough."""
+
+    def close(self) -> None:
+        """Send the rest, and create the object."""
+        if not self.closed:
+            self.closed = True
+            with _os_errors(self._path):
+                self._writer.close()
+
+
 def endpoint() -> str | None:
     """Return the URL of the S3 that the environment names; None for that of AWS."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -277,16 +315,16 @@ def _os_errors(path: ObjectPath) -> Iterator[None]:
         yield
     except (NotFoundError, FileNotFoundError) as error:
         if _NO_BUCKET in str(error):
-            raise OSError(errno.ENXIO, _in_short(str(error)), str(path)) from error
+            raise OSError(errno.ENXIO, in_short(str(error)), str(path)) from error
         raise FileNotFoundError(errno.ENOENT, "it does not exist", str(path)) from error
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
-        raise PermissionError(errno.EACCES, _in_short(str(error)), str(path)) from error
+        raise PermissionError(errno.EACCES, in_short(str(error)), str(path)) from error
     except BaseError as error:
-        raise OSError(errno.EIO, _in_short(str(error)), str(path)) from error
+        raise OSError(errno.EIO, in_short(str(error)), str(path)) from error
 
 
-def _in_short(text: str) -> str:
-    """Return what went wrong: the store's own code and message, or else the client's first line."""
+def in_short(text: str) -> str:
+    """Return what went wrong, from a client's text: the store's own code and message, or else its first line."""
     code, message = _CODE.search(text), _MESSAGE.search(text)
     if code is not None:
         return f"{code[1]}: {unescape(message[1]).rstrip('.')}" if message is not None else code[1]

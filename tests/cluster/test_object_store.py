@@ -91,7 +91,8 @@ def test_a_login_that_is_wrong_is_said_and_one_that_is_corrected_is_used(countin
     query.kubectl("delete", "pod", query.pod, "--grace-period=0", "--force")
     query.wait(lambda status: status.get("attempts"), "the failure is reported")
     said = query.status["attempts"][-1]["message"]
-    assert f"{s3.spec()['checkpoint']['uri']}/" in said
+    assert s3.spec()["checkpoint"]["uri"] in said
+    assert query.status["attempts"][-1]["reason"] == "StoreUnavailable"
     assert "SignatureDoesNotMatch" in said
     query.kubectl("patch", "secret", "lake", "-p", json.dumps({"stringData": {"AWS_SECRET_ACCESS_KEY": SECRET}}))
     counting.wait_for_progress()

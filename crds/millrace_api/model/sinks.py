@@ -1,4 +1,4 @@
-"""Where results go: files, the terminal, Kafka, a table in Kafka or in PostgreSQL."""
+"""Where results go: files, the terminal, Kafka, a table in Kafka, in PostgreSQL or of a lakehouse."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.lakehouse import DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
@@ -84,7 +85,7 @@ class TableSinkSpec(KafkaConnection):
     )
 
 
-_KINDS = ("files", "console", "kafka", "table", "postgres")
+_KINDS = ("files", "console", "kafka", "table", "postgres", "delta")
 
 
 class SinkSpec(Model):
@@ -97,27 +98,40 @@ class SinkSpec(Model):
     kafka: KafkaSinkSpec | None = Field(default=None, description="A Kafka topic.")
     table: TableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
     postgres: PostgresSinkSpec | None = Field(default=None, description="A table in PostgreSQL.")
+    delta: DeltaSinkSpec | None = Field(default=None, description="A Delta table.")
 
     @property
     def kind(self) -> str:
-        """The kind that is given, as in YAML: files, console, kafka, table or postgres."""
+        """The kind that is given, as in YAML: files, console, kafka, table, postgres or delta."""
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns that the user has written; empty for kinds that have none."""
-        keyed = self.kafka or self.table or self.postgres
+        keyed = self.kafka or self.table or self.postgres or self.lakehouse
         return () if keyed is None else keyed.key
 
     @property
     def replaces_rows(self) -> bool:
         """Whether results are rows of a table, which later results replace and remove."""
-        return self.table is not None or (self.postgres is not None and bool(self.postgres.key))
+        keyed = self.postgres or self.lakehouse
+        return self.table is not None or (keyed is not None and bool(keyed.key))
+
+    @property
+    def appends_once(self) -> bool:
+        """Whether results are rows of a table without a key, which nothing replaces or removes."""
+        keyed = self.postgres or self.lakehouse
+        return keyed is not None and not keyed.key
+
+    @property
+    def lakehouse(self) -> LakehouseSinkSpec | None:
+        """The table of a lakehouse that results go to, of whatever format."""
+        return self.delta
 
     @property
     def records_batches(self) -> bool:
         """Whether the place of the results itself knows which batches it has, and lacks those of another place."""
-        return self.kafka is not None or self.table is not None or self.postgres is not None
+        return any(each is not None for each in (self.kafka, self.table, self.postgres, self.lakehouse))
 
     @property
     def has_history(self) -> bool:
@@ -132,5 +146,7 @@ class SinkSpec(Model):
             return self.postgres.is_table_of(other.postgres)
         if self.files is not None and other.files is not None:
             return PurePosixPath(self.files.path) == PurePosixPath(other.files.path)
+        if self.delta is not None and other.delta is not None:
+            return self.delta.path.rstrip("/") == other.delta.path.rstrip("/")
         one, two = self.kafka or self.table, other.kafka or other.table
         return one is not None and two is not None and one.topic == two.topic and one.is_cluster_of(two)

@@ -23,7 +23,15 @@ from millrace_api.sql.schema_ddl import (
     type_problem,
 )
 from millrace_api.sql.time_formats import ISO, TimePatternError, is_pattern, time_pattern
-from millrace_api.validation.places import may_be_object, object_problem, path_problem, paths, uri_problem
+from millrace_api.validation.places import (
+    may_be_object,
+    object_problem,
+    path_problem,
+    paths,
+    table_uri_problem,
+    table_uris,
+    uri_problem,
+)
 from millrace_api.validation.pydantic_errors import Location, dotted
 from millrace_api.validation.yaml_nodes import Document
 
@@ -133,6 +141,9 @@ class _Check:
             found = object_problem(path) if may_be_object(field, path) else path_problem(path)
             if found:
                 self._add(tuple(field.split(".")), *found)
+        for field, uri in table_uris(self._spec):
+            if found := table_uri_problem(uri):
+                self._add(tuple(field.split(".")), *found)
         checkpoint = self._spec.checkpoint
         if checkpoint is not None and checkpoint.uri is not None and (found := uri_problem(checkpoint.uri)):
             self._add(("spec", "checkpoint", "uri"), *found)
@@ -159,13 +170,13 @@ class _Check:
     def _check_folder(self) -> None:
         """Check that the query does not read the files that it writes; not a rule of Spec, like ``_check_topics``."""
         for at, output in self._outputs:
-            sink = output.sink.files
+            sink = output.sink.files or output.sink.delta
             for name, source in self._spec.sources.items():
                 if sink is not None and source.files is not None and source.files.reads(sink.first_file):
                     message = (
                         f'source {name} reads the files in "{sink.path}", so every result would come back as a record'
                     )
-                    self._add((*at, "sink", "files", "path"), message, "write to another folder")
+                    self._add((*at, "sink", output.sink.kind, "path"), message, "write to another folder")
         for writer, source in self._spec.sources.items():
             folder = source.corrupt_records.path
             for name, other in self._spec.sources.items():
@@ -291,10 +302,10 @@ class _Check:
         for at, output in self._outputs:
             if left_to_run and output.sink.table is not None and not output.sink.table.key:
                 continue
-            if output.sink.postgres is not None and not output.sink.key and results_change(output):
+            if output.sink.appends_once and results_change(output):
                 message = "results change after they were emitted, and without a key they are appended once and for all"
                 hint = "write the columns of the table's primary key, such as key: [...], or emit: OnWindowClose"
-                self._add((*at, "sink", "postgres"), message, hint)
+                self._add((*at, "sink", output.sink.kind), message, hint)
                 continue
             plain = all(name.isidentifier() for name in output.sink.key)
             try:

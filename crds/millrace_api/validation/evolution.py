@@ -49,6 +49,8 @@ _FIELDS = {
         spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
         spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user
         spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
+        spec.additionalOutputs.*.sink.delta.sortBy spec.additionalOutputs.*.sink.delta.schemaEvolution
+        spec.additionalOutputs.*.sink.delta.maintenance
     """,
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """

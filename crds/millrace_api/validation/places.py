@@ -29,6 +29,8 @@ _OBJECT_FILES = re.compile(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2
 _READS_OBJECTS = re.compile(r"spec\.sources\.[^.]+\.files\.path")
 """Fields of paths that may be in an object store."""
 
+_NO_PREFIX = "is not a bucket and a prefix of letters, digits, points, hyphens and underscores"
+
 _VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*\b|\{[^/}]*\}?)")
 """A variable of a shell; ``Outer$Inner`` has none."""
 
@@ -45,6 +47,15 @@ def paths(spec: Spec) -> Iterator[tuple[str, str]]:
     for field, output in spec.outputs.items():
         if output.sink.files is not None:
             yield f"{field}.sink.files.path", output.sink.files.path
+        if output.sink.delta is not None and output.sink.delta.is_local:
+            yield f"{field}.sink.delta.path", output.sink.delta.path
+
+
+def table_uris(spec: Spec) -> Iterator[tuple[str, str]]:
+    """Yield the places in object stores that tables are written to, each with its field."""
+    for field, output in spec.outputs.items():
+        if output.sink.delta is not None and not output.sink.delta.is_local:
+            yield f"{field}.sink.delta.path", output.sink.delta.path
 
 
 def _paths_of(field: str, source: SourceSpec) -> Iterator[tuple[str, str]]:
@@ -106,13 +117,30 @@ def uri_problem(uri: str) -> tuple[str, str] | None:
         return None
     scheme = uri.partition(":")[0]
     if scheme.lower() == "s3a":
-        message = "is not a bucket and a prefix of letters, digits, points, hyphens and underscores"
-        return message, "write s3a://BUCKET/PREFIX, such as s3a://lake/checkpoints/trips"
+        return _NO_PREFIX, "write s3a://BUCKET/PREFIX, such as s3a://lake/checkpoints/trips"
     if scheme.lower() != "file":
         hint = "write s3a:// with a bucket and a prefix, or file:// and a folder, such as file:///data/checkpoints"
         return f"the scheme {scheme}: is not supported", hint
     message = "has a host, a query or a fragment, which are no part of a folder's path"
     return message, "write file:/// and the path, with %3F for ? and %23 for #"
+
+
+def table_uri_problem(uri: str) -> tuple[str, str] | None:
+    """Return what is wrong with the place of a table in an object store; None if it can be used."""
+    if table_place(uri) is not None:
+        return None
+    return f"{quote(uri)} {_NO_PREFIX}", "write s3a://BUCKET/PREFIX, such as s3a://lake/trips"
+
+
+def table_place(uri: str) -> str | None:
+    """Return the place of a table in an object store without a slash at its end; None if it is no such place.
+
+    A part ``..`` would lead libraries to another place than a policy sees.
+    """
+    found = bucket_and_prefix(uri)
+    if found is None or not {".", ".."}.isdisjoint(found[2].split("/")):
+        return None
+    return f"{found[0]}://{found[1]}/{found[2]}"
 
 
 def bucket_and_prefix(uri: str) -> tuple[str, str, str] | None:

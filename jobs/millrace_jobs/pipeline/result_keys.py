@@ -34,7 +34,8 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
         require(query.result, "spec.sink.files")
     if not (spec.sink.kafka is not None or spec.sink.replaces_rows):
         return ResultKeys()
-    require_json(query.result, f"spec.sink.{spec.sink.kind}")
+    if spec.sink.lakehouse is None:
+        require_json(query.result, f"spec.sink.{spec.sink.kind}")
     names = query.result.names
     groups = result_groups(spec)
     known = None if groups is None else [group.known_by(names) for group in groups]

@@ -73,6 +73,8 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
     for field, output in spec.outputs.items():
         if output.sink.files is not None:
             written[f"{field}.sink.files.path"] = (output.sink.files.first_file, "result")
+        if output.sink.delta is not None and output.sink.delta.is_local:
+            written[f"{field}.sink.delta.path"] = (output.sink.delta.first_file, "result")
     for name, source in spec.sources.items():
         if (folder := source.corrupt_records.path) is not None:
             written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
@@ -98,7 +100,10 @@ def waiting_note(sources: Mapping[str, Source]) -> str:
 def nothing_new_note(spec: Spec, checkpoint: Place) -> str:
     """Return what to say of a run on a checkpoint that has processed all input before, and how to start over."""
     written = [output.sink.files for output in spec.outputs.values()]  # folders of this checkpoint only
-    results = "".join(f" and {absolute_path(files.path)}" for files in written if files is not None)
+    folders = [absolute_path(files.path) for files in written if files is not None]
+    tables = [output.sink.delta for output in spec.outputs.values()]
+    places = [absolute_path(each.path) if each.is_local else each.path for each in tables if each is not None]
+    results = "".join(f" and {place}" for place in [*folders, *places])
     done = "nothing new: all input was processed by an earlier run"
     return f"{done}; remove {checkpoint}{results} to start over"
 

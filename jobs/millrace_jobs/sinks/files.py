@@ -166,13 +166,13 @@ class FilesSink(Sink):
             return sum(1 for _ in zip(lines, range(2), strict=False)) > (self._format == "csv")
 
 
-def require_folder(path: str | Path) -> None:
-    """Check that a folder, and files in it, can be created; leave nothing behind.
+def require_folder(path: str | Path, field: str = _FIELD) -> None:
+    """Check that a folder, and files in it, can be created; leave nothing behind. ``field`` is where it is written.
 
     Raises:
         MillraceError: the folder cannot be created or written to, or Spark cannot use a folder of this name.
     """
-    folder = path_for_spark(path, _FIELD)
+    folder = path_for_spark(path, field)
     require_data(folder)
     try:
         made = make_folder(folder)
@@ -180,7 +180,7 @@ def require_folder(path: str | Path) -> None:
             pass
         remove_folders(made)
     except OSError as error:
-        raise _unwritable(folder, error) from None
+        raise _unwritable(folder, error, field) from None
 
 
 def _stage(folder: Path) -> None:
@@ -192,10 +192,10 @@ def _stage(folder: Path) -> None:
     Path(folder, "_temporary", "0", "_temporary").mkdir(parents=True)
 
 
-def _unwritable(folder: Path, error: OSError) -> MillraceError:
+def _unwritable(folder: Path, error: OSError, field: str = _FIELD) -> MillraceError:
     hint = "write a folder that this user may write to"
-    return _problem(f"results cannot be written to {folder}: {error.strerror or error}", hint)
+    return _problem(f"results cannot be written to {folder}: {error.strerror or error}", hint, field)
 
 
-def _problem(message: str, hint: str) -> MillraceError:
-    return MillraceError(Problem(message, hint, field=_FIELD))
+def _problem(message: str, hint: str, field: str = _FIELD) -> MillraceError:
+    return MillraceError(Problem(message, hint, field=field))

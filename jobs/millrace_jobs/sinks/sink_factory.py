@@ -29,6 +29,9 @@ def check_sinks(spec: Spec) -> None:
         if output.sink.files is not None:
             with errors_of(field):
                 require_folder(output.sink.files.path)
+        if output.sink.delta is not None and output.sink.delta.is_local:
+            with errors_of(field):
+                require_folder(output.sink.delta.path, "spec.sink.delta.path")
 
 
 def open_sinks(
@@ -87,6 +90,11 @@ def open_sink(
         assert results is not None, "a table in a database is checked against the results"
         connection = PostgresConnection.of(sink.postgres)
         return PostgresSink(connection, sink.postgres.table, keys, results, query.name, checkpoint_id)
+    if sink.delta is not None:
+        from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink  # only these queries load the library
+
+        assert results is not None, "a table is checked against the results"
+        return DeltaSink(sink.delta, keys, results, query.name, checkpoint_id)
     spec = sink.kafka or sink.table
     assert spec is not None
     topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")

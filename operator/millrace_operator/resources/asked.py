@@ -10,7 +10,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
-from millrace_api.validation.places import is_object, paths
+from millrace_api.validation.places import is_object, paths, table_uris
 
 AWS = "https://s3.amazonaws.com"
 """The S3 of AWS, as a policy names it."""
@@ -69,8 +69,13 @@ def s3_endpoints(spec: Spec) -> Asked:
     checkpoint = (spec.checkpoint and spec.checkpoint.uri) or ""
     if spec.s3 is not None and spec.s3.endpoint is not None:
         yield "spec.s3.endpoint", spec.s3.endpoint
-    elif is_object(checkpoint) or any(is_object(path) for _, path in paths(spec)):
+    elif any(map(is_object, (checkpoint, *(place for _, place in (*paths(spec), *table_uris(spec)))))):
         yield "spec.s3.endpoint", AWS
+
+
+def tables(spec: Spec) -> Asked:
+    """Yield the places in object stores that tables are written to."""
+    yield from table_uris(spec)
 
 
 def schema_registries(spec: Spec) -> Asked:

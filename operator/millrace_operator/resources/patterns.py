@@ -110,6 +110,15 @@ CheckpointPattern = Annotated[
         "or s3a://lake/team-a/**",
     ),
 ]
+TablePattern = Annotated[
+    str,
+    *text(
+        rf"s3a://[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9]{_FOLDERS}",
+        2048,
+        "a pattern of tables in an object store",
+        "write s3a:// with a bucket and a prefix, such as s3a://lake/team-a/**",
+    ),
+]
 UrlPattern = Annotated[
     str,
     *text(

@@ -26,6 +26,7 @@ from .patterns import (
     NamePattern,
     PathPattern,
     SettingPattern,
+    TablePattern,
     UrlPattern,
     matches_any,
 )
@@ -124,6 +125,9 @@ class PolicyRule(Model):
     s3_endpoints: tuple[UrlPattern, ...] | None = Field(
         default=None,
         description="URLs that spec.s3.endpoint may name; a query that names none uses https://s3.amazonaws.com.",
+    )
+    tables: tuple[TablePattern, ...] | None = Field(
+        default=None, description="Places in object stores, s3a://bucket/prefix, that sinks may write tables to."
     )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."

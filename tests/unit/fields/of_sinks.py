@@ -24,6 +24,7 @@ from millrace_jobs.sinks.console import ConsoleSink, _Head
 from millrace_jobs.sinks.files import FilesSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 from millrace_jobs.sinks.outputs import OutputSinks
 from millrace_jobs.sinks.postgres.connection import PostgresConnection
 from millrace_jobs.sinks.postgres.sink import PostgresSink
@@ -37,6 +38,7 @@ Number = int
 SQL = "SELECT window.start AS since, city, count(*) AS k FROM trips GROUP BY window(at, '1 minute'), city"
 TOPIC = BROKERS | {"topic": "out"}
 DATABASE = {"host": "db", "database": "sales", "table": "out", "key": ["city", "since"], "user": "millrace"}
+DELTA = {"path": "out", "key": ["city", "since"]}
 HISTORY = {"topic": "earlier", "retention": "1h"}
 FINAL = {"emit": "OnWindowClose", "sink": {"files": {"path": "final"}}}
 
@@ -68,6 +70,8 @@ def described(sink: Sink) -> object:
         return sink.place, [batch.num_rows for batch in _Head(sink._rows)(iter([rows]))]
     if isinstance(sink, PostgresSink):
         return sink.place, sink._wanted
+    if isinstance(sink, DeltaSink):
+        return sink.place, sink._keys, sink._spec.model_dump(exclude={"path", "key"})
     assert isinstance(sink, KafkaSink)
     kept = None
     if isinstance(sink, TableSink) and sink._history is not None:
@@ -86,7 +90,14 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         assert isinstance(sink, KafkaSink)
         return sink._topic.connection
 
-    kinds = {"files": {"path": "out"}, "console": {}, "kafka": TOPIC, "table": TOPIC, "postgres": DATABASE}
+    kinds = {
+        "files": {"path": "out"},
+        "console": {},
+        "kafka": TOPIC,
+        "table": TOPIC,
+        "postgres": DATABASE,
+        "delta": DELTA,
+    }
     documents = {kind: written(base, place, {kind: sink}) for kind, sink in kinds.items()}
     none = written(base, place, {})
     yield from (Probe(f"{place}.{kind}", none, (ABSENT, sink), see) for kind, sink in kinds.items())
@@ -99,6 +110,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
     yield from of_postgres(f"{place}.postgres", documents["postgres"], see, number)
+    yield from of_delta(f"{place}.delta", documents["delta"], see)
 
 
 def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:
@@ -138,6 +150,21 @@ def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterato
     secrets = [(f"{place}.tls.{name}", tls) for name in ("ca", "certificate", "key")]
     secrets.append((f"{place}.password", written(base, f"{place}.password", ENV[0])))
     yield from secret_probes(secrets, settings, references)
+
+
+def of_delta(place: str, base: Document, see: See) -> Iterator[Probe]:
+    """Yield the probes of a Delta table; none is opened."""
+    yield from probes(
+        base,
+        see,
+        place,
+        path=("out", "s3a://lake/out"),
+        key=(ABSENT, ["city", "since"], ["city"]),
+        partitionBy=(ABSENT, ["city"]),
+        sortBy=(ABSENT, ["since"]),
+        schemaEvolution=("Refuse", "AddColumns"),
+    )
+    yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
 
 
 def mode(asked: StreamQuery) -> object:

@@ -211,6 +211,13 @@ REFUSED = [
         'spec.sink.postgres.host: " evil.example.com" is not allowed in namespace cabs',
     ),
     (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sink": {"delta": {"path": "s3a://lake/team-a/trips", "key": ["cell"]}}},
+        {"sink": {"delta": {"path": "s3a://lake/team-b/trips", "key": ["cell"]}}},
+        'spec.sink.delta.path: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
+    ),
+    (
         "schemaRegistries",
         {"schemaRegistries": ["https://schemas.example.com/**"]},
         {"sources__trips": AVRO | {"avro": {"registry": "https://schemas.example.com/v1"}}},

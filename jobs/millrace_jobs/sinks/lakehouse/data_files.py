@@ -1,0 +1,202 @@
+"""Data files of a table, written by Spark's tasks.
+
+Each attempt of a task writes Parquet files under names of its own, and reports them as rows. Spark delivers the rows of
+one attempt per task only. So files of attempts that failed, that lost against a speculative one, or whose driver has
+died, are never committed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from millrace_jobs.disk import sync
+from millrace_jobs.object_store import ObjectPath, ObjectWriter
+from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
+
+Folder = Path | ObjectPath
+"""Where the files of a table are."""
+
+_REPORT = pa.schema(
+    [
+        ("name", pa.string()),
+        ("size", pa.int64()),
+        ("values", pa.string()),
+        ("footer", pa.binary()),
+    ]
+)
+
+_ROW_GROUP_BYTES = 64 << 20
+"""Size of a row group in memory: rows are collected up to it, then compressed and written."""
+
+_FILE_BYTES = 128 << 20
+"""Size after which a task begins another file."""
+
+_OPEN_FILES = 16
+"""Number of partitions of a table that a task has open files for. Rows come sorted by partition, so one would do."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that a task has written.
+
+    Args:
+        name: its name in the folder.
+        size: its size in bytes.
+        values: the values of its rows in the columns that the table is partitioned by, as in JSON.
+        metadata: Parquet's footer, with the number of rows and the statistics of each column.
+    """
+
+    name: str
+    size: int
+    values: dict[str, Any]
+    metadata: pq.FileMetaData
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.metadata.num_rows)
+
+
+@dataclass(frozen=True)
+class FileWriter:
+    """Writes the rows of a task as files; a function for Spark's ``mapInArrow``.
+
+    Args:
+        folder: where the files are written.
+        prefix: beginning of their names.
+        schema: columns of the files.
+        partition_by: columns that have one value in each file.
+        spec_field: the field of the spec that describes the table.
+    """
+
+    folder: Folder
+    prefix: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    spec_field: str = ""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows, and yield a row for each file.
+
+        Raises:
+            MillraceError: a file cannot be written.
+        """
+        try:
+            yield from self._write(batches)
+        except OSError as error:
+            raise lakehouse_error(error, f"writing files of the table {self.folder}", self.spec_field) from error
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        writing: dict[tuple[Any, ...], _OpenFile] = {}
+        for batch in batches:
+            for values, rows in _split(batch, self.partition_by):
+                opened = writing.pop(values, None) or _OpenFile(self, values)
+                writing[values] = opened  # now the last one
+                opened.add(rows)
+                if opened.is_full or len(writing) > _OPEN_FILES:
+                    first = values if opened.is_full else next(iter(writing))
+                    yield writing.pop(first).close()
+        for opened in writing.values():
+            yield opened.close()
+
+
+def write_files(rows: DataFrame, writer: FileWriter) -> list[DataFile]:
+    """Write the rows in one job; return the files of the attempts that count."""
+    reported = rows.mapInArrow(writer, from_arrow_schema(_REPORT)).toArrow().to_pylist()
+    files = [
+        DataFile(each["name"], each["size"], json.loads(each["values"]), pq.read_metadata(io.BytesIO(each["footer"])))
+        for each in reported
+    ]
+    if files and isinstance(writer.folder, Path):
+        sync(writer.folder)
+    return files
+
+
+@dataclass
+class _OpenFile:
+    """A file that is being written; it has no name that a reader of the table knows."""
+
+    writer: FileWriter
+    values: tuple[Any, ...]
+    _waiting: list[pa.RecordBatch] = field(default_factory=list)
+    _waiting_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._name = f"{self.writer.prefix}{uuid.uuid4()}.parquet"
+        self._written: list[pq.FileMetaData] = []
+        self._file = _open(self.writer.folder, self._name)
+        self._parquet = pq.ParquetWriter(
+            self._file, self.writer.schema, compression="zstd", metadata_collector=self._written, store_schema=False
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more rows should be added."""
+        return int(self._file.tell()) >= _FILE_BYTES
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows of the file's partition."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> pa.RecordBatch:
+        """Complete the file, and return its report."""
+        self._flush()
+        self._parquet.close()
+        size = self._file.tell()
+        self._file.close()
+        if isinstance(self.writer.folder, Path):
+            sync(self.writer.folder / self._name)
+        footer = io.BytesIO()
+        self._written[0].write_metadata_file(footer)
+        values = dict(zip(self.writer.partition_by, map(_as_json, self.values), strict=True))
+        report = {"name": self._name, "size": size, "values": json.dumps(values), "footer": footer.getvalue()}
+        return pa.RecordBatch.from_pylist([report], _REPORT)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            schema = self.writer.schema
+            table = pa.Table.from_batches(self._waiting).select(schema.names).cast(schema)
+            self._parquet.write_table(table, row_group_size=max(len(table), 1))
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def _open(folder: Folder, name: str) -> IO[bytes] | ObjectWriter:
+    if isinstance(folder, Path):
+        return (folder / name).open("wb")
+    return (folder / name).writer()
+
+
+def _split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """Yield the rows of each combination of values in these columns, in their order."""
+    if not names:
+        yield (), batch
+        return
+    codes = np.zeros(len(batch), np.int64)
+    for name in names:
+        encoded = pc.dictionary_encode(batch.column(name), null_encoding="encode")
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+    _, first, place = np.unique(codes, return_index=True, return_inverse=True)
+    for number in np.argsort(first):
+        rows = batch.take(pa.array(np.flatnonzero(place == number)))
+        yield tuple(rows.column(name)[0].as_py() for name in names), rows
+
+
+def _as_json(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,43 @@
+"""Places for the tables of tests: a folder, or a prefix in a real S3 server that the tests share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lab.s3_server import BUCKET, S3Server, running_s3
+from spark.conftest import spark, workspace  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def shared_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The server that tests share. Leave it running."""
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(shared_s3: S3Server, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> S3Server:  # noqa: F811
+    """The shared server, as the environment of this process names it, of those that it starts, and of Spark's tasks."""
+    for name, value in shared_s3.environment.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)  # its JVM runs since earlier tests
+    return shared_s3
+
+
+@pytest.fixture
+def in_s3(s3: S3Server) -> str:
+    """A place of its own in the bucket."""
+    return f"s3a://{BUCKET}/{uuid.uuid4().hex[:12]}/table"
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a table, in a folder with an odd name or in S3."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("in_s3"))
+    return str(tmp_path / "a table, 50% done")
