@@ -32,13 +32,13 @@ def test_driver_and_executors_are_admitted_where_pods_are_restricted(plane, rest
     found = {each["kind"] + each["metadata"]["name"]: each for each in objects_of(CASES[case], restricted)}
     template = found["StatefulSettrips-by-cell-driver"]["spec"]["template"]
     driver = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "driver"}, "spec": template["spec"]}
-    driver["spec"]["serviceAccountName"] = "default"
     (files,) = [each["data"] for each in found.values() if "executor-pod.yaml" in each.get("data", {})]
     executor = yaml.safe_load(files["executor-pod.yaml"])
     executor["metadata"]["name"] = "executor"
     executor["spec"]["containers"][0]["image"] = "example.org/image"  # which Spark fills in
     for pod in (driver, executor):
         pod["spec"].pop("priorityClassName", None)  # there is no such class here
+        pod["spec"]["serviceAccountName"] = "default"  # nor is there another account
         done = plane.kubectl("create", "--namespace", restricted, "--dry-run=server", "-f", "-", document=pod)
         assert done.returncode == 0, done.stderr
 

@@ -32,6 +32,7 @@ REPLACING = {
     "driver.cores": 3,
     "driver.memory": "3g",
     "driver.podTemplate": {"metadata": {"labels": {"team": "a"}}},
+    "s3": {"region": "eu-central-1"},
     "image": "example.org/jobs:2",
     "serviceAccountName": "other",
     "sparkConf": {"spark.sql.shuffle.partitions": "3"},

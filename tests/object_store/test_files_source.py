@@ -111,8 +111,9 @@ def test_an_object_that_is_gone_before_it_is_read_is_refused(place: ObjectPath, 
     found = source(place, tmp_path)
     end = found.latest({"files": 0}, everything=False)
     (place / "a.json").unlink()
+    (piece,) = found.slices({"files": 0}, end, 1)
     with pytest.raises(MillraceError, match=f"{place}/a.json: was seen earlier and is not there now"):
-        found.slices({"files": 0}, end, 1)
+        list(found.read(piece, "test"))
 
 
 def test_a_listing_costs_one_request_and_looks_at_nothing_again(
@@ -139,6 +140,21 @@ def test_a_store_that_is_away_is_a_transient_error(place: ObjectPath, tmp_path: 
     with s3.disturbed(refused), pytest.raises(TransientError, match=f"{place}/a.json: cannot be read"):
         list(found.read(piece, "test"))
     assert [len(each["n"]) for each in found.read(piece, "test") if not isinstance(each, Rejected)] == [10]
+
+
+def test_a_listing_that_is_refused_is_a_transient_error(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:
+    put(place, "a.json", lines(range(10)))
+    found = source(place, tmp_path)
+    with s3.disturbed(lambda _: Disturbance(status=503)), pytest.raises(TransientError, match="cannot list the files"):
+        found.latest({"files": 0}, everything=False)
+    assert found.latest({"files": 0}, everything=False) == {"files": 1}
+
+
+def test_an_object_without_content_is_no_file(place: ObjectPath, tmp_path: Path) -> None:
+    """Consoles and Hadoop make such objects for folders."""
+    put(place, "empty.json", b"")
+    put(place, "a.json", lines(range(10)))
+    assert numbers(source(place, tmp_path)) == list(range(10))
 
 
 def test_what_is_missing_is_said(place: ObjectPath, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def race(place, order, monkeypatch):
 
     threads = [thread(FIRST, as_first), thread(SECOND, as_second)]
     with monkeypatch.context() as patched:
-        patched.setattr(object_store, "_client", lambda *key: TurnTaking(client(*key), turns))
+        patched.setattr(object_store, "_client", lambda *key, **keys: TurnTaking(client(*key, **keys), turns))
         for each in threads:
             each.start()
         for each in threads:

@@ -132,7 +132,9 @@ def test_types_as_parquet_mr_writes_them(spark: SparkSession, tmp_path: Path, le
     (row,) = read(file, ddl, tmp_path / "log")
     assert [str(value) for value in row] == ["1", "2", "1.5", "12345678901234567890", r"b'\xff\x00'", "b'x'", "y"]
     for name, found in {"list": "ARRAY", "part": "STRUCT"}.items():
-        with pytest.raises(MillraceError, match=rf"column {name} \(STRING\): its type is {found}; leave {name} out"):
+        with pytest.raises(
+            MillraceError, match=rf"column {name} \(STRING\): its type is {found}; write {name} {found}<"
+        ):
             read(file, f"{name} STRING", tmp_path / "log")
 
 

@@ -251,10 +251,20 @@ def _apply(
         actions += [DropConfiguration(each) for each in unused_configurations(observed, desired)]
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
-    names = ", ".join(f"{each['kind']} {each['metadata']['name']}" for each in missing)
+    names = ", ".join(f"{each['kind']} {_shown_name(observed, each)}" for each in missing)
     applying = (ProgressingReason.APPLYING, names) if missing else None
     status = status_of(observed, target, now, progress=applying, plan=plan, scaling=scaling)
     return Step(status, tuple(actions), _due(observed, target, now))
+
+
+def _shown_name(observed: ObservedQuery, missing: Manifest) -> str:
+    """Return the name of a missing object in the status.
+
+    That of a configuration ends with a hash of its content, which is another one once the driver's Secret has a name:
+    with it, the status would be written twice.
+    """
+    name: str = missing["metadata"]["name"]
+    return name.rpartition("-")[0] if observed.owner.is_configuration(name) else name
 
 
 def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Step:
