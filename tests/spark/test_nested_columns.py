@@ -87,7 +87,7 @@ def batches(draw: st.DrawFn) -> Batches:
     return [(draw(PLACINGS), piece) for piece in pieces]
 
 
-NOBODY = {"country": None, "age": None, "home": None, "paid": None}
+UNKNOWN_USER = {"country": None, "age": None, "home": None, "paid": None}
 SOMEONE = {"country": "a", "age": 2, "home": {"city": "x", "since": date(1582, 10, 10)}, "paid": Decimal("0.10")}
 AT = {"time": START, "kind": "k"}
 ODD: Batches = [
@@ -95,7 +95,7 @@ ODD: Batches = [
     (
         ("native", 2, 1),
         [
-            (AT, NOBODY, [], [], 1),
+            (AT, UNKNOWN_USER, [], [], 1),
             (AT, SOMEONE, [None, {"sku": None, "amount": None}], [("a", None)], 2**53 + 1),
             ({"time": None, "kind": "k"}, SOMEONE, [{"sku": "s", "amount": 2**53 + 1}], [("", 1), ("a", 2)], None),
         ],
@@ -112,7 +112,7 @@ VALUES = {
     "label": "sum(labels['a'])",
     "bought": Both("sum(size(items))", "sum(len(items))"),
     "amount": Both("max(get(items, 0).amount)", "max(items[1].amount)"),
-    "nobody": "count(*) FILTER (WHERE who IS NULL)",
+    "without_user": "count(*) FILTER (WHERE who IS NULL)",
 }
 WINDOWED = Question(keys={"country": "who.country"}, values=VALUES, window=Hop("event.time", size=60, slide=25))
 KEYED = Question(

@@ -136,10 +136,12 @@ def _volumes() -> list[str]:
 
 def _for_maven() -> Iterator[str]:
     """Yield the mounts of this machine's settings of Maven, and of the authorities that its Java trusts."""
-    if (settings := Path.home() / ".m2" / "settings.xml").is_file():
-        yield f"{settings}:/root/.m2/settings.xml:ro"
+    options, lines = state_folder("images") / "mavenrc", []
     if _JAVA_AUTHORITIES.is_file():
-        options = state_folder("images") / "mavenrc"
-        options.write_text("MAVEN_OPTS=-Djavax.net.ssl.trustStore=/run/lab/java-authorities\n", encoding="utf-8")
-        yield f"{options}:/root/.mavenrc:ro"
+        lines.append("MAVEN_OPTS=-Djavax.net.ssl.trustStore=/run/lab/java-authorities")
         yield f"{_JAVA_AUTHORITIES}:/run/lab/java-authorities:ro"
+    if (settings := Path.home() / ".m2" / "settings.xml").is_file():
+        lines.append('MAVEN_CONFIG="--settings /run/lab/maven-settings.xml"')
+        yield f"{settings}:/run/lab/maven-settings.xml:ro"
+    options.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    yield f"{options}:/etc/mavenrc:ro"

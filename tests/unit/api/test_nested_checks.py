@@ -89,7 +89,7 @@ def test_names_that_need_backquotes_keep_them():
         ("SELECT sum(user.country) FROM orders", "SUM(user.country) is over user.country, which is a text"),
         ("SELECT * FROM orders", 'SELECT * reads "orders", whose event time event.time is a field of a struct'),
         ("SELECT o.* FROM orders o", 'SELECT * reads "orders"'),
-        ("SELECT nobody.country FROM orders", 'there is no table or column "nobody"'),
+        ("SELECT buyer.country FROM orders", 'there is no table or column "buyer"'),
     ],
 )  # fmt: skip
 def test_mistakes_in_sql(sql, message):
