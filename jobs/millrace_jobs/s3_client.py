@@ -88,13 +88,16 @@ def use(s3: S3Spec | None) -> None:
 @contextmanager
 def using(s3: S3Spec | None) -> Iterator[None]:
     """Use the S3 that a query names in the ``with`` block, and what was used before after it; raise as ``use`` does."""
-    before = dict(os.environ)
+    changed = {} if s3 is None else {name: os.environ.get(name) for name in environment_of(s3)}
     try:
         use(s3)
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, before in changed.items():
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
 
 
 def keys_of(s3: S3Spec) -> dict[str, Secret]:

@@ -14,6 +14,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import FileFormat, RecordFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import (
+    EVENT_TIME,
     Column,
     column_at,
     is_nested_time,
@@ -98,6 +99,9 @@ class _Check:
         for problem in unreadable:
             self._add((*at, "schema"), *problem)
         is_csv = source.file_format is FileFormat.CSV or source.record_format is RecordFormat.CSV
+        for column in declared:
+            if column.name.lower() == EVENT_TIME:
+                self._add((*at, "schema"), f'"{column.name}" is a name that Millrace uses itself', "rename the column")
         nested = [column for column in declared if is_csv and not column.is_scalar]
         for column in nested:
             self._add((*at, "schema"), *not_in_csv(column))

@@ -127,20 +127,9 @@ def uri_problem(uri: str) -> tuple[str, str] | None:
 
 def table_uri_problem(uri: str) -> tuple[str, str] | None:
     """Return what is wrong with the place of a table in an object store; None if it can be used."""
-    if table_place(uri) is not None:
+    if bucket_and_prefix(uri) is not None:
         return None
     return f"{quote(uri)} {_NO_PREFIX}", "write s3a://BUCKET/PREFIX, such as s3a://lake/trips"
-
-
-def table_place(uri: str) -> str | None:
-    """Return the place of a table in an object store without a slash at its end; None if it is no such place.
-
-    A part ``..`` would lead libraries to another place than a policy sees.
-    """
-    found = bucket_and_prefix(uri)
-    if found is None or not {".", ".."}.isdisjoint(found[2].split("/")):
-        return None
-    return f"{found[0]}://{found[1]}/{found[2]}"
 
 
 def bucket_and_prefix(uri: str) -> tuple[str, str, str] | None:

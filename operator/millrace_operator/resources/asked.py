@@ -73,11 +73,6 @@ def s3_endpoints(spec: Spec) -> Asked:
         yield "spec.s3.endpoint", AWS
 
 
-def tables(spec: Spec) -> Asked:
-    """Yield the places in object stores that tables are written to."""
-    yield from table_uris(spec)
-
-
 def schema_registries(spec: Spec) -> Asked:
     """Yield the URLs of all schema registries."""
     for name, source in spec.sources.items():

@@ -18,9 +18,9 @@ from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
-from millrace_api.validation.places import paths, table_place
+from millrace_api.validation.places import paths, table_uris
 
-from .asked import Asked, brokers, databases, images, s3_endpoints, schema_registries, tables
+from .asked import Asked, brokers, databases, images, s3_endpoints, schema_registries
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
@@ -142,7 +142,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(databases(spec), rule.databases, database_address)
-    yield from among(tables(spec), rule.tables, table_place)
+    yield from among(table_uris(spec), rule.tables, data_place)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
     yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
     yield from among(paths(spec), rule.files, data_place)

@@ -12,7 +12,7 @@ from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
-from millrace_api.validation.places import table_place
+from millrace_api.validation.places import bucket_and_prefix, table_uri_problem
 
 GROUPS = "SELECT window.start AS since, count(*) AS n FROM trips GROUP BY window(at, '1 minute')"
 ROWS = "SELECT at, fare FROM trips"
@@ -58,7 +58,9 @@ def test_files_stay_for_an_hour_at_least():
     ],
 )
 def test_places_in_object_stores(uri, place):
-    assert table_place(uri) == place
+    found = bucket_and_prefix(uri)
+    assert (found and f"{found[0]}://{found[1]}/{found[2]}") == place
+    assert (table_uri_problem(uri) is None) == (place is not None)
 
 
 @pytest.mark.parametrize(

@@ -178,3 +178,9 @@ def test_a_struct_may_get_fields_and_none_may_change():
     assert forbidden.difference == "with user.age INT, not with user.age BIGINT"
     (forbidden,), _ = compare(before, read_query(query(schema=SCHEMA.replace("<STRING, INT>", "<STRING, DATE>"))))
     assert forbidden.difference == "with labels.value INT, not with labels.value DATE"
+
+
+def test_the_column_that_holds_an_event_time_is_not_for_a_schema():
+    assert said(query(schema=f"{SCHEMA}, Millrace_Event_Time TIMESTAMP")) == [
+        'spec.sources.orders.schema: "Millrace_Event_Time" is a name that Millrace uses itself; rename the column'
+    ]
