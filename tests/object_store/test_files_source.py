@@ -94,6 +94,25 @@ def test_a_path_names_objects_as_if_keys_were_paths(place: ObjectPath, path: str
     assert all(map(listing.covers, found))
 
 
+def test_a_large_object_is_fetched_in_bounded_requests(
+    place: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request has a time-out, within which a column of a large Parquet file would have to arrive."""
+    sink, chance = io.BytesIO(), random.Random(1)
+    pq.write_table(pa.table({"n": [chance.getrandbits(62) for _ in range(1_000_000)]}), sink, use_dictionary=False)
+    put(place, "a.parquet", sink.getvalue())
+    lengths, read_range = [], ObjectPath.read_range
+
+    def counted(path: ObjectPath, begin: int, length: int) -> memoryview:
+        lengths.append(length)
+        return read_range(path, begin, length)
+
+    monkeypatch.setattr(ObjectPath, "read_range", counted)
+    assert len(numbers(source(place, tmp_path, format="parquet"))) == 1_000_000
+    assert sum(lengths) > 7 << 20
+    assert max(lengths) <= 4 << 20
+
+
 def test_only_new_objects_are_read_and_replaced_ones_are_refused(place: ObjectPath, tmp_path: Path) -> None:
     put(place, "a.json", lines(range(10)))
     found = source(place, tmp_path)

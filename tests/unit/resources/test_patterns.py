@@ -124,6 +124,14 @@ def test_a_users_own_glob_matches_no_more_than_the_pattern_does(parts, one, two)
     assert matches("/data/**", path)
 
 
+def test_brackets_in_a_users_own_glob_are_not_the_text_between_them():
+    """``*[!-team-a-]*`` has the text ``-team-a-``, and names folders of all other teams."""
+    assert matches("s3a://lake/*-team-a-*/**", "s3a://lake/x-team-a-y/z")
+    assert not matches("s3a://lake/*-team-a-*/**", "s3a://lake/*[!-team-a-]*/z")
+    assert matches("s3a://lake/*/a", "s3a://lake/[xy]/a")
+    assert not matches("/data/x*/a", "/data/x[yz]/a")
+
+
 @given(TRICKY)
 @example("file:///mnt/state/%2e%2e/%2e%2e/tmp")
 @example("file:///mnt/state%2f..%2f..%2ftmp")
