@@ -87,6 +87,10 @@ def condition(kubectl: Kubectl, type: str) -> dict[str, Any]:
     return next(each for each in status_of(kubectl, NAME)["conditions"] if each["type"] == type)
 
 
+def _progressing(kubectl: Kubectl, message: str) -> bool:
+    return message in condition(kubectl, "Progressing")["message"]
+
+
 @pytest.mark.usefixtures("operator")
 def test_a_change_that_does_not_become_healthy_is_rolled_back(kubectl: Kubectl) -> None:
     first = deploy(kubectl, SMALLEST)
@@ -145,21 +149,18 @@ def test_an_outage_counts_against_other_brokers_only_and_these_are_tried_again(k
     deploy(kubectl, CHANGED)
     fail(kubectl, "SourceFailed", "kafka:9092 cannot be reached", 1)
     wait_until(lambda: status_of(kubectl, NAME).get("failures") == 1)
-    report(kubectl, revisionTime=stamp(timedelta(minutes=11)))
     waits = "not rolled back: the last healthy spec has the same sources"
-    wait_until(lambda: waits in condition(kubectl, "Progressing")["message"])
+    report_until(kubectl, lambda: _progressing(kubectl, waits), revisionTime=stamp(timedelta(minutes=11)))
 
     deploy(kubectl, SMALLEST.replace('{bootstrapServers: "kafka:9092", topic: trips}', BROKERS))
     changed = status_of(kubectl, NAME)["revision"]
     fail(kubectl, "SourceFailed", "kafka-2:9092 cannot be reached", 2)
     wait_until(lambda: status_of(kubectl, NAME).get("failures") == 1)
-    report(kubectl, revisionTime=stamp(timedelta(minutes=11)))
-    wait_until(lambda: _runs(kubectl, healthy))
+    report_until(kubectl, lambda: _runs(kubectl, healthy), revisionTime=stamp(timedelta(minutes=11)))
     become_healthy(kubectl)
     rejected = status_of(kubectl, NAME)["rejected"]
     assert (rejected["revision"], rejected["tries"]) == (changed, 1)
-    report(kubectl, rejected=rejected | {"retryTime": stamp()})
-    wait_until(lambda: _runs(kubectl, changed))
+    report_until(kubectl, lambda: _runs(kubectl, changed), rejected=rejected | {"retryTime": stamp()})
     become_healthy(kubectl)
     wait_until(lambda: "rejected" not in status_of(kubectl, NAME))
 
@@ -182,8 +183,19 @@ def test_executors_without_a_node_are_named_before_the_first_batch(kubectl: Kube
     assert status_of(kubectl, NAME)["phase"] == "Deploying"
 
 
-def report(kubectl: Kubectl, **changes: Any) -> None:
-    """Change the query's status as the operator does, which can remove these fields again."""
+def report_until(kubectl: Kubectl, holds: Callable[[], bool], **changes: Any) -> None:
+    """Change the query's status as the operator does, and wait until its answer holds.
+
+    A write of the operator's that began before puts the old values back. They are changed again then.
+    """
     query = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": NAME}}
     apply = ("apply", "--server-side", "--field-manager=millrace-operator", "--subresource=status", "-f", "-")
-    kubectl(*apply, document=query | {"status": status_of(kubectl, NAME) | changes})
+    before = {name: status_of(kubectl, NAME).get(name) for name in changes}
+
+    def answered() -> bool:
+        status = status_of(kubectl, NAME)
+        if all(status.get(name) == value for name, value in before.items()):
+            kubectl(*apply, document=query | {"status": status | changes})
+        return holds()
+
+    wait_until(answered)

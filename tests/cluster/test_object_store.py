@@ -28,7 +28,7 @@ def counting(installation: Installation, namespace: str, s3: InS3) -> Iterator[C
     made.stop()
 
 
-@pytest.mark.slow(minutes=5)
+@pytest.mark.slow(minutes=3)
 @pytest.mark.timeout(2400)
 def test_it_is_scaled_killed_moved_and_changed(counting: Counting, s3: InS3) -> None:
     query, checkpoint = counting.query, s3.checkpoint_id()
@@ -59,7 +59,7 @@ def test_it_is_scaled_killed_moved_and_changed(counting: Counting, s3: InS3) -> 
         assert SECRET not in text
 
 
-@pytest.mark.slow(minutes=5)
+@pytest.mark.slow(minutes=3)
 def test_the_store_refuses_loses_answers_is_slow_stops_and_is_killed(counting: Counting, s3: InS3) -> None:
     chance = random.Random(3)
 
@@ -84,7 +84,7 @@ def test_the_store_refuses_loses_answers_is_slow_stops_and_is_killed(counting: C
     counting.check()
 
 
-@pytest.mark.slow(minutes=5)
+@pytest.mark.slow(minutes=1)
 def test_a_login_that_is_wrong_is_said_and_one_that_is_corrected_is_used(counting: Counting, s3: InS3) -> None:
     query = counting.query
     secret = {"stringData": {"AWS_SECRET_ACCESS_KEY": "wrong"}}
