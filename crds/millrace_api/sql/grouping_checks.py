@@ -196,7 +196,7 @@ class _GroupingCheck:
                 return exp.Identifier(this=part.name.lower())
             return part
 
-        copy = node.copy().transform(plain)
+        copy = node.copy().transform(plain, copy=False)
         for part in list(copy.find_all(*_COMMUTATIVE)):
             if isinstance(part.parent, type(part)):
                 continue

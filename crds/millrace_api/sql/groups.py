@@ -63,7 +63,9 @@ def query_groups(query: exp.Query, columns: Collection[str]) -> tuple[Group, ...
     expressions = group_expressions(query, aliases)
     if expressions is None:
         return None
-    return tuple(_group(query, node, aliases) for node in expressions)
+    tables = _tables(query)
+    items = [_normal(item.unalias(), tables) for item in query.expressions]
+    return tuple(_group(node, items, tables, aliases) for node in expressions)
 
 
 def aggregates(query: exp.Query) -> bool:
@@ -156,14 +158,13 @@ def is_any_window(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() in _WINDOWS
 
 
-def _group(query: exp.Select, node: exp.Expr, aliases: Mapping[str, exp.Expr]) -> Group:
-    tables = _tables(query)
+def _group(node: exp.Expr, items: Sequence[str], tables: Collection[str], aliases: Mapping[str, exp.Expr]) -> Group:
+    """Return the group of a grouping expression; ``items`` is the canonical text of each item of the SELECT list."""
     wanted: dict[str, WindowPart | None] = {_normal(node, tables): None}
     if is_any_window(node):
         own = [alias for alias, meaning in aliases.items() if _normal(meaning, tables) in wanted]
         wanted = dict(_window_texts(node, tables, own))
-    texts = [_normal(item.unalias(), tables) for item in query.expressions]
-    found = [GroupColumn(index, wanted[text]) for index, text in enumerate(texts) if text in wanted]
+    found = [GroupColumn(index, wanted[text]) for index, text in enumerate(items) if text in wanted]
     found.sort(key=lambda column: (_PARTS.index(column.part) if column.part else 0, column.position))
     event_time, size = "", 0
     if is_window(node):
@@ -191,12 +192,10 @@ def _tables(query: exp.Select) -> set[str]:
 def _normal(node: exp.Expr, tables: Collection[str]) -> str:
     """Return the canonical text of an expression, independent of quotes, qualifiers and the case of names."""
 
-    def plain(part: exp.Expr) -> exp.Expr:
-        if isinstance(part, exp.Column) and part.table.lower() in tables:
-            part.set("table", None)
-        return part
-
-    copied = node.copy().transform(plain)
+    copied = node.copy()
+    for column in copied.find_all(exp.Column):
+        if column.table.lower() in tables:
+            column.set("table", None)
     for identifier in copied.find_all(exp.Identifier):
         identifier.set("this", identifier.name.lower())
-    return copied.sql(dialect=StreamingSql, identify=True)
+    return copied.sql(dialect=StreamingSql, identify=True, copy=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -93,11 +93,12 @@ def _object(text: msgspec.Raw, kind: str = "") -> Any:
         metadata["annotations"] = _chosen(metadata["annotations"], lambda name: name != _LAST_APPLIED)
     kind = msgspec.json.decode(fields["kind"]) if "kind" in fields else kind
     size = sum(_size(part, name) for part in (metadata, fields) for name in part)
-    values = sum(values_in(bytes(raw)) for part in (metadata, fields) for raw in part.values())
     is_query = kind == "StreamQuery"
+    most = MOST_VALUES_OF_QUERY if is_query else MOST_VALUES
+    values = _values((*metadata.values(), *fields.values()), most)
     if size > (LARGEST_QUERY if is_query else LARGEST_OBJECT):
         why = {TOO_LARGE: size}
-    elif values > (MOST_VALUES_OF_QUERY if is_query else MOST_VALUES):
+    elif values > most:
         why = {TOO_MANY_VALUES: values}
     else:
         if managed is not None:
@@ -127,6 +128,13 @@ def _applied(entries: msgspec.Raw) -> msgspec.Raw:
     small = (raw for raw in msgspec.json.decode(entries, type=list[msgspec.Raw]) if len(bytes(raw)) <= _LARGEST_FIELD)
     ours = [raw for raw in small if msgspec.json.decode(raw, type=_ManagedFields) == _ManagedFields(MANAGER, "Apply")]
     return msgspec.Raw(msgspec.json.encode(ours))
+
+
+def _values(parts: Sequence[msgspec.Raw], most: int) -> int:
+    """Return the number of values in all parts together; more than there are if those are at most ``most``, too."""
+    few = most // len(parts)
+    found = [values_in(bytes(raw), few) for raw in parts]
+    return sum(found) if sum(found) <= most else sum(values_in(bytes(raw)) for raw in parts)
 
 
 def _size(fields: Fields, name: str) -> int:

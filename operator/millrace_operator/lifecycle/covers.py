@@ -17,13 +17,15 @@ def covers(found: Any, desired: Any, name: str = "") -> bool:
     Additional fields belong to the API server or to other clients. ``name`` is the field's name. The API server omits
     empty values and normalizes quantities.
     """
+    if found == desired:  # compares whole parts of objects at once
+        return True
     if found is None and (desired is False or desired in ("", [], {})):
         return True
     if isinstance(desired, Mapping):
         return isinstance(found, Mapping) and all(covers(found.get(part), each, part) for part, each in desired.items())
     if isinstance(desired, list):
         return isinstance(found, list) and len(found) == len(desired) and all(map(covers, found, desired))
-    return bool(found == desired) or (name in _QUANTITIES and _same_quantity(found, desired))
+    return name in _QUANTITIES and _same_quantity(found, desired)
 
 
 def _same_quantity(found: Any, desired: Any) -> bool:

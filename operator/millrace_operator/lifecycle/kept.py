@@ -49,7 +49,8 @@ class Kept:
             metadata["managedFields"] = applied_entries(entries)
         version = str(metadata.get("resourceVersion", ""))
         self._json = msgspec.json.encode({**body, "metadata": metadata})
-        self._size = max(len(self._json), BYTES_OF_VALUE * values_in(self._json))
+        length = len(self._json)
+        self._size = max(length, BYTES_OF_VALUE * values_in(self._json, few=length // BYTES_OF_VALUE))
         self.uid: str = metadata["uid"]
         self.version = int(version) if version.isdecimal() else None
         self.generation: int = metadata.get("generation") or 0
