@@ -10,8 +10,8 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 def values_in(text: bytes, few: int = 200) -> int:
     """Return the number of values in a JSON document: of members of its lists and objects, at all levels.
 
-    An empty list or object counts as if it had a member. Commas and brackets within texts do not count, but where all
-    together are at most ``few``: then it does not matter to the caller, and most documents are counted faster.
+    An empty list or object counts as if it had a member. Commas and brackets within texts count only if there are at
+    most ``few`` of all kinds together: then they do not matter to the caller, and the count is fast.
     """
     at_most = sum(map(text.count, (b",", b"[", b"{")))
     if at_most <= few:

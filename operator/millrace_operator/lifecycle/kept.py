@@ -33,6 +33,9 @@ _NOT_APPLIED = (KIND, "Pod")
 _LISTED = 1 << 10
 """Bytes of JSON up to which a list in the metadata counts as identifying, too."""
 
+_SURELY_FEW = 1_000
+"""Commas and brackets up to which each counts as a value, even in a text: for the budget, it is not worth a look."""
+
 
 class Kept:
     """An object as JSON, which takes a tenth of the memory that it takes decoded, and what is often asked for.
@@ -49,8 +52,7 @@ class Kept:
             metadata["managedFields"] = applied_entries(entries)
         version = str(metadata.get("resourceVersion", ""))
         self._json = msgspec.json.encode({**body, "metadata": metadata})
-        length = len(self._json)
-        self._size = max(length, BYTES_OF_VALUE * values_in(self._json, few=length // BYTES_OF_VALUE))
+        self._size = max(len(self._json), BYTES_OF_VALUE * values_in(self._json, _SURELY_FEW))
         self.uid: str = metadata["uid"]
         self.version = int(version) if version.isdecimal() else None
         self.generation: int = metadata.get("generation") or 0
