@@ -2,7 +2,7 @@
 
     python examples/rides_by_hour.py out/data/rides-by-hour
 
-The folders are named as Hive and Spark name them, such as ``day=2013-01-01/hour=05``; the files have no day and no hour.
+The folders are named as Hive and Spark name them, such as ``day=2013-01-01/hour=05``; the files lack both.
 """
 
 from __future__ import annotations

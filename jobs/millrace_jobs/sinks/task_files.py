@@ -101,7 +101,7 @@ def write_objects(rows: DataFrame, writer: ObjectsWriter) -> list[WrittenObject]
     return [WrittenObject(**each) for each in reported]
 
 
-class _Rows(Protocol):
+class _RowsOutput(Protocol):
     def add(self, rows: pa.RecordBatch) -> None: ...
 
     def close(self) -> None: ...
@@ -114,7 +114,7 @@ class _OpenObject:
     name: str
     folder: str
     output: ObjectWriter
-    rows: _Rows
+    rows: _RowsOutput
     count: int = 0
 
     @property

@@ -160,6 +160,9 @@ class FileLog:
         """Return the lines to add for a listing; another reader of this run may have recorded some of its files."""
         present = present | {file.path for file in new if file.path in self}
         new = [file for file in new if file.path not in self]
+        if self._kept_seconds == 0 and (last := self.last()) is not None:  # another reader may have forgotten some
+            present = present | {last.path}
+            new = [file for file in new if file.path > last.path]
         missing = {self._numbers[path] for path in self._numbers.keys() - present}
         left = sorted(n for n in missing - self._left.keys() if n < consumed) if present or new else []
         back = sorted(self._left.keys() - missing)

@@ -268,13 +268,6 @@ REFUSED = [
         'spec.sources.trips.files.path: "s3a://lake/orders2/a.json" is not allowed',
     ),
     (
-        "files",
-        {"files": ["s3a://lake/orders/**"]},
-        {"sink": {"files": {"path": "s3a://lake/orders/team-a"}}},
-        {"sink": {"files": {"path": "s3a://lake/orders-b"}}},
-        'spec.sink.files.path: "s3a://lake/orders-b" is not allowed',
-    ),
-    (
         "sparkConf.allow",
         {"sparkConf": {"allow": ["spark.sql.*"]}},
         {"sparkConf": {"spark.sql.adaptive.enabled": "true"}},

@@ -54,7 +54,7 @@ def decompressed(content: IO[bytes], path: str, codec: str) -> BufferedReader:
     return BufferedReader(_Decompressed(content, path, codec), _CHUNK_BYTES)
 
 
-class _Decoder(Protocol):
+class _MemberDecoder(Protocol):
     """A decoder of one member, as in ``bz2``."""
 
     @property
@@ -91,7 +91,7 @@ class _Gzip:
         return self._decoder.decompress(self._decoder.unconsumed_tail + data, max_length)
 
 
-_DECODERS: dict[str, Callable[[], _Decoder]] = {
+_DECODERS: dict[str, Callable[[], _MemberDecoder]] = {
     "gzip": _Gzip,
     "bzip2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY),
@@ -101,9 +101,9 @@ _DECODERS: dict[str, Callable[[], _Decoder]] = {
 class _Members:
     """The members of a file, one after the other. Zero bytes between and behind them are padding."""
 
-    def __init__(self, content: IO[bytes], new: Callable[[], _Decoder]) -> None:
+    def __init__(self, content: IO[bytes], new: Callable[[], _MemberDecoder]) -> None:
         self._content, self._new = content, new
-        self._decoder: _Decoder | None = None
+        self._decoder: _MemberDecoder | None = None
         self._rest = b""
 
     def read(self, most: int) -> bytes:

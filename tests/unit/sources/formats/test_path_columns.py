@@ -89,8 +89,10 @@ def source(folder: Path, path: str, format: str, **options: Any) -> FilesSource:
     return FilesSource("s", f"{folder}/{path}", format, SCHEMA, f"{folder}/log", **wanted)
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
-@pytest.mark.parametrize("writer", ["duckdb", "pyarrow"])
+@pytest.mark.parametrize(
+    ("writer", "format"),
+    [("duckdb", "parquet"), ("duckdb", "csv"), ("duckdb", "json"), ("pyarrow", "parquet"), ("pyarrow", "csv")],
+)
 def test_what_others_have_partitioned(tmp_path: Path, format: str, writer: str) -> None:
     cities = ["a/b", "50%", "x=y", "ü q", "plain", "#?&+"]
     rows = pa.table(
@@ -102,8 +104,6 @@ def test_what_others_have_partitioned(tmp_path: Path, format: str, writer: str) 
     )
     if writer == "duckdb":
         duckdb.sql(f"COPY rows TO '{tmp_path}/in' (FORMAT {format}, PARTITION_BY (city, day))")
-    elif format == "json":
-        pytest.skip("pyarrow writes no JSON")
     else:
         parts = ds.partitioning(pa.schema([("city", pa.string()), ("day", pa.date32())]), flavor="hive")
         ds.write_dataset(rows, f"{tmp_path}/in", format=format, partitioning=parts)
