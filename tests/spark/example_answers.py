@@ -43,7 +43,7 @@ TABLES = {
     "rides": """SELECT * REPLACE (make_timestamp(pickup * 1000000) AS pickup) FROM read_csv('out/data/rides.csv',
         header = false, columns = {taxi: 'VARCHAR', miles: 'DOUBLE', pickup: 'BIGINT', start_x: 'INT', start_y: 'INT',
         end_x: 'INT', end_y: 'INT', fare: 'DOUBLE', tip: 'DOUBLE'})""",
-    "rides_by_hour": """SELECT * REPLACE (make_timestamp(pickup * 1000000) AS pickup)
+    "rides_by_hour": """SELECT * REPLACE (make_timestamp(pickup * 1000000) AS pickup, hour::BIGINT AS hour)
         FROM read_csv('out/data/rides-by-hour/*/*/*.csv.gz', hive_partitioning = true)""",
     "tasks": """SELECT * REPLACE (make_timestamp(time) AS time) FROM read_csv('out/data/tasks.csv', header = false,
         columns = {time: 'BIGINT', missing: 'INT', job: 'BIGINT', task: 'INT', machine: 'BIGINT', event: 'INT',
