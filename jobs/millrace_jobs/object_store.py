@@ -11,7 +11,7 @@ import calendar
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -124,6 +124,13 @@ class ObjectPath:
             listed = [(each["path"], each["size"]) for found in self._client.list(f"{self.key}/") for each in found]
         yield from ((key[len(self.key) + 1 :], size) for key, size in listed)
 
+    def objects_after(self, key: str = "") -> Iterator[ObjectFile]:
+        """Yield the objects below this place whose keys come after this one, in their order; 1000 a request."""
+        prefix = f"{self.key}/" if self.key else ""
+        with _os_errors(self):
+            for part in self._client.list(prefix, offset=key or None, chunk_size=1000):
+                yield from map(ObjectFile.of, part)
+
     def listed(self, *, below: bool = False) -> tuple[list[ObjectFile], list[str]]:
         """Return the objects directly in this place, and the names of the places in it; or all objects below it."""
         prefix = f"{self.key}/" if self.key else ""
@@ -182,6 +189,17 @@ class ObjectPath:
         with _os_errors(self):
             for found in self._client.list(f"{self.key}/"):
                 self._client.delete([each["path"] for each in found])
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Delete objects that are directly in this place."""
+        with _os_errors(self):
+            self._client.delete([f"{self.key}/{name}" for name in names])
+
+    def copy_to(self, other: ObjectPath) -> None:
+        """Let the store copy the object to another place in the bucket, where it replaces what there is."""
+        assert self.bucket == other.bucket
+        with _os_errors(self):
+            self._client.copy(self.key, other.key)
 
     def _put_if(self, content: bytes, mode: Any) -> str | None:
         from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError

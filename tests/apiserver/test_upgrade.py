@@ -39,6 +39,9 @@ def stored_when_released() -> list[Document]:
 
 def _is_new(source: Document) -> bool:
     """Whether a source has a field that the released version lacks, or an event time within a struct."""
+    files = source.get("files", {}).keys()
+    if {"partitionColumns", "order"} & files:
+        return True
     return bool({"table", "timeFormats"} & source.keys()) or "." in source.get("watermark", {}).get("column", "")
 
 

@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lab.parts.maven_jars import S3_JARS
 from lab.s3_server import BUCKET, S3Server, running_s3
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.s3_client import JARS
+from spark.conftest import spark, workspace  # noqa: F401
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,14 @@ def s3(shared_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     for name, value in {**shared_s3.environment, JARS: str(S3_JARS.find())}.items():
         monkeypatch.setenv(name, value)
     return shared_s3
+
+
+@pytest.fixture
+def store(s3: S3Server, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> S3Server:  # noqa: F811
+    """The shared server, as Spark's tasks know it too: their JVM runs since earlier tests."""
+    for name, value in s3.environment.items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    return s3
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import json
 import random
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
@@ -20,8 +21,11 @@ from lab.s3_server import BUCKET, Disturbance, S3Request, S3Server
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, MissingInputError, TransientError
 from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.sources import file_log
+from millrace_jobs.sources import files as files_module
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.listing_pause import SHARE, ListingPause
 from millrace_jobs.sources.object_listing import ObjectListing
 
 from .test_runs import MILLRACE
@@ -218,3 +222,79 @@ def test_a_killed_run_goes_on_with_input_and_checkpoint_in_s3(place: ObjectPath,
     newest = duckdb.sql("SELECT city, arg_max(events, _batch_id), arg_max(total, _batch_id) FROM results GROUP BY city")
     assert sorted(newest.fetchall()) == sorted(expected)
     assert results.num_rows
+
+
+def by_name(place: ObjectPath, folder: Path, path: str = "/**/*.json", **options: Any) -> FilesSource:
+    return source(place, folder, path, by_name=True, **options)
+
+
+def test_by_name_only_what_is_behind_the_last_name_is_listed(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:
+    for number in range(1500):
+        path = s3.folder / "objects" / BUCKET / place.key / f"day={number // 500}" / f"{number:05d}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(lines(range(number, number + 1)))
+    put(place, "day=1/_tmp/x.json", b"no record")
+    put(place, "day=1/x.txt", b"no record")
+    found = by_name(place, tmp_path)
+    assert numbers(found, replicas=1) == list(range(1500)), "in the order of their names"
+    before = s3.requests
+    assert found.latest({"files": 1500}, everything=False) == {"files": 1500}
+    assert s3.requests - before == {"LIST": 1}
+    put(place, "day=1/99999.json", lines(range(7, 8)))
+    put(place, "day=2/99999.json", lines(range(8, 9)))
+    assert numbers(found, 1500) == [8], "a name before the last one is never read"
+    assert numbers(by_name(place, tmp_path), 1501) == [], "nor by another run"
+    assert len((tmp_path / "log/files.jsonl").read_bytes().splitlines()) < 1600
+
+
+def test_by_name_the_log_keeps_what_is_unread_and_the_last_name(
+    place: ObjectPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_module, "LISTED_PER_TRIGGER", 4)
+    monkeypatch.setattr(file_log, "_SLACK", 2)
+    for number in range(20):
+        put(place, f"{number:02d}.json", lines(range(number, number + 1)))
+    read: list[int] = []
+    position = {"files": 0}
+    for _ in range(12):
+        found = by_name(place, tmp_path, max_files_per_batch=2)
+        end = found.latest(position, everything=False)
+        for piece in found.slices(position, end, 1):
+            read += [
+                n for each in found.read(piece, "test") if not isinstance(each, Rejected) for n in each["n"].to_pylist()
+            ]
+        position = end
+        assert len(found._log) <= 12
+    assert read == list(range(20))
+    assert found.latest(position, everything=False) == {"files": 20}
+    assert found._log.last() is not None
+
+
+def test_a_long_listing_is_followed_by_a_pause(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 3.0
+        return now[0]
+
+    put(place, "a.json", lines(range(10)))
+    found = source(place, tmp_path)
+    found._pause = ListingPause(clock)
+    assert found.latest({"files": 0}, everything=False) == {"files": 1}
+    put(place, "b.json", lines(range(10)))
+    before = s3.requests
+    assert found.latest({"files": 0}, everything=False) == {"files": 1}
+    assert s3.requests == before
+    now[0] += SHARE * 3.0
+    assert found.latest({"files": 0}, everything=False) == {"files": 2}
+
+
+def test_columns_are_in_the_keys(place: ObjectPath, tmp_path: Path) -> None:
+    for city in ("a/b", "50%", "ü", None):
+        folder = "__HIVE_DEFAULT_PARTITION__" if city is None else quote(city, safe="ü")
+        put(place, f"city={folder}/hour=03/a.json.zst", pa.Codec("zstd").compress(lines(range(1)), asbytes=True))
+    schema = pa.schema([("city", pa.string()), ("n", pa.int64()), ("hour", pa.int32())])
+    found = FilesSource("e", f"{place}/*/*/*", "json", schema, str(tmp_path / "log"), in_path=["city", "hour"])
+    end = found.latest({"files": 0}, everything=False)
+    rows = [row for piece in found.slices({"files": 0}, end, 2) for each in found.read(piece, "t") if not isinstance(each, Rejected) for row in each.to_pylist()]  # fmt: skip
+    assert sorted(rows, key=str) == sorted(({"city": c, "n": 0, "hour": 3} for c in ("a/b", "50%", "ü", None)), key=str)

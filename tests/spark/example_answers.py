@@ -23,6 +23,7 @@ _SCRIPTS = {
     "nexmark.py": "out/data",
     "words.py": "out/data/words.csv",
     "rides.py": "out/data/rides.csv",
+    "rides_by_hour.py": "out/data/rides-by-hour",
     "tasks.py": "out/data/tasks.csv",
     "tpch.py": "out/data",
 }
@@ -42,6 +43,8 @@ TABLES = {
     "rides": """SELECT * REPLACE (make_timestamp(pickup * 1000000) AS pickup) FROM read_csv('out/data/rides.csv',
         header = false, columns = {taxi: 'VARCHAR', miles: 'DOUBLE', pickup: 'BIGINT', start_x: 'INT', start_y: 'INT',
         end_x: 'INT', end_y: 'INT', fare: 'DOUBLE', tip: 'DOUBLE'})""",
+    "rides_by_hour": """SELECT * REPLACE (make_timestamp(pickup * 1000000) AS pickup, hour::BIGINT AS hour)
+        FROM read_csv('out/data/rides-by-hour/*/*/*.csv.gz', hive_partitioning = true)""",
     "tasks": """SELECT * REPLACE (make_timestamp(time) AS time) FROM read_csv('out/data/tasks.csv', header = false,
         columns = {time: 'BIGINT', missing: 'INT', job: 'BIGINT', task: 'INT', machine: 'BIGINT', event: 'INT',
         user: 'VARCHAR', class: 'INT', priority: 'INT', cpu: 'DOUBLE', memory: 'DOUBLE', disk: 'DOUBLE',
@@ -215,6 +218,12 @@ EXAMPLES = {
         2,
         "orders-with-items",
     ),
+    "37": Example(
+        f"""SELECT since, start_x, start_y, count(*), day, hour
+            FROM {windows("rides_by_hour", "pickup", 600, 600)} GROUP BY ALL""",
+        3,
+        "rides-by-hour",
+    ),
 }
 
 
@@ -258,9 +267,9 @@ def assert_answer(folder: Path, example: Example, tables: duckdb.DuckDBPyConnect
 
 def _results(folder: Path) -> pa.Table:
     """Return all result files in a folder."""
-    (suffix,) = {file.suffix for file in folder.glob("batch-*")}
+    (suffix,) = {file.suffix for file in folder.rglob("batch-*")}
     reader = {".csv": "read_csv", ".json": "read_json", ".parquet": "read_parquet"}[suffix]
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        table: pa.Table = connection.sql(f"SELECT * FROM {reader}('{folder}/batch-*')").to_arrow_table()
+        table: pa.Table = connection.sql(f"SELECT * FROM {reader}('{folder}/**/batch-*')").to_arrow_table()
     return without_zones(table)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.lakehouse import DeltaSinkSpec, LakehouseSinkSpec
+from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
+
+FileCount = Annotated[Count, Field(le=1000)]
 
 
 def result_file(batch: int, index: int, format: str) -> str:
@@ -23,13 +25,34 @@ def result_file(batch: int, index: int, format: str) -> str:
 class FilesSinkSpec(Model):
     """Appends to files: final rows under OnWindowClose; otherwise every update, with ``_batch_id``."""
 
-    path: Path = Field(description="Folder for the results.", examples=["out/results"])
+    path: Path = Field(
+        description="Folder for the results, or s3a:// with a bucket and a prefix.",
+        examples=["out/results", "s3a://lake/results"],
+    )
     format: FileFormat = Field(default=FileFormat.PARQUET, description="Format of the files.")
+    partition_by: tuple[ColumnName, ...] = Field(
+        default=(),
+        max_length=8,
+        description="Columns whose values name folders, such as day=2026-01-01, in which the files lack them.",
+        examples=[["day"]],
+    )
+    files_per_partition: FileCount | None = Field(
+        default=None,
+        description="Maximum number of files that a batch adds to each of these folders, or to the path without "
+        "partitionBy; default: one with partitionBy, else one of each task.",
+        examples=[1],
+    )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are in a folder."""
+        return not self.path.startswith(OBJECTS)
 
     @property
     def first_file(self) -> str:
-        """Path of its first file of results."""
-        return f"{self.path}/{result_file(0, 0, self.format)}"
+        """Path of its first file of results; folders of partitions are named without their values."""
+        folders = "".join(f"{name}=/" for name in self.partition_by)
+        return f"{self.path.rstrip('/')}/{folders}{result_file(0, 0, self.format)}"
 
 
 class ConsoleSinkSpec(Model):
@@ -131,7 +154,8 @@ class SinkSpec(Model):
     @property
     def records_batches(self) -> bool:
         """Whether the place of the results itself knows which batches it has, and lacks those of another place."""
-        return any(each is not None for each in (self.kafka, self.table, self.postgres, self.lakehouse))
+        in_objects = self.files is not None and not self.files.is_local
+        return in_objects or any(each is not None for each in (self.kafka, self.table, self.postgres, self.lakehouse))
 
     @property
     def has_history(self) -> bool:

@@ -116,9 +116,22 @@ class _Check:
                 if found is not None and not found.is_scalar:
                     hint = "name columns of single values, whose text identifies a row"
                     self._add((*at, "table", "keys", index), f'"{key}" is {found.type}, which is no key', hint)
+        if source.files is not None:
+            self._check_partition_columns((*at, "files", "partitionColumns"), source.files.partition_columns, columns)
         if source.replay is not None:
             self._event_time((*at, "replay", "timeColumn"), source.replay.time_column, columns, exact=True)
         return columns
+
+    def _check_partition_columns(self, at: Location, names: tuple[str, ...], columns: tuple[Column, ...]) -> None:
+        for index, name in enumerate(names):
+            column = self._column((*at, index), name, columns, exact=True)
+            if column is not None and not column.is_scalar:
+                hint = "name columns of single values, or leave it out"
+                self._add((*at, index), f'"{name}" is {column.type}, which no path can hold', hint)
+            if name in names[:index]:
+                self._add((*at, index), f'"{name}" is there twice', "leave one out")
+        if names and {column.name for column in columns} <= set(names):
+            self._add(at, "all columns are in the path", "write a column of the files in the schema")
 
     def _check_time_formats(self, at: Location, source: SourceSpec, columns: tuple[Column, ...]) -> None:
         for name, written in source.time_formats.items():
@@ -142,7 +155,7 @@ class _Check:
     def _check_paths(self) -> None:
         """Check the paths and the checkpoint's URI; not a rule of Spec, like ``_check_topics``."""
         for field, path in paths(self._spec):
-            found = object_problem(path) if may_be_object(field, path) else path_problem(path)
+            found = object_problem(path, field) if may_be_object(field, path) else path_problem(path)
             if found:
                 self._add(tuple(field.split(".")), *found)
         for field, uri in table_uris(self._spec):

@@ -50,7 +50,7 @@ _FIELDS = {
         spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user
         spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
         spec.additionalOutputs.*.sink.delta.sortBy spec.additionalOutputs.*.sink.delta.schemaEvolution
-        spec.additionalOutputs.*.sink.delta.maintenance
+        spec.additionalOutputs.*.sink.delta.maintenance spec.additionalOutputs.*.sink.files.filesPerPartition
     """,
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """
@@ -58,6 +58,7 @@ _FIELDS = {
         spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.timeFormats spec.sources.*.avro.writerSchema
         spec.sources.*.files.path spec.sources.*.files.format
         spec.sources.*.files.header spec.sources.*.files.delimiter
+        spec.sources.*.files.partitionColumns spec.sources.*.files.order
         spec.sources.*.replay.path spec.sources.*.replay.format
         spec.sources.*.replay.header spec.sources.*.replay.delimiter
         spec.sources.*.kafka.topic spec.sources.*.kafka.topics

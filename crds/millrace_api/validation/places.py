@@ -26,7 +26,8 @@ _OBJECTS = re.compile(rf"(s3a)://([a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])/({_PART}(?
 _OBJECT_FILES = re.compile(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2}(?:/|$))[^/\x00-\x1f\x7f$~]+)+/?")
 """Data in an object store: keys may have nearly all characters, but none by which a path would be expanded."""
 
-_READS_OBJECTS = re.compile(r"spec\.sources\.[^.]+\.files\.path")
+_HOLDS_RESULTS = re.compile(r"spec\.(?:additionalOutputs\.[^.]+\.)?sink\.files\.path")
+_HOLDS_DATA = re.compile(rf"spec\.sources\.[^.]+\.files\.path|{_HOLDS_RESULTS.pattern}")
 """Fields of paths that may be in an object store."""
 
 _NO_PREFIX = "is not a bucket and a prefix of letters, digits, points, hyphens and underscores"
@@ -145,11 +146,18 @@ def is_object(path: str) -> bool:
 
 def may_be_object(field: str, path: str) -> bool:
     """Return whether a path is in an object store, and its field one that may name such a place."""
-    return is_object(path) and _READS_OBJECTS.fullmatch(field) is not None
+    return is_object(path) and _HOLDS_DATA.fullmatch(field) is not None
 
 
-def object_problem(path: str) -> tuple[str, str] | None:
-    """Return what is wrong with a path of data in an object store, and what to write instead; None if nothing is."""
+def object_problem(path: str, field: str = "") -> tuple[str, str] | None:
+    """Return what is wrong with a path of data in an object store, and what to write instead; None if nothing is.
+
+    ``field`` is that of the path, if it matters: results need a prefix, and a source may name a pattern.
+    """
+    if _HOLDS_RESULTS.fullmatch(field) is not None:
+        if bucket_and_prefix(path) is not None:
+            return None
+        return f"{quote(path)} {_NO_PREFIX}", "write s3a://BUCKET/PREFIX, such as s3a://lake/results"
     if _OBJECT_FILES.fullmatch(path) is not None:
         return None
     hint = "write a bucket and the key of an object, a folder or a glob pattern, such as s3a://lake/events/*.json"

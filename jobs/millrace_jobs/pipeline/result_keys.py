@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pyspark.sql.types import StructType
+
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.sinks import FilesSinkSpec
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
@@ -17,6 +20,7 @@ from millrace_jobs.pipeline.table_relations import TableQuery, lag_of
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.sinks.csv_text import require_csv
 from millrace_jobs.sinks.kafka.messages import require_json
+from millrace_jobs.sinks.output_partitions import require_partitions
 from millrace_jobs.tables.join_side import Contents
 
 
@@ -29,9 +33,8 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
         MillraceError: the key does not identify rows, results cannot be written as JSON or CSV, or rows that HAVING no
             longer admits could not be retracted.
     """
-    if spec.sink.files is not None and spec.sink.files.format is not FileFormat.PARQUET:
-        require = require_csv if spec.sink.files.format is FileFormat.CSV else require_json
-        require(query.result, "spec.sink.files")
+    if spec.sink.files is not None:
+        _require_files(query.result, spec.sink.files)
     if not (spec.sink.kafka is not None or spec.sink.replaces_rows):
         return ResultKeys()
     if spec.sink.lakehouse is None:
@@ -55,6 +58,13 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     _require_retractable(query, spec)
     windows = _closing_windows(groups or (), names, spec)
     return ResultKeys(columns, _in_key(windows, columns), retracts(query, spec) and not weighted, weighted)
+
+
+def _require_files(results: StructType, files: FilesSinkSpec) -> None:
+    require_partitions(results, files.partition_by, "spec.sink.files")
+    if files.format is not FileFormat.PARQUET:
+        require = require_csv if files.format is FileFormat.CSV else require_json
+        require(StructType([each for each in results if each.name not in files.partition_by]), "spec.sink.files")
 
 
 def _identified_by(query: CompiledQuery, names: list[str]) -> list[Grouping] | None:

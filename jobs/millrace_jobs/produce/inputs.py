@@ -15,11 +15,13 @@ import pyarrow.csv
 import pyarrow.json
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sources import NexmarkSourceSpec, NexmarkStream, SourceSpec
+from millrace_api.model.generators import NexmarkSourceSpec, NexmarkStream
+from millrace_api.model.sources import SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.places import path_problem
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.compression import without_ending
 from millrace_jobs.sources.formats.csv_records import CsvQuotes
 from millrace_jobs.sources.formats.decoding import BadRecord
 from millrace_jobs.sources.formats.file_formats import (
@@ -68,7 +70,7 @@ def file_input(
     if not path.is_file():
         missing = "there is no such file", "write --input and a csv, json or parquet file"
         raise MillraceError(Problem(*(path_problem(name) or missing), name))
-    format = FORMATS_BY_SUFFIX.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
+    format = FORMATS_BY_SUFFIX.get(without_ending(path).suffix)
     if format is None:
         hint = "name it *.csv, *.json, *.jsonl or *.parquet"
         raise MillraceError(Problem("the extension of its name stands for no known format", hint, name))

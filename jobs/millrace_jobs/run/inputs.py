@@ -11,6 +11,7 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
+from millrace_api.validation.places import is_object
 from millrace_jobs.checkpoint.checkpoint import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
 from millrace_jobs.places import Place
@@ -72,18 +73,18 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
     written = {}
     for field, output in spec.outputs.items():
         if output.sink.files is not None:
-            written[f"{field}.sink.files.path"] = (output.sink.files.first_file, "result")
+            written[f"{field}.sink.files.path"] = (output.sink.files.first_file, "result")  # a folder or s3a://
         if output.sink.delta is not None and output.sink.delta.is_local:
             written[f"{field}.sink.delta.path"] = (output.sink.delta.first_file, "result")
     for name, source in spec.sources.items():
         if (folder := source.corrupt_records.path) is not None:
             written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
     for field, (file, what) in written.items():
-        if (checkpoint := checkpoint_above(absolute_path(file))) is not None:
+        if not is_object(file) and (checkpoint := checkpoint_above(absolute_path(file))) is not None:
             message = f"every {what} would be written into {checkpoint}, which is the checkpoint of a query"
             raise MillraceError(Problem(message, "write to a folder outside of it", field=field))
         for name, opened in sources.items():
-            if isinstance(opened, FilesSource) and opened.reads(absolute_path(file)):
+            if isinstance(opened, FilesSource) and opened.reads(file if is_object(file) else absolute_path(file)):
                 message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"
                 raise MillraceError(Problem(message, "write to another folder", field=field))
 
@@ -99,11 +100,9 @@ def waiting_note(sources: Mapping[str, Source]) -> str:
 
 def nothing_new_note(spec: Spec, checkpoint: Place) -> str:
     """Return what to say of a run on a checkpoint that has processed all input before, and how to start over."""
-    written = [output.sink.files for output in spec.outputs.values()]  # folders of this checkpoint only
-    folders = [absolute_path(files.path) for files in written if files is not None]
-    tables = [output.sink.delta for output in spec.outputs.values()]
-    places = [absolute_path(each.path) if each.is_local else each.path for each in tables if each is not None]
-    results = "".join(f" and {place}" for place in [*folders, *places])
+    written = [output.sink.files or output.sink.delta for output in spec.outputs.values()]  # of this checkpoint only
+    places = [absolute_path(each.path) if each.is_local else each.path for each in written if each is not None]
+    results = "".join(f" and {place}" for place in places)
     done = "nothing new: all input was processed by an earlier run"
     return f"{done}; remove {checkpoint}{results} to start over"
 

@@ -6,8 +6,9 @@ blanks around it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
@@ -25,8 +26,8 @@ _NULL = Problem(
 _NESTED = (StructType, ArrayType, MapType, VariantType)
 
 
-def csv_options(results: DataFrame) -> Mapping[str, str]:
-    """Return the options of Spark's writer for these results.
+def csv_options(names: Sequence[str]) -> Mapping[str, str]:
+    """Return the options of Spark's writer for results with these columns.
 
     A single column is quoted always: a line that is empty or blank would not be a record.
     """
@@ -34,18 +35,25 @@ def csv_options(results: DataFrame) -> Mapping[str, str]:
         "escape": '"',
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
-        "quoteAll": "true" if len(results.columns) == 1 else "false",
+        "quoteAll": "true" if len(names) == 1 else "false",
     }
 
 
-def csv_columns(results: DataFrame) -> DataFrame:
-    """Return the results as they are written; a NULL that would be the empty string ends the query."""
-    if len(results.columns) > 1 or not isinstance(results.schema[0].dataType, StringType):
-        return results
-    name = results.columns[0]
-    column: Column = F.col("`" + name.replace("`", "``") + "`")
+def csv_header(names: Sequence[str]) -> bytes:
+    """Return the line with the names of these columns; those with more than letters and digits are quoted."""
+    quoted = (
+        name if re.fullmatch(r"\w+", name) and len(names) > 1 else '"' + name.replace('"', '""') + '"' for name in names
+    )
+    return (",".join(quoted) + "\n").encode()
+
+
+def csv_columns(results: DataFrame, names: Sequence[str]) -> list[Column]:
+    """Return these columns as they are written; a NULL that would be the empty string ends the query."""
+    columns = [F.col("`" + name.replace("`", "``") + "`") for name in names]
+    if len(names) > 1 or not isinstance(results.schema[names[0]].dataType, StringType):
+        return columns
     failure = f"{MillraceError.__module__}.{MillraceError.__name__}: {_NULL}"  # the form that run.failures knows
-    return results.select(F.coalesce(column, F.raise_error(F.lit(failure)).cast("string")).alias(name))
+    return [F.coalesce(columns[0], F.raise_error(F.lit(failure)).cast("string")).alias(names[0])]
 
 
 def require_csv(schema: StructType, field: str) -> None:

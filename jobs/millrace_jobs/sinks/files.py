@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -29,6 +30,7 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, make_folder, path_for_spark, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
 from millrace_jobs.sinks.csv_text import csv_columns, csv_options
+from millrace_jobs.sinks.output_partitions import named, require_few_files, spread
 
 BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
@@ -37,14 +39,37 @@ _UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """Option that suppresses Hadoop's ``_SUCCESS`` file: complete files are renamed instead."""
 
 _FIELD = "spec.sink.files.path"
+_DEEPEST = 8
+"""Folders of partitions within each other, at most."""
+
 _OWNER = "_checkpoint-"
-_RESULTS = re.compile(r"batch-(\d+)-\d+\.\w+")
+RESULT = re.compile(r"batch-(\d+)-\d+\.\w+")
+"""Names of files with results."""
 
 
 class FilesSink(Sink):
-    """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``."""
+    """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``.
 
-    def __init__(self, path: str, format: str, checkpoint_id: str, *, updates: bool) -> None:
+    Args:
+        path: the folder.
+        format: csv, json or parquet.
+        checkpoint_id: id of the checkpoint, whose batches the folder has.
+        updates: whether rows get the number of their batch.
+        partition_by: columns whose values name folders.
+        files: maximum number of files that a batch adds to each of these; see ``output_partitions.spread``.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        format: str,
+        checkpoint_id: str,
+        *,
+        updates: bool,
+        partition_by: Sequence[str] = (),
+        files: int | None = None,
+    ) -> None:
+        self._parts, self._most = list(partition_by), files
         self._folder = absolute_path(path)
         self._staging = self._folder / "_staging"
         self._run = uuid.uuid4().hex
@@ -59,7 +84,7 @@ class FilesSink(Sink):
     @property
     def place(self) -> str:
         """Folder of the results, with the pattern of their file names."""
-        return f"{self._folder}/*.{self._format}"
+        return f"{self._folder}/{'**/' if self._parts else ''}*.{self._format}"
 
     def prepare(self, last: LastBatch) -> None:
         """Claim the folder for this checkpoint, create it if missing, and clear what a crash left half-written.
@@ -85,8 +110,10 @@ class FilesSink(Sink):
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         is_csv = self._format == "csv"
+        results = spread(results, self._parts, self._most)
+        kept = [name for name in results.columns if name not in self._parts]
         if is_csv:
-            results = csv_columns(results)
+            results = results.select(*csv_columns(results, kept), *map(named, self._parts))
         counted = Observation()
         staged = self._staging / f"{batch.number}-{self._run}"
         require_data(staged)  # what is written could follow a link in the place of a folder above it
@@ -94,7 +121,9 @@ class FilesSink(Sink):
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
         writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)
-        writer = writer.options(**(csv_options(results) if is_csv else {}))
+        writer = writer.options(**(csv_options(kept) if is_csv else {}))
+        if self._parts:
+            writer = writer.partitionBy(*self._parts)
         writer.format(self._format).save(str(staged))
         batch.require_lease()  # writing may have taken long, and another driver may have published the batch meanwhile
         self._publish(staged, batch.number)
@@ -110,8 +139,8 @@ class FilesSink(Sink):
     def _results(self, first: int) -> dict[int, list[Path]]:
         """Return the result files in the folder by batch, for batches from ``first`` on."""
         found: defaultdict[int, list[Path]] = defaultdict(list)
-        for file in self._folder.iterdir():
-            result = _RESULTS.fullmatch(file.name)
+        for file in _files_below(self._folder, 0):
+            result = RESULT.fullmatch(file.name)
             if result and int(result[1]) >= first:
                 found[int(result[1])].append(file)
         return found
@@ -149,13 +178,19 @@ class FilesSink(Sink):
         """Rename the files of a batch into place; they are flushed to disk before Spark commits the batch."""
         for old in self._leftovers.get(batch, []):
             old.unlink(missing_ok=True)
-        files = sorted(part for part in staged.glob("part-*") if self._has_rows(part))
-        placed = [self._folder / result_file(batch, index, self._format) for index in range(len(files))]
+        files = sorted(part for part in staged.rglob("part-*") if self._has_rows(part))
+        require_few_files(len(files), batch, "spec.sink.files")
+        folders = [self._folder / part.parent.relative_to(staged) for part in files]
+        placed = [place / result_file(batch, index, self._format) for index, place in enumerate(folders)]
         self._leftovers = {batch: placed}  # Spark may run the batch again in this process
+        for folder in dict.fromkeys(folders):
+            require_data(folder)
+            make_folder(folder)
         for part, place in zip(files, placed, strict=True):
             sync(part)
             part.rename(place)
-        sync(self._folder)
+        for folder in dict.fromkeys([*folders, self._folder]):
+            sync(folder)
         shutil.rmtree(staged, ignore_errors=True)
 
     def _has_rows(self, part: Path) -> bool:
@@ -164,6 +199,15 @@ class FilesSink(Sink):
             return bool(pq.read_metadata(part).num_rows)
         with part.open("rb") as lines:
             return sum(1 for _ in zip(lines, range(2), strict=False)) > (self._format == "csv")
+
+
+def _files_below(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield the files in a folder, and in the folders of partitions below it; links are not followed."""
+    for entry in folder.iterdir():
+        if depth < _DEEPEST and "=" in entry.name and entry.is_dir() and not entry.is_symlink():
+            yield from _files_below(entry, depth + 1)
+        else:
+            yield entry
 
 
 def require_folder(path: str | Path, field: str = _FIELD) -> None:

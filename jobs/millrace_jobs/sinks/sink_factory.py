@@ -26,7 +26,7 @@ def check_sinks(spec: Spec) -> None:
         MillraceError: results cannot be written to a folder.
     """
     for field, output in spec.outputs.items():
-        if output.sink.files is not None:
+        if output.sink.files is not None and output.sink.files.is_local:
             with errors_of(field):
                 require_folder(output.sink.files.path)
         if output.sink.delta is not None and output.sink.delta.is_local:
@@ -80,7 +80,19 @@ def open_sink(
     sink = query.spec.sink
     if sink.files is not None:
         updates = query.spec.emit is not Emit.ON_WINDOW_CLOSE
-        return FilesSink(sink.files.path, sink.files.format.value, checkpoint_id, updates=updates)
+        if not sink.files.is_local:
+            from millrace_jobs.sinks.object_files import ObjectFilesSink  # only these queries load the client
+
+            assert results is not None, "files in an object store have the types of the results"
+            return ObjectFilesSink(sink.files, results, checkpoint_id, updates=updates)
+        return FilesSink(
+            sink.files.path,
+            sink.files.format.value,
+            checkpoint_id,
+            updates=updates,
+            partition_by=sink.files.partition_by,
+            files=sink.files.files_per_partition,
+        )
     if sink.console is not None:
         return ConsoleSink(sink.console.rows, show)
     if sink.postgres is not None:

@@ -7,6 +7,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 
 from millrace_jobs.disk import absolute_path
@@ -56,6 +57,10 @@ class FileListing:
         for entry in self:
             yield os.fspath(entry), entry
 
+    def entries_after(self, path: str) -> Iterator[tuple[str, os.DirEntry[str] | Path]]:
+        """Yield the entries that match and whose paths come after this one, in their order, with their paths."""
+        yield from sorted((each for each in self.entries() if each[0] > path), key=itemgetter(0))
+
     def has_files(self) -> bool:
         """Return whether any entry is a file."""
         return any(is_file(entry) for entry in self)
@@ -66,8 +71,10 @@ class FileListing:
             return f"{self.root} has no such file"
         return f"{self.root} is neither a file nor a folder" if self.root.exists() else f"there is no {self.root}"
 
-    def would_show(self, file: Path) -> bool:
+    def would_show(self, file: Path | str) -> bool:
         """Return whether a file that appears at an absolute path would be listed; links are followed."""
+        if isinstance(file, str):
+            return False  # an object is no file
         root, folder = self.root.resolve(), file.parent.resolve()
         if not folder.is_relative_to(root):
             return False

@@ -51,12 +51,17 @@ class FileLog:
     of one run, of which a query that reads a source twice has two, number files together: ``files.run`` has the run
     that wrote last, and whether its only listing is complete.
 
+    A listing by name need not show a file again: then ``kept_seconds`` is 0, and only the last file must be kept.
+
     With ``mirrored``, the log is an object in an object store, and the directory has the working copy of one run.
 
     Raises MillraceError if the log cannot be read or written, is damaged in any other way, or has another writer.
     """
 
-    def __init__(self, directory: str, run: str = "", mirrored: ObjectPath | None = None) -> None:
+    def __init__(
+        self, directory: str, run: str = "", mirrored: ObjectPath | None = None, kept_seconds: int = KEPT_SECONDS
+    ) -> None:
+        self._kept_seconds = kept_seconds
         self._path = Path(directory, "files.jsonl")
         self._mirror = None if mirrored is None else FileLogMirror(mirrored / "files.jsonl", self._path.parent)
         self._run_path = Path(directory, "files.run")
@@ -155,6 +160,9 @@ class FileLog:
         """Return the lines to add for a listing; another reader of this run may have recorded some of its files."""
         present = present | {file.path for file in new if file.path in self}
         new = [file for file in new if file.path not in self]
+        if self._kept_seconds == 0 and (last := self.last()) is not None:  # another reader may have forgotten some
+            present = present | {last.path}
+            new = [file for file in new if file.path > last.path]
         missing = {self._numbers[path] for path in self._numbers.keys() - present}
         left = sorted(n for n in missing - self._left.keys() if n < consumed) if present or new else []
         back = sorted(self._left.keys() - missing)
@@ -188,7 +196,7 @@ class FileLog:
             sync(self._path.parent)
 
     def _forgotten(self, now: float) -> set[int]:
-        return {number for number, at in self._left.items() if at + KEPT_SECONDS <= now}
+        return {number for number, at in self._left.items() if at + self._kept_seconds <= now}
 
     def _append(self, lines: Iterable[dict[str, Any]]) -> None:
         content = b"".join(map(_encoded, lines))

@@ -8,10 +8,9 @@ import os
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -32,28 +31,20 @@ from millrace_jobs.sources.base import (
     cut,
     ignore_arrivals,
 )
+from millrace_jobs.sources.changed_files import Present, require_unchanged, touched, unchanging
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.file_listing import FileListing, seen
-from millrace_jobs.sources.file_log import FileLog
+from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog
 from millrace_jobs.sources.formats.file_formats import file_format
+from millrace_jobs.sources.formats.path_columns import path_columns
+from millrace_jobs.sources.listing_pause import ListingPause
 from millrace_jobs.sources.object_listing import ObjectListing
-from millrace_jobs.sources.seen_file import SeenFile, look, unreadable
+from millrace_jobs.sources.seen_file import SeenFile
 
 log = logging.getLogger(__name__)
 
-_SIZE_HINT = (
-    "write new records to a file with another name, and restore this one, or remove it if it was read; "
-    "or start with another checkpoint"
-)
-_UNREAD_HINT = (
-    "restore it with its size and modification time (touch -d), or start with another checkpoint; "
-    "write files elsewhere, and rename them into place"
-)
-
-_OBJECT_HINT = "write new records to an object with another key; start with another checkpoint if this one is lost"
-
-Present = Mapping[str, SeenFile | None]
-"""Paths that a listing has shown; of objects, it has also said what there is to see."""
+LISTED_PER_TRIGGER = 10_000
+"""New files by name that a run knows of at most before it reads them, so that its log stays short."""
 
 CHECKED_PER_TRIGGER = 100
 """Known files that a trigger looks at, one after the other, to find those that have changed since they were seen."""
@@ -88,11 +79,12 @@ class FilesSource(Source):
 
     The files are in a file system, or are objects in an object store.
 
-    The new files of a listing are read in order of (modification time, path). The order is stored in a log in
-    ``log_directory``, of which ``mirrored`` has a copy that outlives the run, and the position ``{"files": k}`` stands
-    for its first k entries. Names that begin with ``.`` or ``_`` are ignored. A file must be complete when it appears:
-    write it elsewhere, then rename it. A file is identified by its path: another file under the same path is not read.
-    A file that was read may be removed, and is forgotten later (``FileLog``).
+    The new files of a listing are read in order of (modification time, path), or with ``by_name`` of the path: then
+    only files behind the last one are listed. The order is stored in a log in ``log_directory``, of which ``mirrored``
+    has a copy that outlives the run; the position ``{"files": k}`` stands for its first k entries. The names of a
+    file's folders have the columns ``in_path``. Names that begin with ``.`` or ``_`` are ignored. A file must be
+    complete when it appears: write it elsewhere, then rename it. A file is identified by its path: another file under
+    the same path is not read. A file that was read may be removed, and is forgotten later (``FileLog``).
 
     Raises MillraceError if no file matches the path, or the files seen so far are elsewhere, and later if a file that
     is to be read is gone, or has another size or modification time than when it was first seen. Files are compared
@@ -116,13 +108,18 @@ class FilesSource(Source):
         corrupt: CorruptRecords | None = None,
         clock: Callable[[], float] = time.time,
         mirrored: ObjectPath | None = None,
+        in_path: Sequence[str] = (),
+        by_name: bool = False,
     ) -> None:
         self.name = name
         self.schema = schema
         self._mirrored = mirrored
         self._format = file_format(
-            format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format
+            format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format, in_path=in_path
         )
+        self._in_path = path_columns(schema, in_path, timestamp_format)
+        self._by_name = by_name
+        self._pause = ListingPause()
         self._max_files = max_files_per_batch
         self._corrupt = corrupt or CorruptRecords()
         self._log_directory = log_directory
@@ -161,7 +158,7 @@ class FilesSource(Source):
 
     @cached_property
     def _log(self) -> FileLog:
-        return FileLog(self._log_directory, self._run, self._mirrored)
+        return FileLog(self._log_directory, self._run, self._mirrored, 0 if self._by_name else KEPT_SECONDS)
 
     def check(self) -> None:
         """Check the first file of a new query, or the files that an earlier run has seen.
@@ -170,23 +167,23 @@ class FilesSource(Source):
 
         Raises MillraceError if the columns of the first do not match the schema, or one of the others has another size.
         """
-        present, new = self._listed(self._log)
+        present, new = self._named_next(self._log, 1) if self._by_name else self._listed(self._log)
         if self._log.count:
             files = (file for _, file in self._log.remembered() if file.path in present)
-            touched = [file for file, _ in _touched(files, present)]
-            if touched:
+            other_time = [file for file, _ in touched(files, present)]
+            if other_time:
                 log.warning(
                     "source %s: %d of the files seen have the same size and another modification time, such as %s; "
                     "those that were read are not read again",
                     self.name,
-                    len(touched),
-                    touched[0].path,
+                    len(other_time),
+                    other_time[0].path,
                 )
         elif new:
             self._format.check(new[0].path)
 
-    def reads(self, file: Path) -> bool:
-        """Return whether a file that appears at this absolute path would be read."""
+    def reads(self, file: Path | str) -> bool:
+        """Return whether a file that appears at this absolute path, or an object at this URI, would be read."""
         return self._files.would_show(file)
 
     def initial(self) -> Position:
@@ -200,17 +197,28 @@ class FilesSource(Source):
         ``everything``, the files are listed once: files that arrive later are left to the next run.
         """
         log = self._log_up_to(start)
-        if not self._complete and not (everything and log.is_complete()):
-            present, new = self._listed(log)
-            consumed = int(start["files"])
-            is_free = isinstance(self._files, ObjectListing)  # the listing has said what there is to see
-            checked = log.remembered() if is_free else log.next_remembered(CHECKED_PER_TRIGGER)
-            in_turn = [each for each in checked if each[1].path in present]
-            deque(_touched((file for number, file in in_turn if number < consumed), present), maxlen=0)  # sizes matter
-            _require_unchanged((file for number, file in in_turn if number >= consumed), present)
-            log.record(new, present.keys(), consumed, self._clock(), complete=everything)
+        if self._complete or (everything and log.is_complete()):
+            pass  # the only listing of this run was recorded
+        elif self._by_name:
+            most_new = None if everything else LISTED_PER_TRIGGER - (log.count - int(start["files"]))
+            if most_new is None or most_new > 0:
+                present, new = self._named_next(log, most_new)
+                log.record(new, present.keys(), int(start["files"]), self._clock(), complete=everything)
+        elif everything or self._pause.is_over():
+            with self._pause.measured():
+                self._record_all(log, int(start["files"]), complete=everything)
         self._complete = everything
         return {"files": log.count if self._max_files is None else min(log.count, start["files"] + self._max_files)}
+
+    def _record_all(self, log: FileLog, consumed: int, *, complete: bool) -> None:
+        """List and record all files; look at known ones again."""
+        present, new = self._listed(log)
+        is_free = isinstance(self._files, ObjectListing)  # the listing has said what there is to see
+        checked = log.remembered() if is_free else log.next_remembered(CHECKED_PER_TRIGGER)
+        in_turn = [each for each in checked if each[1].path in present]
+        deque(touched((file for number, file in in_turn if number < consumed), present), maxlen=0)  # sizes matter
+        require_unchanged((file for number, file in in_turn if number >= consumed), present)
+        log.record(new, present.keys(), consumed, self._clock(), complete=complete)
 
     def lag(self, position: Position) -> int:
         """Return the number of files that the last call of ``latest`` knew of and that are not consumed."""
@@ -227,7 +235,7 @@ class FilesSource(Source):
             )
             raise MillraceError(Problem(message, "restore the newest copy of the checkpoint")) from None
         if not isinstance(self._files, ObjectListing):  # which would be asked once for each, one after the other
-            _require_unchanged(files)
+            require_unchanged(files)
         lengths = [self._format.extent(file.path, file.size) for file in files]
         indivisible = {i for i, file in enumerate(files) if not self._format.divisible(file.path)}
         return [
@@ -245,7 +253,7 @@ class FilesSource(Source):
         with BadRecordHandler(self.name, self._corrupt, label) as rejects:
             for part in piece.pieces:
                 require_data(part.path)  # the link that it may be by now was none when it was listed
-                with _unchanging(part.file):
+                with unchanging(part.file):
                     for records in self._format.read(part.path, part.begin, part.end, rejects.reject):
                         on_arrival(np.array([part.modified_ns // 1000]), np.array([records.num_rows]))
                         yield records
@@ -273,9 +281,28 @@ class FilesSource(Source):
                     continue
                 with suppress(FileNotFoundError):  # renamed since it was listed: a later listing has its final name
                     if (now := entry if isinstance(entry, SeenFile) else seen(entry)) is not None:
-                        require_data(path)
+                        self._require_readable(path)
                         new.append(now)
         return present, sorted(new, key=lambda seen: (seen.mtime_ns, seen.path))
+
+    def _named_next(self, log: FileLog, most: int | None) -> tuple[Present, list[SeenFile]]:
+        """Return the last logged path, and the next new files by name, at most so many."""
+        last = log.last()
+        new: list[SeenFile] = []
+        with self._named_errors(str(self._files)):
+            for path, entry in self._files.entries_after(last.path if last is not None else ""):
+                with suppress(FileNotFoundError):
+                    if (now := entry if isinstance(entry, SeenFile) else seen(entry)) is not None:
+                        self._require_readable(path)
+                        new.append(now)
+                if most is not None and len(new) >= most:
+                    break
+        return {} if last is None else {last.path: None}, new
+
+    def _require_readable(self, path: str) -> None:
+        """Check a new path before it is recorded, after which it has to be read."""
+        require_data(path)
+        self._in_path.values(path)
 
     @contextmanager
     def _named_errors(self, path: str) -> Iterator[None]:
@@ -289,71 +316,3 @@ class FilesSource(Source):
                 problem = Problem(message, "check spec.s3 or AWS_ENDPOINT_URL, the bucket and the login", path)
                 raise (TransientError if may_pass else MillraceError)(problem) from error
             raise MillraceError(Problem(message, "let this user read the folder", path)) from error
-
-
-@contextmanager
-def _unchanging(file: SeenFile) -> Iterator[None]:
-    """Raise MillraceError if a file differs from when it was seen, before this block or after it.
-
-    What goes wrong within the block with a file that has changed is reported as its change.
-    """
-    _require_unchanged([file])
-    try:
-        yield
-    except MillraceError:
-        _require_unchanged([file])
-        raise
-    _require_unchanged([file])
-
-
-def _require_unchanged(files: Iterable[SeenFile], present: Present | None = None) -> None:
-    """Raise MillraceError if a file that is still to be read has another size or time than when it was seen.
-
-    Args:
-        files: the files, as they were first seen.
-        present: what a listing has just shown, so that a file which is gone by now was removed after it was read.
-    """
-    for file, written in _touched(files, present):
-        before, after = (_time(each) for each in (file.mtime_ns, written))
-        message = f"had been written at {before} when it was seen, and was written again at {after}"
-        raise MillraceError(Problem(message, _unread_hint(file), file.path))
-
-
-def _touched(files: Iterable[SeenFile], present: Present | None = None) -> Iterator[tuple[SeenFile, int]]:
-    """Yield the files that have another time than when they were seen, with that time in nanoseconds.
-
-    Raises MillraceError if one has another size.
-    """
-    for file in files:
-        now = _now(file, present)
-        if now is None:
-            continue
-        if now.size != file.size:
-            message = f"had {file.size} bytes when it was seen and has {now.size} now"
-            raise MillraceError(Problem(message, _SIZE_HINT, file.path))
-        if now.mtime_ns != file.mtime_ns:
-            yield file, now.mtime_ns
-
-
-def _now(file: SeenFile, present: Present | None) -> SeenFile | None:
-    try:
-        return (present or {}).get(file.path) or look(file.path)
-    except FileNotFoundError as error:
-        if present is not None:
-            return None
-        message = f"was seen earlier and is not there now: {error.strerror}"
-    except OSError as error:
-        message = f"was seen earlier and cannot be found now: {error.strerror}"
-        if is_object(file.path):
-            raise unreadable(file.path, error) from None
-    raise MillraceError(Problem(message, _unread_hint(file), file.path))
-
-
-def _unread_hint(file: SeenFile) -> str:
-    return _OBJECT_HINT if is_object(file.path) else _UNREAD_HINT
-
-
-def _time(nanoseconds: int) -> str:
-    """Return a time as ``touch -d`` takes it, to the nanosecond."""
-    seconds, fraction = divmod(nanoseconds, 10**9)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"

@@ -61,6 +61,17 @@ class ObjectListing:
         for found in self.files():
             yield found.path, found
 
+    def entries_after(self, path: str) -> Iterator[tuple[str, SeenFile]]:
+        """Yield the objects that match and whose URIs come after this one, in their order, with their URIs."""
+        if self._one is not None:
+            yield from (each for each in self.entries() if each[0] > path)
+            return
+        last = ObjectPath.of_file(path).key if path else ""
+        for found in self.root.objects_after(last):
+            seen = self._seen(found)
+            if found.size and self.would_show(seen.path):
+                yield seen.path, seen
+
     def has_files(self) -> bool:
         """Return whether any object matches."""
         return any(self.files())
@@ -70,9 +81,12 @@ class ObjectListing:
         root = str(self.root).rstrip("/")
         return path == root or path.startswith(f"{root}/")
 
-    def would_show(self, file: Path) -> bool:
-        """Return False: a file is no object."""
-        return False
+    def would_show(self, file: Path | str) -> bool:
+        """Return whether an object that appears at this URI would be listed; a file is no object."""
+        if not isinstance(file, str) or not self.covers(file):
+            return False
+        parts = tuple(file[len(str(self.root).rstrip("/")) + 1 :].split("/"))
+        return all(map(is_visible, parts)) and fits(parts, self.pattern or ("*",))
 
     def described(self) -> str:
         """Describe what the path leads to in place of matching objects."""

@@ -13,11 +13,12 @@ from typing import Literal
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.generators import NexmarkSourceSpec
 from millrace_api.model.kafka import KafkaOffsets, KafkaSourceSpec
 from millrace_api.model.sources import (
     Avro,
+    FileOrder,
     FilesSourceSpec,
-    NexmarkSourceSpec,
     RecordFormat,
     ReplaySourceSpec,
     SourceSpec,
@@ -168,6 +169,8 @@ def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Place, co
         timestamp_format=spec.timestamp_format.value,
         corrupt=corrupt,
         mirrored=mirrored,
+        in_path=files.partition_columns,
+        by_name=files.order is FileOrder.BY_NAME,
     )
     try:
         source.check()

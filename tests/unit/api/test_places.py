@@ -151,7 +151,7 @@ SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
             f"{SCHEMA}\n      corruptRecords: {{policy: deadLetter, path: 's3a://x'}}",
             "sources.trips.corruptRecords.path",
         ),
-        (11, "  sink: {files: {path: 's3a://lake/revenue'}}", "sink.files.path"),
+        (11, "  sink: {files: {path: 'gs://lake/revenue'}}", "sink.files.path"),
         (12, "  checkpoint: {uri: 'hdfs://lake/revenue'}", "checkpoint.uri"),
     ],
 )

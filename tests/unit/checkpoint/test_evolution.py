@@ -165,6 +165,7 @@ def test_what_of_a_source_may_change(log, source, path, value):
     [
         (FILES, ("files", "path"), "b/*.csv", "files.path", SpecChange.RECORDS),
         (FILES, ("files", "delimiter"), ";", "files.delimiter", SpecChange.RECORDS),
+        (FILES, ("files", "order"), "ByName", "files.order", SpecChange.RECORDS),
         (FILES, ("schema",), "at TIMESTAMP, city STRING, fare FLOAT", "schema", SpecChange.SCHEMA),
         (FILES, ("timestampFormat",), "seconds", "timestampFormat", SpecChange.RECORDS),
         (FILES, ("watermark", "column"), "later", "watermark.column", SpecChange.STATE),

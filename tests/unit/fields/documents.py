@@ -49,6 +49,8 @@ def to_text(document: dict[str, Any]) -> str:
 def write_inputs(folder: Path) -> None:
     """Write the files that the documents name."""
     (folder / "cities.csv").write_text(CITIES)
+    (folder / "n=7").mkdir()
+    (folder / "n=7" / "cities.csv").write_text(CITIES)
     (folder / "bare.csv").write_text(CITIES.partition("\n")[2])
     (folder / "others.csv").write_text(CITIES.replace("Oslo", "Bern"))
     (folder / "bad.csv").write_text(CITIES + "never,never,Nome,many\n")

@@ -25,6 +25,7 @@ from millrace_jobs.sinks.files import FilesSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
+from millrace_jobs.sinks.object_files import ObjectFilesSink
 from millrace_jobs.sinks.outputs import OutputSinks
 from millrace_jobs.sinks.postgres.connection import PostgresConnection
 from millrace_jobs.sinks.postgres.sink import PostgresSink
@@ -64,6 +65,8 @@ def opened(asked: StreamQuery, number: Number) -> Sink:
 def described(sink: Sink) -> object:
     """Return where a sink writes, and what it does with rows."""
     if isinstance(sink, FilesSink):
+        return sink.place, sink._updates, sink._parts, sink._most
+    if isinstance(sink, ObjectFilesSink):
         return sink.place, sink._updates
     if isinstance(sink, ConsoleSink):
         rows = pa.RecordBatch.from_pydict({"k": list(range(50))})
@@ -101,7 +104,12 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
     documents = {kind: written(base, place, {kind: sink}) for kind, sink in kinds.items()}
     none = written(base, place, {})
     yield from (Probe(f"{place}.{kind}", none, (ABSENT, sink), see) for kind, sink in kinds.items())
-    yield Probe(f"{place}.files.path", documents["files"], ("out", "others"), see)
+    yield Probe(f"{place}.files.path", documents["files"], ("out", "others", "s3a://lake/out"), see)
+    parted = written(documents["files"], f"{place}.files.partitionBy", ["city"])
+    yield from probes(
+        documents["files"], see, f"{place}.files", partitionBy=(ABSENT, ["city"]), filesPerPartition=(ABSENT, 2)
+    )
+    yield Probe(f"{place}.files.filesPerPartition", parted, (ABSENT, 2), see)
     yield Probe(f"{place}.files.format", documents["files"], ("csv", "json", "parquet"), see)
     yield Probe(f"{place}.console.rows", documents["console"], (20, 30), see)
     for kind in ("kafka", "table"):

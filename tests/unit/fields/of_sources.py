@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,16 @@ def first_batch(asked: StreamQuery) -> object:
     with TemporaryDirectory() as folder:
         source = _opened(asked, folder)
         return source.latest(source.initial(), everything=True)
+
+
+def file_order(asked: StreamQuery) -> object:
+    """Return the names of the files of the first batch in their order, all but the first by name written earlier."""
+    for age, path in enumerate(sorted(Path().glob("*s.csv"))):
+        os.utime(path, (1_000_000 - age, 1_000_000 - age))
+    with TemporaryDirectory() as folder:
+        source = _opened(asked, folder)
+        end = source.latest(source.initial(), everything=True)
+        return [piece.path for found in source.slices(source.initial(), end, 1) for piece in found.pieces]
 
 
 def due(asked: StreamQuery) -> object:
@@ -123,6 +134,9 @@ def of_sources() -> Iterator[Probe]:
     yield from of_files("replay", replay)
     many = query(FILES | {"files": {"path": "*s.csv", "format": "csv"}})
     yield from probes(many, first_batch, f"{SOURCE}.files", maxFilesPerBatch=(ABSENT, 1, 2))
+    yield from probes(many, file_order, f"{SOURCE}.files", order=("ByTime", "ByName"))
+    parted = written(files, f"{SOURCE}.files.path", "n=7/cities.csv")
+    yield from probes(parted, records, f"{SOURCE}.files", partitionColumns=(ABSENT, ["n"]))
     yield from probes(
         replay, due, f"{SOURCE}.replay", timeColumn=("at", "seen"), speed=(ABSENT, 2.0), rate=(ABSENT, 0.1)
     )

@@ -260,3 +260,20 @@ def test_another_header_than_the_schema_is_a_fault_of_the_source_before_anything
     with pytest.raises(MillraceError, match=r"1\.csv:1: the header has no column n; it has m") as refused:
         opening.open_source("s", spec, tmp_path / "log", tmp_path)
     assert refused.value.failure is FailureClass.SOURCE
+
+
+def test_two_readers_of_a_run_that_lists_by_name_read_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr("millrace_jobs.sources.file_log._SLACK", 0)
+    for name in "abc":
+        arrive(tmp_path, name, ord(name))
+    ahead, behind = (open_source(tmp_path, by_name=True) for _ in range(2))
+    ahead._run = behind._run
+    assert behind.latest({"files": 0}, everything=False) == {"files": 3}
+    for name in "defghi":
+        arrive(tmp_path, name, ord(name))
+        ahead.latest({"files": ahead._log.count}, everything=False)
+    assert behind.latest({"files": 3}, everything=False) == {"files": 9}
+    assert numbers(behind, {"files": 8}, {"files": 9}) == [ord("i")]
+    arrive(tmp_path, "j", ord("j"))
+    assert ahead.latest({"files": 9}, everything=False) == {"files": 10}
+    assert len(ahead._log) <= 3

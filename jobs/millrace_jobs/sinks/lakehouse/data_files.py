@@ -103,7 +103,7 @@ class FileWriter:
     def _write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writing: dict[tuple[Any, ...], _OpenFile] = {}
         for batch in batches:
-            for values, rows in _split(batch, self.partition_by):
+            for values, rows in split_rows(batch, self.partition_by):
                 opened = writing.pop(values, None) or _OpenFile(self, values)
                 writing[values] = opened  # now the last one
                 opened.add(rows)
@@ -183,7 +183,7 @@ def _open(folder: Folder, name: str) -> IO[bytes] | ObjectWriter:
     return (folder / name).writer()
 
 
-def _split(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+def split_rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     """Yield the rows of each combination of values in these columns, in their order."""
     if not names:
         yield (), batch

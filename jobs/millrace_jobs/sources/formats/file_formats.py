@@ -6,10 +6,8 @@ Ranges that cover a file without overlap yield each record exactly once.
 from __future__ import annotations
 
 import codecs
-import gzip
 import sys
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO
@@ -19,6 +17,7 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.schema_ddl import Column, not_in_csv
 from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS, spark_type
+from millrace_jobs.sources.formats.compression import SIGNATURES, codec_of, decompressed
 from millrace_jobs.sources.formats.csv_records import CsvQuotes
 from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode, line_layout
 from millrace_jobs.sources.formats.event_time_column import ReaderWithEventTime, without_event_time
@@ -26,6 +25,7 @@ from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, 
 from millrace_jobs.sources.formats.json_parser import JsonParser
 from millrace_jobs.sources.formats.nested_columns import is_nested
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
+from millrace_jobs.sources.formats.path_columns import ReaderWithPathColumns, path_columns
 from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
 from millrace_jobs.sources.seen_file import open_bytes, unreadable
 
@@ -39,7 +39,7 @@ _NOT_TEXT = {
     codecs.BOM_UTF32_LE: ("UTF-32", "convert it to UTF-8, for example with iconv -f UTF-32 -t UTF-8"),
     codecs.BOM_UTF16_LE: ("UTF-16", _RECODE),
     codecs.BOM_UTF16_BE: ("UTF-16", _RECODE),
-    b"\x1f\x8b": ("gzip", "let its name end in .gz"),
+    **SIGNATURES,
     b"PK\x03\x04": ("a zip archive or an Excel workbook", "unpack it, or save the workbook as CSV in UTF-8"),
     b"PAR1": ("Parquet", "write format: parquet"),
     b"Obj\x01": ("an Avro file", "convert it to Parquet"),
@@ -47,20 +47,36 @@ _NOT_TEXT = {
 """What files that are taken for text begin with: what they are, and what to do."""
 
 FORMATS_BY_SUFFIX = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-"""Format of a file by the suffix of its name; in the name of a text file, ``.gz`` may follow."""
+"""Format of a file by the suffix of its name; that of a compressed text file may follow."""
 
 
 def file_format(
-    name: str, schema: pa.Schema, *, header: bool = True, delimiter: str = ",", timestamp_format: str = "iso"
+    name: str,
+    schema: pa.Schema,
+    *,
+    header: bool = True,
+    delimiter: str = ",",
+    timestamp_format: str = "iso",
+    in_path: Sequence[str] = (),
 ) -> FormatReader:
-    """Return the format called ``name``. Raises MillraceError if the format is unknown or an option is invalid."""
+    """Return the format called ``name``; the columns ``in_path`` are those of paths.
+
+    Raises:
+        MillraceError: the format is unknown, or an option is invalid.
+    """
     if timestamp_format not in TIMESTAMP_FORMATS:
         hint = f"write one of {', '.join(TIMESTAMP_FORMATS)}"
         raise MillraceError(Problem(f"timestampFormat {timestamp_format!r} is unknown", hint))
     stored = without_event_time(schema)
     if len(stored) < len(schema):
-        reader = file_format(name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format)
+        reader = file_format(
+            name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format, in_path=in_path
+        )
         return ReaderWithEventTime(reader, schema)
+    if in_path:
+        stored = pa.schema([field for field in schema if field.name not in in_path])
+        reader = file_format(name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format)
+        return ReaderWithPathColumns(reader, schema, path_columns(schema, in_path, timestamp_format))
     if name == "csv":
         check_delimiter(delimiter)
         require_flat(schema)
@@ -99,7 +115,7 @@ class _TextFormat:
         return size
 
     def divisible(self, path: str) -> bool:
-        return not _is_compressed(path)
+        return codec_of(path) is None
 
     def check(self, path: str) -> None:
         """Check the header of a CSV file; JSON has no header."""
@@ -156,13 +172,8 @@ def open_text(path: str) -> Iterator[IO[bytes]]:
     """Open a file as decompressed bytes. Raises MillraceError if opening or reading it fails."""
     try:
         with open_bytes(path) as content:
-            if _is_compressed(path):
-                with gzip.GzipFile(fileobj=content) as text:
-                    yield text  # type: ignore[misc]
-            else:
-                yield content
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise MillraceError(Problem(f"not a whole gzip file: {error}", "", path)) from error
+            codec = codec_of(path)
+            yield content if codec is None else decompressed(content, path, codec)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -260,11 +271,6 @@ def _rest(stream: IO[bytes], path: str, quotes: CsvQuotes) -> bytes:
             message = f"the record before byte {begin} has a quote that is not closed within {LONGEST_LINE >> 20} MiB"
             raise MillraceError(Problem(message, "close the quote, or double it if it belongs to the value", path))
     return b"".join(lines)
-
-
-def _is_compressed(path: str) -> bool:
-    """Return whether the file is gzip, which can only be read from its beginning."""
-    return path.endswith(".gz")
 
 
 def _header(stream: IO[bytes], path: str, begin: int, quotes: CsvQuotes) -> tuple[bytes, int, int]:

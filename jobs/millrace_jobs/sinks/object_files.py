@@ -1,0 +1,187 @@
+"""The sink that writes results as objects below a prefix of an object store, each batch exactly once.
+
+Tasks write a batch's objects below ``_millrace``, under names that no reader takes for results. One conditional write
+of the record ``_millrace/commit.json`` then decides that the batch is written, and by which objects. Only after it the
+store copies them to the names of results, by itself: no byte of them passes through the driver. Whoever finds the
+record, this driver or the next one, can copy them again, with the same outcome.
+
+The record is replaced only if it still has the version that this driver wrote or took over. So of two drivers, also of
+one that comes back after an hour in the middle of a batch, one writes a batch of each number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import StructType
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.sinks import FilesSinkSpec, result_file
+from millrace_api.model.sources import FileFormat
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
+from millrace_jobs.sinks.commit_record import NO_BATCH, CommitRecord
+from millrace_jobs.sinks.csv_text import csv_columns, csv_header, csv_options
+from millrace_jobs.sinks.files import BATCH_ID, RESULT
+from millrace_jobs.sinks.lakehouse.columns import arrow_type
+from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
+from millrace_jobs.sinks.output_partitions import folder_texts, named, require_few_files, spread
+from millrace_jobs.sinks.task_files import LINE, PART, ObjectsWriter, WrittenObject, write_objects
+
+_FIELD = "spec.sink.files"
+_OWN = "_millrace"
+_COPIES = 8
+"""Copies that are asked for at once."""
+
+
+class ObjectFilesSink(Sink):
+    """A sink that adds each batch as objects of one format; ``updates`` adds the column ``_batch_id``.
+
+    Args:
+        spec: what the user wrote about the files.
+        results: columns of the results.
+        checkpoint_id: id of the checkpoint, whose batches the prefix has.
+        updates: whether rows get the number of their batch.
+    """
+
+    def __init__(self, spec: FilesSinkSpec, results: StructType, checkpoint_id: str, *, updates: bool) -> None:
+        self._spec, self._results, self._updates = spec, results, updates
+        self._place = ObjectPath.of(spec.path)
+        self._staged = self._place / _OWN / "staged"
+        self._record = CommitRecord(self._place / _OWN / "commit.json", checkpoint_id)
+
+    @property
+    def place(self) -> str:
+        """Prefix of the results, with the pattern of their names."""
+        return f"{self._place}/{'**/' if self._spec.partition_by else ''}*.{self._spec.format}"
+
+    def prepare(self, last: LastBatch) -> None:
+        """Take over the record of batches, complete the last one, and remove what earlier runs have staged.
+
+        Raises:
+            MillraceError: the store cannot be used, or has results that do not match this checkpoint's state.
+        """
+        if self._spec.format is FileFormat.PARQUET:
+            self._parquet_schema()
+        self._try("opening", lambda: self._take(last))
+
+    def write(self, results: DataFrame, batch: ResultBatch) -> int:
+        """Compute a batch, and write it if the record does not have it yet; return the number of rows written."""
+        if batch.number <= self._record.batch:
+            results.write.format("noop").mode("overwrite").save()
+            return 0
+        if self._updates:
+            results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
+        rows, writer = self._prepared(spread(results, self._spec.partition_by, self._spec.files_per_partition))
+        written = write_objects(rows, writer)
+        require_few_files(len(written), batch.number, _FIELD)
+        if written:
+            batch.require_lease()
+            self._try(f"writing batch {batch.number} to", lambda: self._commit(batch.number, written))
+        return sum(each.rows for each in written)
+
+    def withdraw(self) -> None:
+        """Remove the record, if this run created it."""
+        if self._record.is_new:
+            with suppress(OSError):
+                self._record.withdraw()
+
+    def _take(self, last: LastBatch) -> None:
+        self._place.is_dir()  # says in the store's words why it cannot be used
+        self._record.read()
+        if self._record.tag is None:
+            self._require_fresh(last)
+        elif not self._record.is_ours:
+            raise _not_ours(f"{self._place} belongs to another checkpoint")
+        elif self._record.batch > (NO_BATCH if last.begun is None else last.begun):
+            after = "" if last.begun is None else f" after {last.begun}"
+            has = f"has results up to batch {self._record.batch}"
+            message = f"{self._place} {has}, but the checkpoint knows of no batch{after}"
+            raise _not_ours(message, "restore the newest copy of the checkpoint, or write another path")
+        self._record.take()
+        self._publish()
+        self._staged.remove_all()
+
+    def _require_fresh(self, last: LastBatch) -> None:
+        """Refuse results of which no record says whose they are, and a checkpoint that should have one."""
+        if last.committed is not None and not last.elsewhere:
+            message = f"{self._place} has no record of its batches"
+            raise _not_ours(
+                f"{message}, but the checkpoint has finished batch {last.committed}",
+                f"restore {self._place}/{_OWN}, or write another path",
+            )
+        if any(RESULT.fullmatch(each.key.rpartition("/")[2]) for each in self._place.objects_after()):
+            raise _not_ours(f"{self._place} has results of an earlier run, which began with another checkpoint")
+
+    def _commit(self, batch: int, written: Iterable[WrittenObject]) -> None:
+        files = {}
+        for number, each in enumerate(written):
+            folder = f"{each.folder}/" if each.folder else ""
+            files[each.name] = folder + result_file(batch, number, self._spec.format)
+        self._record.write(batch, files)
+        self._publish()
+
+    def _publish(self) -> None:
+        """Copy the objects of the recorded batch to their names as results, and remove the staged ones."""
+        staged = {self._staged / name: self._place / result for name, result in self._record.files.items()}
+        if not staged:
+            return
+        with ThreadPoolExecutor(_COPIES) as pool:
+            for _ in pool.map(lambda each: _copy(*each), staged.items()):
+                pass  # raises what a copy has raised
+        with suppress(OSError):  # what is left is removed at the next start
+            self._staged.remove([each.name for each in staged])
+
+    def _prepared(self, results: DataFrame) -> tuple[DataFrame, ObjectsWriter]:
+        """Return the rows as tasks write them, and what writes them."""
+        parts = [text.alias(f"{PART}{number}") for number, text in enumerate(folder_texts(self._spec.partition_by))]
+        kept = [name for name in results.columns if name not in self._spec.partition_by]
+        schema, header = None, b""
+        if self._spec.format is FileFormat.PARQUET:
+            schema = self._parquet_schema()
+            columns = [named(name) for name in kept]
+        elif self._spec.format is FileFormat.CSV:
+            header = csv_header(kept)
+            values = csv_columns(results, kept)
+            columns = [F.to_csv(F.struct(*values), {**TIMES_AS_TEXT, **csv_options(kept)}).alias(LINE)]
+        else:
+            columns = [F.to_json(F.struct(*map(named, kept)), dict(TIMES_AS_TEXT)).alias(LINE)]
+        found = results.select(*columns, *parts)
+        if parts:
+            found = found.sortWithinPartitions(*(f"{PART}{number}" for number in range(len(parts))))
+        return found, ObjectsWriter(self._staged, self._spec.partition_by, schema, header, _FIELD)
+
+    def _parquet_schema(self) -> pa.Schema:
+        fields = []
+        for column in self._results:
+            kind = arrow_type(column.dataType)
+            if kind is None:
+                message = f"column {column.name} of type {column.dataType.simpleString()} cannot be written to s3a://"
+                hint = f"cast it in the SELECT list, as in CAST({column.name} AS STRING) AS {column.name}"
+                raise MillraceError(Problem(message, hint, field=f"{_FIELD}.format"))
+            if column.name not in self._spec.partition_by:
+                fields.append(pa.field(column.name, kind))
+        return pa.schema([*fields, pa.field(BATCH_ID, pa.int64())] if self._updates else fields)
+
+    def _try(self, doing: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            raise lakehouse_error(error, f"{doing} {self._place}", f"{_FIELD}.path") from error
+
+
+def _copy(staged: ObjectPath, result: ObjectPath) -> None:
+    """Copy a staged object of the record; one that is gone was copied by whoever removed it."""
+    with suppress(FileNotFoundError):
+        staged.copy_to(result)
+
+
+def _not_ours(
+    message: str, hint: str = "remove what is below it to start over, or write another path"
+) -> MillraceError:
+    return MillraceError(Problem(message, hint, field=f"{_FIELD}.path"))

@@ -1,0 +1,115 @@
+"""Partitions of results in files: one folder for each combination of values, named as Hive and Spark name it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.sql.name_checks import repeated_name
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for NULL, and for the empty string, in the name of a folder."""
+
+MOST_FILES = 10_000
+"""Files that a batch may write: the driver knows each of them, and a reader has to open each of them."""
+
+_ESCAPED = re.compile("[\x00-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
+"""Characters that Spark and Hive escape in names of folders."""
+
+_TYPES: tuple[type[DataType], ...] = (
+    BooleanType,
+    ByteType,
+    ShortType,
+    IntegerType,
+    LongType,
+    StringType,
+    DateType,
+)
+"""Types whose values have one text, which stays the same wherever it is read."""
+
+
+def require_partitions(results: StructType, names: Sequence[str], field: str) -> None:
+    """Check that the rows of files can be divided by these columns; ``field`` is that of the sink.
+
+    Raises:
+        MillraceError: there is no such column, none would be left, or values of its type have no place in a path.
+    """
+    if not names:
+        return
+    at = f"{field}.partitionBy"
+    if (repeated := repeated_name(results.names)) is not None:
+        raise MillraceError(Problem(*repeated, field=field))
+    for place, name in enumerate(names):
+        if name not in results.names:
+            message = f'the result has no column "{name}"'
+            raise MillraceError(Problem(message, f"write one of {', '.join(results.names)}", field=at))
+        if name in names[:place]:
+            raise MillraceError(Problem(f'"{name}" is there twice', "leave one out", field=at))
+        kind = results[name].dataType
+        if not isinstance(kind, _TYPES):
+            message = f"files cannot be partitioned by {name}, which is {kind.simpleString().upper()}"
+            hint = "partition them by a BOOLEAN, integer, STRING or DATE column, such as CAST(at AS DATE) AS day"
+            raise MillraceError(Problem(message, hint, field=at))
+    if set(names) == set(results.names):
+        raise MillraceError(Problem("files are partitioned by all columns", "leave one out", field=at))
+
+
+def spread(results: DataFrame, names: Sequence[str], files: int | None) -> DataFrame:
+    """Return the rows in tasks such that a batch adds at most ``files`` files to each partition.
+
+    The default is one, or without partitions one for each task that there is. Which task gets a row depends on the
+    values of the row and on the task that it comes from, so that a repeated task gives the same rows to the same one.
+    """
+    if not names:
+        return results if files is None else results.repartition(files)
+    if files is None or files == 1:
+        return results.repartition(*map(named, names))
+    return results.repartition(*map(named, names), F.pmod(F.spark_partition_id(), F.lit(files)))
+
+
+def folder_texts(names: Iterable[str]) -> list[Column]:
+    """Return the texts of these columns in names of folders, before they are escaped; NULL for no value."""
+    return [F.nullif(named(name).cast("string"), F.lit("")) for name in names]
+
+
+def partition_folder(names: Sequence[str], texts: Sequence[str | None]) -> str:
+    """Return the folder of a partition, such as ``day=2026-01-01/hour=3``."""
+    return "/".join(
+        f"{_escaped(name)}={NO_VALUE if not text else _escaped(text)}" for name, text in zip(names, texts, strict=True)
+    )
+
+
+def require_few_files(count: int, batch: int, field: str) -> None:
+    """Check the number of files of a batch.
+
+    Raises:
+        MillraceError: there are too many.
+    """
+    if count > MOST_FILES:
+        message = f"batch {batch} has rows for {count:,} files, and a batch may write {MOST_FILES:,}"
+        hint = "partition by columns with fewer values, such as a day in place of a time"
+        raise MillraceError(Problem(message, hint, field=f"{field}.partitionBy"))
+
+
+def named(name: str) -> Column:
+    """Return the column with exactly this name."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)

@@ -1,0 +1,183 @@
+"""Objects with results, written by Spark's tasks: Parquet, or lines of JSON or CSV.
+
+Each attempt of a task writes objects under names of its own, and reports them as rows. Spark delivers the rows of one
+attempt per task only, so objects of other attempts are never published.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from millrace_jobs.object_store import ObjectPath, ObjectWriter
+from millrace_jobs.sinks.lakehouse.data_files import split_rows
+from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
+from millrace_jobs.sinks.output_partitions import partition_folder
+
+PART = "millrace_part_"
+"""Beginning of the names of the columns with the texts of a row's partition, which are behind all others."""
+
+LINE = "millrace_line"
+"""Name of the only other column if lines of text are written."""
+
+_REPORT = pa.schema([("name", pa.string()), ("folder", pa.string()), ("rows", pa.int64())])
+
+_ROW_GROUP_BYTES = 32 << 20
+"""Size of a row group in memory: rows are collected up to it, then compressed and written."""
+
+_FILE_BYTES = 64 << 20
+"""Size after which a task begins another object; a store copies as much within the time-out of a request."""
+
+
+class WrittenObject(NamedTuple):
+    """An object that a task has written: its name, the folder of its partition, and its number of rows."""
+
+    name: str
+    folder: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class ObjectsWriter:
+    """Writes the rows of a task as objects; a function for Spark's ``mapInArrow``.
+
+    Args:
+        place: where the objects are written.
+        partition_by: columns whose values name folders; rows come sorted by their texts.
+        schema: columns of Parquet; None for lines of text.
+        header: what each object of text begins with.
+        spec_field: the field of the spec that describes the sink.
+    """
+
+    place: ObjectPath
+    partition_by: tuple[str, ...]
+    schema: pa.Schema | None
+    header: bytes
+    spec_field: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows, and yield a row for each object.
+
+        Raises:
+            MillraceError: an object cannot be written.
+        """
+        try:
+            yield from self._write(batches)
+        except OSError as error:
+            raise lakehouse_error(error, f"writing results to {self.place}", self.spec_field) from error
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = [f"{PART}{number}" for number in range(len(self.partition_by))]
+        opened: _OpenObject | None = None
+        for batch in batches:
+            for values, rows in split_rows(batch, parts):
+                folder = partition_folder(self.partition_by, values)
+                if opened is not None and (opened.folder != folder or opened.is_full):
+                    yield opened.close()
+                    opened = None
+                if opened is None:
+                    opened = self._open(folder)
+                opened.add(rows.drop_columns(parts) if parts else rows)
+        if opened is not None:
+            yield opened.close()
+
+    def _open(self, folder: str) -> _OpenObject:
+        name = str(uuid.uuid4())
+        output = (self.place / name).writer()
+        rows = _Lines(output, self.header) if self.schema is None else _RowGroups(output, self.schema)
+        return _OpenObject(name, folder, output, rows)
+
+
+def write_objects(rows: DataFrame, writer: ObjectsWriter) -> list[WrittenObject]:
+    """Write the rows in one job; return the objects of the attempts that count."""
+    reported = rows.mapInArrow(writer, from_arrow_schema(_REPORT)).toArrow().to_pylist()
+    return [WrittenObject(**each) for each in reported]
+
+
+class _RowsOutput(Protocol):
+    def add(self, rows: pa.RecordBatch) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _OpenObject:
+    """An object that is being written; it does not exist before it is closed."""
+
+    name: str
+    folder: str
+    output: ObjectWriter
+    rows: _RowsOutput
+    count: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more rows should be added."""
+        return self.output.tell() >= _FILE_BYTES
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows of the object's partition."""
+        self.rows.add(rows)
+        self.count += rows.num_rows
+
+    def close(self) -> pa.RecordBatch:
+        """Complete the object, and return its report."""
+        self.rows.close()
+        self.output.close()
+        report = {"name": self.name, "folder": self.folder, "rows": self.count}
+        return pa.RecordBatch.from_pylist([report], _REPORT)
+
+
+class _Lines:
+    """Lines of text."""
+
+    def __init__(self, output: ObjectWriter, header: bytes) -> None:
+        self._output = output
+        if header:
+            output.write(header)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Write a line for each row."""
+        lines = rows.column(LINE).to_pylist()
+        if lines:
+            self._output.write(("\n".join(lines) + "\n").encode())
+
+    def close(self) -> None:
+        """Do nothing: all lines were written."""
+
+
+class _RowGroups:
+    """Row groups of a Parquet file."""
+
+    def __init__(self, output: ObjectWriter, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._parquet = pq.ParquetWriter(
+            output, schema, compression="snappy", store_schema=False, store_decimal_as_integer=True
+        )
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Keep the rows until they are enough for a row group."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= _ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the last row group and the footer."""
+        self._flush()
+        self._parquet.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            table = pa.Table.from_batches(self._waiting).cast(self._schema)
+            self._parquet.write_table(table, row_group_size=max(len(table), 1))
+        self._waiting, self._waiting_bytes = [], 0

@@ -1,0 +1,201 @@
+"""Compressed files as streams of bytes: gzip, bzip2, Zstandard and xz, by the ending of their names.
+
+A file may have several members (frames, streams) one after the other. Whoever writes a file is not trusted: it is
+decompressed piece by piece, in buffers whose size does not depend on the file, whatever it would come to as a whole.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import SEEK_CUR, SEEK_SET, BufferedReader, RawIOBase
+from pathlib import PurePath
+from typing import IO, TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from millrace_api.errors import MillraceError, Problem
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_CHUNK_BYTES = 128 << 10
+"""Compressed bytes that are read at once, and decompressed ones that are kept at most."""
+
+_XZ_MEMORY = 128 << 20
+"""Memory that an xz file may ask for: ``xz -9`` needs 65 MiB, and the format allows 4 GiB. Zstandard has this limit."""
+
+_CODECS = {".gz": "gzip", ".bz2": "bzip2", ".zst": "zstd", ".xz": "xz"}
+
+SIGNATURES: dict[bytes, tuple[str, str]] = {
+    b"\x1f\x8b": ("gzip", "let its name end in .gz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "let its name end in .zst"),
+    b"\xfd7zXZ\0": ("xz", "let its name end in .xz"),
+    **{b"BZh%d1AY&SY" % level: ("bzip2", "let its name end in .bz2") for level in range(1, 10)},
+}
+"""What compressed files begin with: what they are, and what to do if they are taken for text."""
+
+
+def codec_of(path: str) -> str | None:
+    """Return how a file is compressed, by its name; None if it is not."""
+    return next((codec for ending, codec in _CODECS.items() if path.endswith(ending)), None)
+
+
+def without_ending(path: PurePath) -> PurePath:
+    """Return a path without the ending of a compressed file."""
+    return path.with_suffix("") if path.suffix in _CODECS else path
+
+
+def decompressed(content: IO[bytes], path: str, codec: str) -> BufferedReader:
+    """Return what a compressed file comes to, as a stream that can be read again from its beginning."""
+    return BufferedReader(_Decompressed(content, path, codec), _CHUNK_BYTES)
+
+
+class _MemberDecoder(Protocol):
+    """A decoder of one member, as in ``bz2``."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def needs_input(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Gzip:
+    """A decoder of one member of gzip, with the interface of those of the other codecs."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._decoder.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._decoder.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._decoder.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._decoder.decompress(self._decoder.unconsumed_tail + data, max_length)
+
+
+_DECODERS: dict[str, Callable[[], _MemberDecoder]] = {
+    "gzip": _Gzip,
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY),
+}
+
+
+class _Members:
+    """The members of a file, one after the other. Zero bytes between and behind them are padding."""
+
+    def __init__(self, content: IO[bytes], new: Callable[[], _MemberDecoder]) -> None:
+        self._content, self._new = content, new
+        self._decoder: _MemberDecoder | None = None
+        self._rest = b""
+
+    def read(self, most: int) -> bytes:
+        """Return at most so many bytes; none at the end. Raises EOFError if the last member is cut off."""
+        while True:
+            if self._decoder is None:
+                if not self._find_next():
+                    return b""
+                self._decoder = self._new()
+            data, self._rest = self._rest, b""
+            if not data and self._decoder.needs_input and not (data := self._content.read(_CHUNK_BYTES)):
+                raise EOFError("it is cut off")
+            found = self._decoder.decompress(data, most)
+            if self._decoder.eof:
+                self._rest, self._decoder = self._decoder.unused_data, None
+            if found:
+                return found
+
+    def _find_next(self) -> bool:
+        """Go to the next byte that is no padding; return whether there is one."""
+        rest = self._rest.lstrip(b"\0")
+        while not rest and (chunk := self._content.read(_CHUNK_BYTES)):
+            rest = chunk.lstrip(b"\0")
+        self._rest = rest
+        return bool(rest)
+
+
+@dataclass
+class _Borrowed:
+    """A file that Arrow reads and does not close when it drops it."""
+
+    content: IO[bytes]
+    closed: bool = False
+
+    def read(self, most: int) -> bytes:
+        return self.content.read(most)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Decompressed(RawIOBase):
+    def __init__(self, content: IO[bytes], path: str, codec: str) -> None:
+        super().__init__()
+        self._content, self._path, self._codec = content, path, codec
+        self._rewind()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        """Go to a byte, which takes as long as decompressing what is before it."""
+        assert whence in (SEEK_SET, SEEK_CUR), "the length is not known"
+        goal = offset + (self._at if whence == SEEK_CUR else 0)
+        if goal < self._at:
+            self._rewind()
+        while self._at < goal and (skipped := self._read(min(goal - self._at, _CHUNK_BYTES))):
+            self._at += len(skipped)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        found = self._read(min(len(view), _CHUNK_BYTES))
+        view[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+    def _rewind(self) -> None:
+        self._content.seek(0)
+        self._at = 0
+        if self._codec == "zstd":
+            source = pa.PythonFile(_Borrowed(self._content), "r")
+            self._members: _Members | pa.CompressedInputStream = pa.CompressedInputStream(source, "zstd")
+        else:
+            self._members = _Members(self._content, _DECODERS[self._codec])
+
+    def _read(self, most: int) -> bytes:
+        try:
+            return bytes(self._members.read(most))
+        except (zlib.error, lzma.LZMAError, EOFError, pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the file system's or the store's
+                raise
+            message = f"not a whole {self._codec} file: {_in_short(error)}, after byte {self._at} of its text"
+            raise MillraceError(Problem(message, "write it again, to a file with another name", self._path)) from error
+
+
+def _in_short(error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return f"it needs more than {_XZ_MEMORY >> 20} MiB of memory" if "Memory usage limit" in text else text
