@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
-from millrace_api.model.sources import NexmarkStream, SourceSpec
+from millrace_api.model.generators import NexmarkSourceSpec as NexmarkSpec
+from millrace_api.model.generators import NexmarkStream
+from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.source_factory import schema_of

@@ -6,11 +6,12 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from posixpath import normpath
-from typing import Annotated, ClassVar, Final
+from typing import ClassVar, Final
 
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.generators import NEXMARK_SCHEMAS, NexmarkSourceSpec, RateSourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.values import (
     ColumnName,
@@ -19,14 +20,11 @@ from millrace_api.model.values import (
     Delimiter,
     Duration,
     Flag,
-    Number,
     Path,
     Positive,
-    PositiveDuration,
     Text,
     TimeFormat,
     Topic,
-    WholeNumber,
 )
 
 
@@ -106,45 +104,6 @@ class ReplaySourceSpec(_Files):
     speed: Positive | None = Field(default=None, description="Speed as a multiple of real time; default 1.")
     rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
     rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
-
-
-class RateSourceSpec(Model):
-    """Generated records ``timestamp TIMESTAMP, key STRING, value DOUBLE``."""
-
-    records_per_second: Positive = Field(default=1000.0, description="Records per second.")
-    keys: Count = Field(default=1000, description="Number of distinct keys.")
-    skew: Annotated[Number, Field(ge=0, le=10)] = Field(
-        default=0.0, description="Zipf exponent of the keys; 0 is uniform."
-    )
-    drift: PositiveDuration | None = Field(default=None, description="How often the popular keys change.")
-    seed: WholeNumber = Field(default=0, description="Seed of the generator.")
-
-
-class NexmarkStream(StrEnum):
-    """The three streams of the NEXMark benchmark."""
-
-    BID = "bid"
-    AUCTION = "auction"
-    PERSON = "person"
-
-
-class NexmarkSourceSpec(Model):
-    """Generated records of the NEXMark auction site; streams with the same settings belong together."""
-
-    stream: NexmarkStream = Field(default=NexmarkStream.BID, description="Which of the three streams.")
-    records_per_second: Positive = Field(
-        default=1000.0,
-        description="Events per second of all three streams: of 50, 46 are bids, 3 auctions, and 1 is a person.",
-    )
-    skew: Annotated[Number, Field(ge=0, le=10)] = Field(
-        default=0.0, description="Zipf exponent of the popularity of auctions and people; 0 is uniform."
-    )
-    drift: PositiveDuration | None = Field(
-        default=None,
-        description="How often the popular keys change; default, and the most often possible: after every 100 new "
-        "auctions, and after every 1000 new people.",
-    )
-    seed: WholeNumber = Field(default=0, description="Seed of the generator.")
 
 
 class Avro(Model):
@@ -227,14 +186,6 @@ class CorruptRecordsSpec(Model):
     topic: Topic | None = Field(default=None, description="Kafka topic for the records, for deadLetter.")
 
 
-_NEXMARK_SCHEMAS = {
-    NexmarkStream.BID: "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, "
-    "date_time TIMESTAMP, extra STRING",
-    NexmarkStream.AUCTION: "id BIGINT, item_name STRING, description STRING, initial_bid BIGINT, "
-    "reserve BIGINT, date_time TIMESTAMP, expires TIMESTAMP, seller BIGINT, category BIGINT, extra STRING",
-    NexmarkStream.PERSON: "id BIGINT, name STRING, email_address STRING, credit_card STRING, city STRING, "
-    "state STRING, date_time TIMESTAMP, extra STRING",
-}
 _KAFKA_METADATA = (
     "_key BINARY, _headers ARRAY<STRUCT<key: STRING, value: BINARY>>, _topic STRING, _partition INT, "
     "_offset BIGINT, _timestamp TIMESTAMP"
@@ -427,7 +378,7 @@ class SourceSpec(Model):
         if self.rate is not None:
             return "timestamp TIMESTAMP, key STRING, value DOUBLE"
         if self.nexmark is not None:
-            return _NEXMARK_SCHEMAS[self.nexmark.stream]
+            return NEXMARK_SCHEMAS[self.nexmark.stream]
         base = "value BINARY" if self.format is RecordFormat.RAW else self.ddl
         if base is not None and self.is_debezium:
             base = f"{base}, {CHANGED_AT} TIMESTAMP"

@@ -15,7 +15,8 @@ import pyarrow.csv
 import pyarrow.json
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sources import NexmarkSourceSpec, NexmarkStream, SourceSpec
+from millrace_api.model.generators import NexmarkSourceSpec, NexmarkStream
+from millrace_api.model.sources import SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.places import path_problem
 from millrace_jobs.sources.base import Rejected

@@ -13,11 +13,11 @@ from typing import Literal
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.generators import NexmarkSourceSpec
 from millrace_api.model.kafka import KafkaOffsets, KafkaSourceSpec
 from millrace_api.model.sources import (
     Avro,
     FilesSourceSpec,
-    NexmarkSourceSpec,
     RecordFormat,
     ReplaySourceSpec,
     SourceSpec,

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_api.model.sources import NexmarkSourceSpec as NexmarkSpec
-from millrace_api.model.sources import NexmarkStream, SourceSpec
+from millrace_api.model.generators import NexmarkSourceSpec as NexmarkSpec
+from millrace_api.model.generators import NexmarkStream
+from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.generated import GeneratedRows
 from millrace_jobs.sources.nexmark import NexmarkSource, share
 from millrace_jobs.sources.pacing import RatePace
