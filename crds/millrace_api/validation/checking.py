@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.sources import CHANGED_AT, FileFormat, RecordFormat, SourceSpec
+from millrace_api.model.sources import FileFormat, RecordFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import (
     EVENT_TIME,
@@ -100,7 +100,7 @@ class _Check:
             self._add((*at, "schema"), *problem)
         is_csv = source.file_format is FileFormat.CSV or source.record_format is RecordFormat.CSV
         for column in declared:
-            if column.name.lower() == EVENT_TIME or (source.is_debezium and column.name.lower() == CHANGED_AT):
+            if column.name.lower() == EVENT_TIME:
                 self._add((*at, "schema"), f'"{column.name}" is a name that Millrace uses itself', "rename the column")
         nested = [column for column in declared if is_csv and not column.is_scalar]
         for column in nested:
@@ -116,7 +116,7 @@ class _Check:
                 if found is not None and not found.is_scalar:
                     hint = "name columns of single values, whose text identifies a row"
                     self._add((*at, "table", "keys", index), f'"{key}" is {found.type}, which is no key', hint)
-                if source.is_debezium and key not in [column.name for column in declared]:
+                if source.is_debezium and found is not None and key not in [column.name for column in declared]:
                     message = f'"{key}" is not a column of the rows'
                     self._add((*at, "table", "keys", index), message, "name columns of the schema")
         if source.replay is not None:

@@ -150,8 +150,17 @@ def _decimal(text: str, scale: int) -> Decimal:
 def _variable_decimal(declared: pa.DataType) -> ConnectType:
     """Return how decimals are read of which each has a scale of its own: right away as the declared type."""
     read = pa.struct([("scale", pa.int32()), ("value", pa.string())])
-    meant = declared if pa.types.is_decimal(declared) or pa.types.is_floating(declared) else pa.string()
+    is_number = pa.types.is_decimal(declared) or pa.types.is_floating(declared) or pa.types.is_integer(declared)
+    meant = declared if is_number else pa.string()
     return ConnectType(read, meant, partial(_from_variable, meant))
+
+
+def _as_meant(number: Decimal, meant: pa.DataType) -> Any:
+    if pa.types.is_integer(meant):
+        if number != number.to_integral_value():
+            raise ValueError(f"{number} is no whole number")
+        return int(number)
+    return number if pa.types.is_decimal(meant) else float(number) if pa.types.is_floating(meant) else f"{number:f}"
 
 
 def _from_variable(meant: pa.DataType, column: pa.Array) -> pa.Array:
@@ -159,10 +168,7 @@ def _from_variable(meant: pa.DataType, column: pa.Array) -> pa.Array:
     with localcontext(_EXACT):
         for each in column.to_pylist():
             number = None if each is None else _decimal(each["value"], each["scale"])
-            if number is None or pa.types.is_decimal(meant):
-                values.append(number)
-            else:
-                values.append(float(number) if pa.types.is_floating(meant) else f"{number:f}")
+            values.append(number if number is None else _as_meant(number, meant))
     if not pa.types.is_decimal(meant):
         return pa.array(values, meant)
     for number in values:

@@ -24,7 +24,7 @@ _UNAVAILABLE_BYTES = (b"__debezium_unavailable_value", b"X19kZWJleml1bV91bmF2YWl
 _SETS = ("c", "r", "u")
 _MESSAGE = "m"
 
-TRUNCATED = (
+_TRUNCATED = (
     "op t truncates the table, which deletes rows without their keys: write skipped.operations: t in the connector, "
     "and delete the rows with DELETE"
 )
@@ -93,17 +93,10 @@ def decode_changes(decoder: EnvelopeDecoder, values: Sequence[bytes], reject: Re
     has_after, has_time = (each.is_valid().to_pylist() for each in (after, times))
     kept, skipped = [], []
     for place, op in enumerate(ops):
-        reason = missing.get(place)
         if op is None:
             reason = None if _is_about_no_row(decoder.names(values[origins[place]])) else _FLATTENED
-        elif op == "t":
-            reason = TRUNCATED
-        elif op not in (*_SETS, "d", _MESSAGE):
-            reason = f"its op is {op!r}, which is none of c, r, u, d, t and m"
-        elif op in _SETS and not has_after[place]:
-            reason = f"its op is {op}, and it has no after"
-        elif op != _MESSAGE and not has_time[place]:
-            reason = "it has no source.ts_ms, ts_us or ts_ns in the years 1970 to 9999, which is the time of the change"
+        else:
+            reason = _fault(op, has_after=has_after[place], has_time=has_time[place]) or missing.get(place)
         if reason is not None:
             reject(int(origins[place]), reason)
             continue
@@ -113,6 +106,19 @@ def decode_changes(decoder: EnvelopeDecoder, values: Sequence[bytes], reject: Re
     deleted = np.array([ops[place] == "d" for place in kept], np.bool_)
     before, after, times = (column.take(chosen) for column in (before, after, times))
     return RowChanges(before, after, times, deleted, np.array(skipped, np.bool_), origins[kept])
+
+
+def _fault(op: str, *, has_after: bool, has_time: bool) -> str | None:
+    """Return why a message of this kind is bad, or None."""
+    if op == "t":
+        return _TRUNCATED
+    if op not in (*_SETS, "d", _MESSAGE):
+        return f"its op is {op!r}, which is none of c, r, u, d, t and m"
+    if op in _SETS and not has_after:
+        return f"its op is {op}, and it has no after"
+    if op != _MESSAGE and not has_time:
+        return "it has no source.ts_ms, ts_us or ts_ns in the years 1970 to 9999, which is the time of the change"
+    return None
 
 
 def _explained(reason: str) -> str:
@@ -134,7 +140,7 @@ def _is_about_no_row(names: Collection[str]) -> bool:
 def _times(source: pa.StructArray) -> pa.Array:
     """Return the times of changes, to the microsecond where Debezium says it; NULL outside the years 1970 to 9999."""
     millis, micros, nanos = source.flatten()
-    found = pc.coalesce(micros, pc.divide(nanos, 1000), _times_thousand(millis))
+    found = pc.coalesce(micros, pc.divide(nanos, 1000), _micros_of(millis))
     found = pc.if_else(pc.less(found, 0), None, found)
     try:
         return within_range(found, "").cast(TIMESTAMP)
@@ -142,7 +148,7 @@ def _times(source: pa.StructArray) -> pa.Array:
         return pa.concat_arrays([_one_time(each) for each in found])
 
 
-def _times_thousand(millis: pa.Array) -> pa.Array:
+def _micros_of(millis: pa.Array) -> pa.Array:
     limit = 2**63 // 1000
     return pc.multiply(pc.if_else(pc.less(pc.abs(millis), limit), millis, None), 1000)
 

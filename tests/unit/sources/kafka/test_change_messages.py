@@ -140,12 +140,13 @@ def test_types_follow_from_the_schema_of_a_message():
     amounts = {"amount": Decimal("123456789012345678901.000000001"), "money": 12.3, "balance": Decimal("1.50")}
     assert {name: records[0][name] for name in VALUES | amounts} == VALUES | amounts
     assert reasons == {3: "column after.born (DATE): -622191234 days since 1970 does not fit"}
-    texts, _ = read(recorded("wrapped.json", "customers")[:1], "id STRING, amount STRING, balance STRING, born STRING")
-    assert [texts[0][name] for name in ("id", "amount", "balance", "born")] == [
+    texts, _ = read(recorded("wrapped.json", "customers")[:1], "id STRING, amount STRING, balance STRING, born STRING, t STRING")
+    assert [texts[0][name] for name in ("id", "amount", "balance", "born", "t")] == [
         "1",
         "123456789012345678901.000000001",
         "1.50",
         "1969-12-31",
+        "10:00:01.500000",
     ]
 
 
@@ -328,6 +329,21 @@ def test_odd_wrappers_are_read_alike():
     assert reasons == {}
     assert rows(records, "id", "n") == [(1, 12345678, False)] * 4
     assert {record["_changed_at"] for record in records} == {CHANGE}
+
+
+def test_whole_numbers_may_have_a_scale_of_their_own():
+    number = {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal", "fields": []}
+    after = {"type": "struct", "fields": [number | {"field": "id"}, number | {"field": "n"}], "field": "after"}
+    times = {"type": "struct", "fields": [{"type": "int64", "field": "ts_ms"}], "field": "source"}
+    schema = {"type": "struct", "fields": [after, times, {"type": "string", "field": "op"}]}
+    values = [{"scale": 0, "value": "BQ=="}, {"scale": 1, "value": "Hg=="}, {"scale": 1, "value": "Hw=="}]
+    rows_of = [{"id": values[0], "n": value} for value in values]
+    messages = [
+        (None, {"schema": schema, "payload": {"after": row, "op": "c", "source": {"ts_ms": 1}}}) for row in rows_of
+    ]
+    records, reasons = read(messages)
+    assert rows(records, "id", "n") == [(5, 5, False), (5, 3, False)]
+    assert reasons == {2: "3.1 is no whole number"}
 
 
 def test_metadata_of_messages():
