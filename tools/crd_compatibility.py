@@ -176,7 +176,11 @@ def _rules(old: Schema, new: Schema, where: str) -> Iterator[str]:
     known = old.get("properties", {})
     absent = {name for name, field in new.get("properties", {}).items() if name not in known and "default" not in field}
     for rule in new.get(_RULES, ()):
-        if _normal(rule, absent) in held or _holds_without(rule["rule"], known, new.get("properties", {})):
+        if (
+            _normal(rule, absent) in held
+            or _is_weaker(rule["rule"], old)
+            or _holds_without(rule["rule"], known, new.get("properties", {}))
+        ):
             continue
         message = rule.get("message", rule["rule"])
         how = "changed" if rule.get("message") in messages else "is new"
@@ -192,6 +196,11 @@ def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
     return frozenset(names - absent), found[2]
 
 
+def _is_weaker(rule: str, old: Schema) -> bool:
+    """Return whether a rule is an old one with more alternatives."""
+    return "?" not in rule and any(rule.startswith(f"{each['rule']} || ") for each in old.get(_RULES, ()))
+
+
 def _holds_without(rule: str, known: Schema, now: Schema) -> bool:
     """Return whether a rule begins with an alternative that holds for stored objects.
 
@@ -200,7 +209,7 @@ def _holds_without(rule: str, known: Schema, now: Schema) -> bool:
     have. In ``... ? ... : ...``, it would only be part of the condition.
     """
     fields = re.match(r"(!has\(self(\.\w+)+\) \|\| )+", rule)
-    value = re.match(r"self\.(\w+) != '(\w+)' \|\| ", rule)
+    value = re.match(r"(?:!has\(self\.\w+\) \|\| )?self\.(\w+) != '(\w+)' \|\| ", rule)
     paths = re.findall(r"self\.([\w.]+)", fields[0]) if fields is not None else []
     is_absent = any(_is_absent(path.split("."), known, now) for path in paths)
     is_new = value is not None and value[2] not in known.get(value[1], {}).get("enum", [value[2]])

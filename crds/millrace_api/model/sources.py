@@ -6,7 +6,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from posixpath import normpath
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pydantic import Field
 
@@ -42,7 +42,12 @@ class RecordFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
     AVRO = "avro"
+    DEBEZIUM = "debezium"
     RAW = "raw"
+
+
+CHANGED_AT: Final = "_changed_at"
+"""Column with the time of a change in its database, of a source in Debezium's format."""
 
 
 class _Files(Model):
@@ -244,8 +249,29 @@ class SourceSpec(Model):
             "avro and format: avro belong together",
             "write both, or neither",
             ("format", "avro"),
-            "has(self.avro) == (has(self.format) && self.format == 'avro')",
-            lambda s: (s.avro is not None) == (s.format is RecordFormat.AVRO),
+            "has(self.avro) == (has(self.format) && self.format == 'avro') || "
+            "(has(self.format) && self.format == 'debezium')",
+            lambda s: (s.avro is not None) == (s.format is RecordFormat.AVRO) or s.is_debezium,
+        ),
+        Rule(
+            "Debezium's messages in Avro name their schema in a registry",
+            "write avro: {registry: ...}",
+            ("avro",),
+            "!has(self.format) || self.format != 'debezium' || !has(self.avro) || has(self.avro.registry)",
+            lambda s: not s.is_debezium or s.avro is None or s.avro.registry is not None,
+        ),
+        Rule(
+            "format debezium is that of a table, whose rows change at the times of their changes in the database",
+            f"write schema, table: {{keys: [...]}} and watermark: {{column: {CHANGED_AT}, delay: 0s}}",
+            ("format", "table", "watermark"),
+            "!has(self.format) || self.format != 'debezium' || (has(self.schema) && has(self.table) && "
+            f"!self.table.static && has(self.watermark) && self.watermark.column == '{CHANGED_AT}')",
+            lambda s: (
+                not s.is_debezium
+                or (
+                    s.ddl is not None and s.is_evolving and s.watermark is not None and s.watermark.column == CHANGED_AT
+                )
+            ),
         ),
         Rule(
             "a table needs a watermark, whose column is the time from which a record is the row of its key",
@@ -292,7 +318,11 @@ class SourceSpec(Model):
     rate: RateSourceSpec | None = Field(default=None, description="Generated records timestamp, key, value.")
     kafka: KafkaSourceSpec | None = Field(default=None, description="Kafka topics.")
     nexmark: NexmarkSourceSpec | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
-    format: RecordFormat | None = Field(default=None, description="How kafka messages are written; default json.")
+    format: RecordFormat | None = Field(
+        default=None,
+        description="How kafka messages are written; default json. debezium: changes of a database's table, with their "
+        "time in the column _changed_at.",
+    )
     ddl: Text | None = Field(
         default=None,
         validation_alias="schema",
@@ -300,7 +330,9 @@ class SourceSpec(Model):
         description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP, user STRUCT<id: BIGINT>; "
         "STRUCT, ARRAY and MAP not in csv.",
     )
-    avro: Avro | None = Field(default=None, description="Schema of the messages, for format avro.")
+    avro: Avro | None = Field(
+        default=None, description="Schema of the messages, for format avro, and for debezium in Avro."
+    )
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
     table: TableSpec | None = Field(
         default=None,
@@ -355,6 +387,11 @@ class SourceSpec(Model):
         return from_registry or self.record_format in (RecordFormat.JSON, RecordFormat.CSV)
 
     @property
+    def is_debezium(self) -> bool:
+        """Whether messages are changes in Debezium's format."""
+        return self.format is RecordFormat.DEBEZIUM
+
+    @property
     def schema_text(self) -> str | None:
         """Spark DDL of all columns, also where the kind fixes them; None if only the Avro schema has them."""
         if self.rate is not None:
@@ -362,6 +399,8 @@ class SourceSpec(Model):
         if self.nexmark is not None:
             return self.nexmark.schema_text
         base = "value BINARY" if self.format is RecordFormat.RAW else self.ddl
+        if base is not None and self.is_debezium:
+            base = f"{base}, {CHANGED_AT} TIMESTAMP"
         if base is None or self.kafka is None or not self.kafka.include_metadata:
             return base
         return f"{base}, {_KAFKA_METADATA}"

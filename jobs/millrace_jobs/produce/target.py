@@ -78,6 +78,9 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
             f"the source has timeFormats for {', '.join(spec.time_formats)}, which millrace produce does not write"
         )
         raise MillraceError(Problem(message, "produce messages for a source with timestampFormat alone", str(file)))
+    if spec.is_debezium:
+        message = "the source has format debezium, whose messages only Debezium writes"
+        raise MillraceError(Problem(message, "write --topic and --format json instead of the file", str(file)))
     return ProduceTarget(
         Connection.of(spec.kafka),
         topic or _only_topic(spec.kafka, file),

@@ -36,11 +36,14 @@ from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry, read_avro_schema, spark_type_of
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema, with_time_formats
+from millrace_jobs.sources.formats.connect_json import ConnectJsonDecoder
+from millrace_jobs.sources.formats.debezium import envelope_schema
 from millrace_jobs.sources.formats.event_time_column import DecoderWithEventTime, field_type, with_event_time
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
 from millrace_jobs.sources.generated import RateSource
 from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Moment, Subscription
+from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
 from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
@@ -204,7 +207,7 @@ def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Place, co
         name,
         Connection.of(kafka),
         _subscription(name, kafka),
-        _timed(_decoder(name, spec), spec),
+        _changes(name, spec) if spec.is_debezium else _timed(_decoder(name, spec), spec),
         state,
         include_metadata=kafka.include_metadata,
         max_records_per_batch=kafka.max_records_per_batch,
@@ -258,15 +261,38 @@ def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
     return TextDecoder(format, schema, spec.timestamp_format.value)
 
 
+def _changes(name: str, spec: SourceSpec) -> ChangeDecoder:
+    assert spec.ddl is not None
+    assert spec.table is not None
+    assert spec.kafka is not None
+    columns = _with_formats(declared_schema(spec.ddl), spec)
+    keys = pa.schema([columns.field(key) for key in spec.table.keys])
+    written = spec.timestamp_format.value
+    values: ConnectJsonDecoder | AvroDecoder
+    message_keys: ConnectJsonDecoder | AvroDecoder
+    if spec.avro is None:
+        values, message_keys = (ConnectJsonDecoder(each, written) for each in (envelope_schema(columns), keys))
+    else:
+        registry = _registry(name, spec.avro, of_connect=True)
+        values, message_keys = (AvroDecoder(each, written, registry) for each in (envelope_schema(columns), keys))
+    return ChangeDecoder(columns, spec.table.keys, values, message_keys, include_metadata=spec.kafka.include_metadata)
+
+
+def _registry(name: str, avro: Avro, *, of_connect: bool = False) -> SchemaRegistry:
+    assert avro.registry is not None
+    try:
+        return SchemaRegistry(avro.registry, of_connect)
+    except MillraceError as error:
+        field = f"spec.sources.{name}.avro.registry"
+        raise MillraceError(*(replace(each, field=field) for each in error.problems)) from None
+
+
 def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
     field = f"spec.sources.{name}"
     if avro.registry is not None:
         assert spec.ddl is not None
-        try:
-            registry = SchemaRegistry(avro.registry)
-        except MillraceError as error:
-            raise MillraceError(*(replace(each, field=f"{field}.avro.registry") for each in error.problems)) from None
-        return AvroDecoder(_with_formats(declared_schema(spec.ddl), spec), spec.timestamp_format.value, registry)
+        schema = _with_formats(declared_schema(spec.ddl), spec)
+        return AvroDecoder(schema, spec.timestamp_format.value, _registry(name, avro))
     assert avro.writer_schema is not None
     try:
         writer = read_avro_schema(avro.writer_schema)

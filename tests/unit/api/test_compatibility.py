@@ -242,6 +242,11 @@ ALLOWED = {
         put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),
         rule("spec", "self.emit != 'Never' || has(self.image)"),
     ),
+    "rule about a new value of an optional field": both(
+        put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),
+        rule("spec", "!has(self.emit) || self.emit != 'Never' || has(self.image)"),
+    ),
+    "rule with one more alternative": swap("spec.scaling", "self.target", "self.target || has(self.mode)"),
     "free form opened": put("spec.driver", x_kubernetes_preserve_unknown_fields=True),
 }  # fmt: skip
 

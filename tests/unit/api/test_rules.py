@@ -53,6 +53,30 @@ BROKEN = [
     (
         MINIMAL,
         7,
+        f"{KAFKA}}}\n      format: debezium",
+        "8: spec.sources.trips.format: format debezium is that of a table, whose rows change at the times of their "
+        "changes in the database (got format: debezium); write schema, table: {keys: [...]} and watermark: "
+        "{column: _changed_at, delay: 0s}",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}}}\n      format: debezium\n      table: {{keys: [cell]}}\n      watermark: {{column: at, delay: 0s}}",
+        "10: spec.sources.trips.watermark: format debezium is that of a table, whose rows change at the times of their "
+        "changes in the database (got format: debezium, table, watermark); write schema, table: {keys: [...]} and "
+        "watermark: {column: _changed_at, delay: 0s}",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}}}\n      format: debezium\n      table: {{keys: [cell]}}\n"
+        "      watermark: {column: _changed_at, delay: 0s}\n      avro: {writerSchema: '{}'}",
+        "11: spec.sources.trips.avro: Debezium's messages in Avro name their schema in a registry (got avro); "
+        "write avro: {registry: ...}",
+    ),
+    (
+        MINIMAL,
+        7,
         f"{KAFKA}}}\n      format: avro\n      avro: {{}}",
         "9: spec.sources.trips.avro: exactly one of writerSchema, registry is needed; "
         "give the schema itself, or the registry's URL",

@@ -190,6 +190,11 @@ AVRO = {
     "avro": {"writerSchema": json.dumps(CITY)},
     "corruptRecords": {"policy": "drop"},
 }
+CHANGES = DROPPED | {
+    "format": "debezium",
+    "watermark": {"column": "_changed_at", "delay": "0s"},
+    "table": {"keys": ["city"]},
+}
 FROM_REGISTRY = AVRO | {"avro": {"registry": "http://first"}, "schema": "n INT, city STRING"}
 MINUTE = ("1970-01-01T00:00:20Z", "1970-01-01T00:00:50Z")
 
@@ -256,6 +261,7 @@ def of_formats() -> Iterator[Probe]:
     avro = query(AVRO, **COUNT)
     yield Probe("spec.sources.*.format", avro, ("avro", "json"), messages)
     yield Probe("spec.sources.*.avro", avro, (ABSENT, AVRO["avro"]), messages)
+    yield Probe("spec.sources.*.format", query(CHANGES, **COUNT), ("debezium", "json"), messages)
     schemas = (json.dumps(CITY), json.dumps(TOWN))
     yield Probe("spec.sources.*.avro.writerSchema", avro, schemas, messages)
     registries = ("http://first", "http://second")

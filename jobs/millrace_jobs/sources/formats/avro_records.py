@@ -57,6 +57,15 @@ class AvroDecoder:
         order = np.argsort(origins, kind="stable")  # the messages were grouped by schema
         return records.take(pa.array(order)), origins[order]
 
+    def names(self, value: bytes) -> frozenset[str]:
+        """Return the names of the fields that the writer of a message has; none if its schema is not known."""
+        writer: AvroSchema | str
+        if isinstance(self._writer, AvroSchema):
+            writer = self._writer
+        else:
+            writer = self._writer.schema(int.from_bytes(value[1:_FRAME], "big"))
+        return frozenset() if isinstance(writer, str) else frozenset(writer.types)
+
     def check(self, writer: AvroSchema) -> None:
         """Raise ValueError unless the columns can be read from records of ``writer``."""
         for field in self.schema:

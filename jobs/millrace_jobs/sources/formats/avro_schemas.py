@@ -25,6 +25,7 @@ from fastavro.schema import SchemaParseException, expand_schema, parse_schema
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.sql.schema_ddl import MOST_LEVELS
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
+from millrace_jobs.sources.formats.connect_types import LOGICAL_TYPES
 from millrace_jobs.sources.formats.typed_columns import suitable_type
 
 _PRIMITIVES = {
@@ -72,8 +73,11 @@ class AvroSchema:
     types: Mapping[str, pa.DataType | str]
 
 
-def read_avro_schema(text: str) -> AvroSchema:
-    """Parse an Avro schema from JSON text. Raises ValueError if it is invalid, or not the schema of a record."""
+def read_avro_schema(text: str, *, of_connect: bool = False) -> AvroSchema:
+    """Parse an Avro schema from JSON text. Raises ValueError if it is invalid, or not the schema of a record.
+
+    ``of_connect``: fields have the types that the converter of Kafka Connect names, such as those of Debezium.
+    """
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -81,7 +85,8 @@ def read_avro_schema(text: str) -> AvroSchema:
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     try:
-        parsed, expanded = parse_schema(_plain(document)), expand_schema(document)
+        parsed = parse_schema(_plain(document))
+        expanded = expand_schema(_with_logical_types(document) if of_connect else document)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except (SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -103,6 +108,17 @@ def spark_type_of(decoded: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(decoded):
         return pa.struct([field.with_type(spark_type_of(field.type)) for field in decoded])
     return _STORED.get(decoded) or suitable_type(decoded) or decoded
+
+
+def _with_logical_types(schema: Any) -> Any:
+    """Return the schema with Avro's logical types in place of those of Kafka Connect."""
+    if isinstance(schema, list):
+        return [_with_logical_types(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _with_logical_types(value) for name, value in schema.items()}
+    logical = LOGICAL_TYPES.get(str(schema.get("connect.name")))
+    return found if logical is None or "logicalType" in found else found | {"logicalType": logical}
 
 
 def _plain(schema: Any) -> Any:
@@ -177,12 +193,13 @@ def _name(schema: Any) -> str:
 
 @dataclass(frozen=True)
 class SchemaRegistry:
-    """A schema registry, identified by its URL.
+    """A schema registry, identified by its URL; ``of_connect`` as in ``read_avro_schema``.
 
     Raises MillraceError if the URL is malformed, is not HTTP or HTTPS, or contains a user or a password.
     """
 
     url: str
+    of_connect: bool = False
 
     def __post_init__(self) -> None:
         parts = _split(self.url)
@@ -202,7 +219,7 @@ class SchemaRegistry:
             MillraceError: the registry refuses the request, or its answer is not that of a registry.
             TransientError: the registry does not answer for ``PATIENCE`` seconds.
         """
-        return _schema(self.url.rstrip("/"), number)
+        return _schema(self.url.rstrip("/"), number, of_connect=self.of_connect)
 
 
 def _split(url: str) -> SplitResult | None:
@@ -222,7 +239,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 @lru_cache(maxsize=4096)
-def _schema(url: str, number: int) -> AvroSchema | str:
+def _schema(url: str, number: int, *, of_connect: bool) -> AvroSchema | str:
     """Fetch a schema once per process: an id is registered before it is used, and its schema never changes."""
     document = _get(f"{url}/schemas/ids/{number}")
     if document is None:
@@ -237,7 +254,7 @@ def _schema(url: str, number: int) -> AvroSchema | str:
     if not isinstance(text, str):
         raise _refused(url, f"its answer for schema {number} has no schema")
     try:
-        return read_avro_schema(text)
+        return read_avro_schema(text, of_connect=of_connect)
     except ValueError as error:
         hint = "write the messages with the schema of a record"
         return f"schema {number} of the registry cannot be used: {error}: {hint}"

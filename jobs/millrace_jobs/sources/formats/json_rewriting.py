@@ -39,14 +39,15 @@ def rewritten(text: bytes, schema: pa.Schema) -> bytes:
     fields = pa.struct(list(schema))
     lines = (line for line in text.decode().split("\n") if line.strip())
     try:
-        return "".join(f"{_written(_parsed(line), fields, '')}\n" for line in lines).encode()
+        return "".join(f"{_written(parsed_object(line), fields, '')}\n" for line in lines).encode()
     except UnicodeEncodeError:
         raise ValueError("invalid JSON: half of a surrogate pair in a string") from None
     except RecursionError:
         raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
 
 
-def _parsed(line: str) -> _Object:
+def parsed_object(line: str) -> _Object:
+    """Return the fields of a JSON object, whose numbers keep their text. Raises ValueError if it is none."""
     try:
         value = _decoder.decode(line)
     except json.JSONDecodeError as error:
@@ -76,6 +77,15 @@ def _written(value: Any, declared: pa.DataType, path: str) -> str:
     if pa.types.is_floating(declared) and value in _SPECIAL:
         return str(value)
     return _text(value)
+
+
+def written_value(value: Any) -> str:
+    """Return the text of a value of a parsed object, with all its fields."""
+    if isinstance(value, _Object):
+        return f"{{{','.join(f'{_text(name)}:{written_value(part)}' for name, part in value)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(written_value, value))}]"
+    return value if isinstance(value, _Literal) else _text(value)
 
 
 def _entries(entries: Sequence[tuple[str, Any]], kind: pa.DataType, path: str) -> str:

@@ -29,6 +29,7 @@ from millrace_jobs.sources.formats.messages import MessageDecoder
 from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
 from millrace_jobs.sources.kafka.backlog import BacklogCutter, RecordSize
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
+from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
 from millrace_jobs.sources.kafka.metadata import METADATA, arrivals, metadata_columns
 from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
 from millrace_jobs.sources.kafka.range_reader import RangeReader
@@ -54,6 +55,7 @@ class KafkaSource(Source):
     All counts are counts of offsets; some offsets hold no record, after transactions and compaction.
 
     A message without a value is a record only with the format ``raw``. In a ``table`` it deletes the row of its key.
+    A ``ChangeDecoder`` reads the messages of a table in Debezium's format, those without a value among them.
 
     Kafka is not contacted before ``initial`` or ``latest`` is called.
     """
@@ -63,7 +65,7 @@ class KafkaSource(Source):
         name: str,
         connection: Connection,
         subscription: Subscription,
-        decoder: MessageDecoder,
+        decoder: MessageDecoder | ChangeDecoder,
         state: Place,
         *,
         include_metadata: bool = False,
@@ -197,6 +199,9 @@ class KafkaSource(Source):
 
     def _records(self, messages: Sequence[Message], rejects: BadMessageHandler) -> Iterator[pa.RecordBatch]:
         """Yield the records of a block of messages, for a table those that delete rows after the others."""
+        if isinstance(self._decoder, ChangeDecoder):
+            yield from self._decoder.decode(messages, rejects.reject)
+            return
         if self._tombstones is None:
             yield self.decode(messages, rejects)[0]
             return
@@ -210,6 +215,7 @@ class KafkaSource(Source):
         self, messages: Sequence[Message], rejects: BadMessageHandler
     ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Return the records in the values of messages, and for each record the index of its message."""
+        assert not isinstance(self._decoder, ChangeDecoder)
         records, origins = self._decoder.decode(
             [message.value() for message in messages], lambda index, reason: rejects.reject(messages[index], reason)
         )

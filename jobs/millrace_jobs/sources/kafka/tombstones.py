@@ -80,7 +80,7 @@ class TombstoneDecoder:
             known[field.name] if field.name in known else pa.nulls(len(messages), field.type) for field in self._schema
         ]
         records = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return _with_changes(records, messages, deleted=True, estimated=estimated)
+        return with_changes(records, messages, deleted=True, estimated=estimated)
 
     def _has_time(self, message: Message) -> bool:
         if self._time in self._keys.names:
@@ -109,12 +109,13 @@ class TombstoneDecoder:
 
 def with_positions(records: pa.RecordBatch, messages: Sequence[Message]) -> pa.RecordBatch:
     """Return the records of these messages, which are rows, with the columns of CHANGED."""
-    return _with_changes(records, messages, deleted=False, estimated=[False] * len(messages))
+    return with_changes(records, messages, deleted=False, estimated=[False] * len(messages))
 
 
-def _with_changes(
+def with_changes(
     records: pa.RecordBatch, messages: Sequence[Message], *, deleted: bool, estimated: Sequence[bool]
 ) -> pa.RecordBatch:
+    """Return the records of these messages with the columns of CHANGED."""
     flags = [pa.array(each, pa.bool_()) for each in ([deleted] * len(messages), estimated)]
     offsets = pa.array([message.offset() for message in messages], pa.int64())
     schema = pa.schema([*records.schema, *CHANGED])

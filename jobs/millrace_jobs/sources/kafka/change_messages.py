@@ -1,0 +1,163 @@
+"""Messages of Debezium as the records of a table: rows and deletes, each from the time of its change on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Message
+from numpy.typing import NDArray
+
+from millrace_api.model.sources import CHANGED_AT
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
+from millrace_jobs.sources.formats.debezium import EnvelopeDecoder, RowChanges, decode_changes
+from millrace_jobs.sources.formats.messages import MessageDecoder
+from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
+from millrace_jobs.sources.kafka.tombstones import Reject, with_changes
+
+_EMPTY = b'{"schema":null,"payload":null}'
+"""What old versions of Kafka Connect write for a message without a value."""
+
+_BEFORE_ALL = 1
+"""A time before that of any change, in microseconds since 1970."""
+
+_HINT = "write REPLICA IDENTITY FULL in the database, or name the columns of the message's key in table.keys"
+
+
+class ChangeDecoder:
+    """A decoder of Debezium's messages to the records of a table, with the columns of CHANGED.
+
+    A row is from ``after``, and the key of a delete from ``before``, or from the key of the message if ``before`` does
+    not have it. A change of the key in a row deletes the row of the key before. A tombstone follows each delete, and
+    deletes what its key has by then: it counts only where compaction has removed the delete.
+
+    Args:
+        columns: the declared columns.
+        keys: the primary key of the table, of these columns.
+        values: decoder of the envelope.
+        message_keys: decoder of the messages' keys to the columns of the primary key.
+        include_metadata: whether records have the columns about the message itself.
+    """
+
+    def __init__(
+        self,
+        columns: pa.Schema,
+        keys: Sequence[str],
+        values: EnvelopeDecoder,
+        message_keys: MessageDecoder,
+        *,
+        include_metadata: bool = False,
+    ) -> None:
+        self.schema = columns.append(pa.field(CHANGED_AT, TIMESTAMP))
+        self._columns = columns
+        self._keys = list(keys)
+        self._values = values
+        self._message_keys = message_keys
+        self._include_metadata = include_metadata
+
+    def decode(self, messages: Sequence[Message], reject: Reject) -> Iterator[pa.RecordBatch]:
+        """Yield the records of messages; those that are about no row have no values, and so are no rows."""
+        valued = [message.value() not in (None, _EMPTY) for message in messages]
+        given = list(compress(messages, valued))
+        changes = decode_changes(
+            self._values,
+            [message.value() or b"" for message in given],
+            lambda index, reason: reject(given[index], reason),
+        )
+        origins = [given[origin] for origin in changes.origins]
+        yield self._set(changes, origins)
+        yield self._moved(changes, origins)
+        yield from self._deleted(changes, origins, reject)
+        tombstones = [message for message, has_value in zip(messages, valued, strict=True) if not has_value]
+        yield self._tombstones(tombstones, reject)
+
+    def _set(self, changes: RowChanges, origins: Sequence[Message]) -> pa.RecordBatch:
+        """Return the rows that are set, and what is about no row."""
+        chosen = ~changes.deleted
+        rows = changes.after.filter(pa.array(chosen))
+        times = pc.if_else(pa.array(changes.skipped[chosen]), None, changes.times.filter(pa.array(chosen)))
+        columns = [pc.if_else(pa.array(changes.skipped[chosen]), None, each) for each in rows.flatten()]
+        return self._records(columns, times, list(compress(origins, chosen)))
+
+    def _moved(self, changes: RowChanges, origins: Sequence[Message]) -> pa.RecordBatch:
+        """Return the deletes of rows whose key has changed, as far as the message has the row before."""
+        chosen = ~changes.deleted & ~changes.skipped & _has_keys(changes.before, self._keys)
+        differ = np.zeros(len(chosen), np.bool_)
+        for key in self._keys:
+            earlier, now = (_column(rows, key) for rows in (changes.before, changes.after))
+            differ |= pc.not_equal(earlier, now).fill_null(True).to_numpy(zero_copy_only=False)
+        chosen &= differ
+        rows = changes.before.filter(pa.array(chosen))
+        times = changes.times.filter(pa.array(chosen))
+        return self._deletes([_column(rows, key) for key in self._keys], times, list(compress(origins, chosen)))
+
+    def _deleted(self, changes: RowChanges, origins: Sequence[Message], reject: Reject) -> Iterator[pa.RecordBatch]:
+        has_keys = _has_keys(changes.before, self._keys)
+        chosen = changes.deleted & has_keys
+        rows, times = changes.before.filter(pa.array(chosen)), changes.times.filter(pa.array(chosen))
+        yield self._deletes([_column(rows, key) for key in self._keys], times, list(compress(origins, chosen)))
+        chosen = changes.deleted & ~has_keys
+        keyless = list(compress(origins, chosen))
+        keys, places = self._keys_of(keyless, "before has no key of the table, and ", reject)
+        times = changes.times.filter(pa.array(chosen)).take(pa.array(places))
+        yield self._deletes(keys.columns, times, [keyless[place] for place in places])
+
+    def _tombstones(self, messages: Sequence[Message], reject: Reject) -> pa.RecordBatch:
+        """Return tombstones as deletes at an estimated time, before all changes: their key's last one counts."""
+        keys, places = self._keys_of(messages, "the tombstone deletes no row: ", reject)
+        times = pa.array(np.full(len(places), _BEFORE_ALL)).cast(TIMESTAMP)
+        return self._deletes(keys.columns, times, [messages[place] for place in places], estimated=True)
+
+    def _keys_of(
+        self, messages: Sequence[Message], prefix: str, reject: Reject
+    ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """Return the primary keys in the keys of messages, and the places of the messages that have one."""
+        found, origins = self._message_keys.decode(
+            [message.key() or b"" for message in messages],
+            lambda place, reason: reject(
+                messages[place],
+                f"{prefix}{'it has no key' if messages[place].key() is None else f'its key does not decode: {reason}'}",
+            ),
+        )
+        complete = np.ones(found.num_rows, np.bool_)
+        for name, column in zip(self._keys, found.columns, strict=True):
+            for place in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False) & complete):
+                reject(messages[origins[place]], f"{prefix}its key has no {name}: {_HINT}")
+                complete[place] = False
+        return found.filter(pa.array(complete)), origins[complete]
+
+    def _deletes(
+        self, keys: Sequence[pa.Array], times: pa.Array, messages: Sequence[Message], *, estimated: bool = False
+    ) -> pa.RecordBatch:
+        known = dict(zip(self._keys, keys, strict=True))
+        columns = [known.get(field.name, pa.nulls(len(times), field.type)) for field in self._columns]
+        return self._records(columns, times, messages, deleted=True, estimated=estimated)
+
+    def _records(
+        self,
+        columns: Sequence[pa.Array],
+        times: pa.Array,
+        messages: Sequence[Message],
+        *,
+        deleted: bool = False,
+        estimated: bool = False,
+    ) -> pa.RecordBatch:
+        more = metadata_columns(messages) if self._include_metadata else []
+        schema = pa.schema([*self.schema, *METADATA]) if self._include_metadata else self.schema
+        records = pa.RecordBatch.from_arrays([*columns, times, *more], schema=schema)
+        return with_changes(records, messages, deleted=deleted, estimated=[estimated] * len(messages))
+
+
+def _column(rows: pa.StructArray, name: str) -> pa.Array:
+    return pc.struct_field(rows, [rows.type.get_field_index(name)])
+
+
+def _has_keys(rows: pa.StructArray, keys: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which rows have a value in each key column."""
+    found: NDArray[np.bool_] = rows.is_valid().to_numpy(zero_copy_only=False)
+    for key in keys:
+        found &= _column(rows, key).is_valid().to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,47 @@
+"""Sources in Debezium's format: which columns they have, and which their key may have."""
+
+import pytest
+
+from millrace_api.model.sources import SourceSpec
+
+from .documents import MINIMAL, changed, problems
+
+KAFKA = "      kafka: {bootstrapServers: kafka:9092, topic: trips}"
+SOURCE = f"{KAFKA}\n      format: debezium\n      watermark: {{column: _changed_at, delay: 0s}}\n      table: {{keys: [cell]}}"
+
+
+def said(tmp_path, old="", new=""):
+    return [str(problem) for problem in problems(tmp_path, changed(MINIMAL, 7, SOURCE).replace(old, new))]
+
+
+def test_a_source_is_valid(tmp_path):
+    assert said(tmp_path) == []
+    assert said(tmp_path, "format: debezium", "format: debezium\n      avro: {registry: http://r:8081}") == []
+    assert said(tmp_path, "topic: trips", "topic: trips, includeMetadata: true") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("keys: [cell]", "keys: [_changed_at]", '"_changed_at" is not a column of the rows'),
+        ("keys: [cell]", "keys: [town]", 'column "town"'),
+        ("schema: cell STRING", "schema: _CHANGED_AT STRING, cell STRING", 'column "_changed_at" is defined twice'),
+    ],
+)
+def test_what_is_no_column_of_the_rows(tmp_path, old, new, message):
+    found = said(tmp_path, old, new)
+    assert len(found) == 1
+    assert message in found[0]
+
+
+def test_rows_have_the_time_of_their_change():
+    spec = {
+        "kafka": {"bootstrapServers": "kafka:9092", "topic": "trips", "includeMetadata": True},
+        "format": "debezium",
+        "schema": "id INT",
+        "watermark": {"column": "_changed_at", "delay": "0s"},
+        "table": {"keys": ["id"]},
+    }
+    text = SourceSpec.model_validate(spec).schema_text
+    assert text is not None
+    assert text.startswith("id INT, _changed_at TIMESTAMP, _key BINARY, ")
