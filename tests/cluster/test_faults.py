@@ -5,24 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.installation import NAMESPACE, Installation
+from lab.turns import turn
 from lab.waiting import wait_until
 
 from .counting import Counting
+from .in_s3 import InS3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=3), pytest.mark.timeout(1200)]
 
 EXECUTORS = 2
+PLACES = ("volume", "s3")
+"""Where checkpoints are: both by hand, and in CI one of them for twenty commits, in which each fault has its turn."""
+
+_number = turn()
 
 
-@pytest.fixture
-def counting(installation: Installation, namespace: str) -> Iterator[Counting]:
+@pytest.fixture(params=PLACES if _number is None else [PLACES[_number // 20 % 2]])
+def counting(request: pytest.FixtureRequest, installation: Installation, namespace: str) -> Iterator[Counting]:
     """A query that counts, on two executors."""
+    spec: dict[str, Any] = {"executors": {"initial": EXECUTORS, "max": 3}}
+    if request.param == "s3":
+        s3: InS3 = request.getfixturevalue("s3")
+        spec |= s3.spec()
     made = Counting(installation, namespace)
-    made.query.apply(made.document(executors={"initial": EXECUTORS, "max": 3}))
+    made.query.apply(made.document(**spec))
     made.query.wait_until_settled()
     wait_for_executors(made)
     made.wait_for_progress()
