@@ -119,10 +119,15 @@ class ObjectPath:
         yield from (ObjectPath(self.scheme, self.bucket, each["path"]) for each in found)
 
     def objects(self) -> Iterator[tuple[str, int]]:
-        """Yield the objects below this place: the key from there on, and the size in bytes."""
+        """Yield the objects below this place: the key from there on, and the size in bytes.
+
+        Hadoop and consoles make empty objects for folders, whose keys end with a slash. They are left out.
+        """
         with _os_errors(self):
             listed = [(each["path"], each["size"]) for found in self._client.list(f"{self.key}/") for each in found]
-        yield from ((key[len(self.key) + 1 :], size) for key, size in listed)
+        for key, size in listed:
+            if size or ObjectPath(self.scheme, self.bucket, key).exists():  # the client drops the slash
+                yield key[len(self.key) + 1 :], size
 
     def objects_after(self, key: str = "") -> Iterator[ObjectFile]:
         """Yield the objects below this place whose keys come after this one, in their order; 1000 a request."""

@@ -58,6 +58,13 @@ def files_below(place: Place) -> Iterator[tuple[str, int]]:
                 yield str(file.relative_to(place)), file.stat().st_size
 
 
+def within(place: Place, name: str) -> Place:
+    """Return a file or an object below a place by its name from there on, with slashes."""
+    for part in name.split("/"):
+        place = place / part
+    return place
+
+
 def remove_all(place: Place) -> None:
     """Remove a folder with its files, or the objects below a place, as far as that is possible."""
     if isinstance(place, ObjectPath):

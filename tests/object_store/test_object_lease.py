@@ -9,7 +9,7 @@ import pytest
 from lab.s3_server import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.checkpoint.lease import Holder
-from millrace_jobs.checkpoint.object_lease import ObjectLease
+from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
 
 
 def entry(text):
@@ -211,3 +211,57 @@ def test_it_is_lost_where_the_store_stays_away_longer_than_it_lasts(s3, take):
             time.sleep(0.05)
     with pytest.raises(MillraceError, match="cannot be renewed: AccessDenied"):
         lease.check()
+
+
+def a_copy(folder, *batches):
+    """Of Spark's part, changed in a folder."""
+    for number in batches:
+        for log in ("offsets", "commits"):
+            file = folder / log / str(number)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(entry(f"copied {number}"))
+            file.with_name(f".{number}.crc").write_bytes(b"crc")
+    return folder
+
+
+def test_a_changed_copy_takes_the_place_of_sparks_part_with_its_last_batch(place, take, tmp_path):
+    logged(place, 0)
+    lease = take()
+    for last in (1, 2):
+        lease.replace_spark(a_copy(tmp_path / str(last), last - 1, last))
+        assert (lease.begun, spark_place(place)) == (last, lease.spark)
+        assert sorted(name for name, _ in lease.spark.objects()) == [
+            f"{log}/{number}" for log in ("commits", "offsets") for number in (last - 1, last)
+        ]
+        assert [each.name for each in place.folders()] == [lease.spark.name], "the original is removed"
+    lease.release()
+    later = take()
+    assert (later.begun, later.spark) == (2, lease.spark)
+    later.begin(3, lambda number: entry("next") if number == 3 else entry("copied 2"))
+
+
+def test_who_has_lost_the_lease_replaces_nothing(place, take, dead, tmp_path):
+    logged(place, 0)
+    old, copy = take(), a_copy(tmp_path, 0, 1)
+    new = take()
+    with pytest.raises(MillraceError):
+        old.replace_spark(copy)
+    assert (new.spark, offsets(place, 0)) == (place / "spark", entry(0))
+    new.check()
+
+
+def test_an_answer_that_was_lost_leaves_the_copy_in_place(place, take, s3, tmp_path):
+    logged(place, 0)
+    lease, lost = take(), []
+
+    def lose_one(request):
+        if request.method == "PUT" and request.key.endswith("lease.json") and not lost:
+            lost.append(request)
+            return Disturbance(loses_answer=True)
+        return None
+
+    with s3.disturbed(lose_one):
+        lease.replace_spark(a_copy(tmp_path, 0, 1))
+    assert lost
+    assert spark_place(place) == lease.spark != place / "spark"
+    lease.check()

@@ -4,8 +4,9 @@ import pickle
 import threading
 
 import pytest
+from pyarrow import fs
 
-from lab.s3_server import Disturbance
+from lab.s3_server import ACCESS, SECRET, Disturbance
 from millrace_jobs import object_store
 from millrace_jobs.object_store import ObjectPath
 
@@ -103,3 +104,12 @@ def test_a_store_that_stays_away_is_an_error_in_one_line(place, monkeypatch):
     with pytest.raises(OSError, match=r"127\.0\.0\.1:1") as raised:
         place.write_bytes(b"1")
     assert "\n" not in raised.value.strerror
+
+
+def test_what_stands_for_a_folder_is_no_object(place, s3):
+    (place / "a" / "b").write_bytes(b"1")
+    (place / "empty").write_bytes(b"")
+    as_consoles_do = fs.S3FileSystem(access_key=ACCESS, secret_key=SECRET, endpoint_override=s3.url, region="us-east-1")
+    for name in ("a/folder", "folder"):
+        as_consoles_do.create_dir(f"{place.bucket}/{place.key}/{name}", recursive=False)
+    assert sorted(place.objects()) == [("a/b", 1), ("empty", 0)]

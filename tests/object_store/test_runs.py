@@ -153,6 +153,10 @@ def test_files_are_read_once(tmp_path: Path, place: ObjectPath) -> None:
     run.check()
 
 
+def millrace(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([MILLRACE, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
 def test_a_second_run_is_refused_and_a_drained_one_continues(run: Run) -> None:
     first = run.start()
     wait_until(lambda: batches(first) >= 1, "it finishes a batch", seconds=300)
@@ -165,11 +169,23 @@ def test_a_second_run_is_refused_and_a_drained_one_continues(run: Run) -> None:
     run.check()
     shown = subprocess.run([MILLRACE, "state", "show", run.file], capture_output=True, text=True, check=True).stdout
     assert f"checkpoint        {run.place}\nstate partitions  2\n" in shown
-    refused = subprocess.run(
-        [MILLRACE, "state", "repartition", run.file, "--partitions", "3"], capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 1
-    assert "cannot be repartitioned: an object store has no rename" in refused.stderr.replace("\n", " ")
+
+
+@pytest.mark.in_turn
+def test_a_repartitioned_state_goes_on_in_the_store_and_as_a_copy(tmp_path: Path, run: Run) -> None:
+    process = run.start()
+    wait_until(lambda: batches(process) >= 3, "it runs", seconds=300)
+    assert process.end() == 0, process.said
+    for partitions in (3, 5):
+        assert millrace("state", "repartition", run.file, "--partitions", str(partitions)).returncode == 0
+        assert f"state partitions  {partitions}\n" in millrace("state", "show", run.file).stdout
+    folders = {name.partition("/")[0] for name, _ in run.place.objects()} - {"sources", "lease.json", "millrace.json"}
+    assert len(folders) == 1, "what was replaced is removed"
+    copied = tmp_path / "copy"
+    assert millrace("checkpoint", "copy", str(run.place), str(copied)).returncode == 0
+    assert "state partitions  5\n" in millrace("checkpoint", "show", str(copied)).stdout
+    run.finish()
+    run.check()
 
 
 @pytest.mark.parametrize(

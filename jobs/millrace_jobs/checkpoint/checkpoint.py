@@ -8,16 +8,14 @@ own checkpoint: offsets with the pinned plans, commits, state).
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Self
-
-from pydantic import ValidationError
+from typing import IO, Any
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import SinkSpec
@@ -26,75 +24,21 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.lease import FolderLease
-from millrace_jobs.checkpoint.object_lease import ObjectLease
-from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover
+from millrace_jobs.checkpoint.marker import MARKER, Marker, checkpoint_above
+from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
+from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
 from millrace_jobs.disk import make_folder, path_for_spark, remove_folders
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.places import Place, may_be_away, remove_all, write_durably
+from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-
-MARKER = "millrace.json"
-
-
-@dataclass(frozen=True)
-class Marker:
-    """The file ``millrace.json``: the identity of a checkpoint, and the query of its last run, without a status.
-
-    ``id`` is generated when the checkpoint is created, and identifies it to other systems. ``layout`` describes its
-    state, once that is known. ``released`` is the batch after which the state was last found to hold no results back.
-    """
-
-    id: str
-    query: StreamQuery
-    state_partitions: int
-    layout: Mapping[str, Any] | None = None
-    released: int | None = None
-
-    @classmethod
-    def read(cls, root: Place) -> Self | None:
-        """Return the marker of a checkpoint, or None if it has none.
-
-        Raises:
-            MillraceError: the marker is damaged.
-        """
-        path = root / MARKER
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            query = StreamQuery.model_validate(content["query"])
-            partitions = int(content["statePartitions"])
-            return cls(content["id"], query, partitions, content.get("layout"), content.get("released"))
-        except FileNotFoundError:
-            return None
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        except (ValueError, KeyError, TypeError):
-            raise damaged(path, "it is not what Millrace writes there") from None
-
-    def write(self, root: Place) -> None:
-        """Replace the marker atomically and durably: a checkpoint without its marker is useless."""
-        content = {
-            "id": self.id,
-            "statePartitions": self.state_partitions,
-            "layout": self.layout,
-            "released": self.released,
-            "query": self.query.to_document(),
-        }
-        write_durably(root / MARKER, json.dumps(content, indent=1).encode())
-
-
-def checkpoint_above(path: Path) -> Path | None:
-    """Return the checkpoint that a file or folder is, or would be, within or at; None if it is in none."""
-    real = Path(os.path.realpath(path))
-    return next((folder for folder in (real, *real.parents) if (folder / MARKER).is_file()), None)
 
 
 class Checkpoint(SparkLog):
     """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Place) -> None:
-        super().__init__(root / "spark")
+        super().__init__(root / "spark" if isinstance(root, Path) else partial(spark_place, root))
         self.root = root
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
@@ -198,6 +142,7 @@ class Checkpoint(SparkLog):
         lease = ObjectLease(self.root)
         lease.take()
         self._lease = lease
+        self.spark, self._entries = lease.spark, LogEntries(lease.spark)
         lease.restore()
 
     @staticmethod
@@ -278,6 +223,20 @@ class Checkpoint(SparkLog):
     def state_partitions(self) -> int:
         """The number of state partitions: from Spark's log, or from the marker if no batch has begun."""
         return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
+
+    def replace_spark(self, copy: Path) -> None:
+        """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.
+
+        Raises:
+            MillraceError: another process is the driver, or may be.
+            OSError: it cannot be replaced. It is then as before, or the next driver completes the change.
+        """
+        if isinstance(self.spark, Path):
+            swap_in_copy(self.spark)
+            return
+        assert isinstance(self._lease, ObjectLease)
+        self._lease.replace_spark(copy)
+        self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""

@@ -18,8 +18,9 @@ import shutil
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,9 +42,17 @@ class SparkLog:
     Methods raise MillraceError if a file that they need is damaged.
     """
 
-    def __init__(self, spark: Place) -> None:
-        self.spark = spark
-        self._entries = LogEntries(spark)
+    def __init__(self, spark: Place | Callable[[], Place]) -> None:
+        self._given = spark
+
+    @cached_property
+    def spark(self) -> Place:
+        """Spark's part of the checkpoint; a function returns where it is when it is first needed."""
+        return self._given() if callable(self._given) else self._given
+
+    @cached_property
+    def _entries(self) -> LogEntries:
+        return LogEntries(self.spark)
 
     def check(self) -> None:
         """Check every file that a run starts from.

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.validation.places import bucket_and_prefix, folder_of, uri_problem
-from millrace_jobs.checkpoint.checkpoint import MARKER, Checkpoint, Marker
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.marker import MARKER, Marker
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.places import Place, files_below, folders_in, remove_all, write_durably
+from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
 
 _OF_THE_DRIVER = ("lease.json", "lease.new", "lock", "lookups.json")
 """Files that are the running driver's, and no part of a copy."""
@@ -92,11 +93,14 @@ def copy(source: Place, target: Place) -> int:
     with _reported(target), checkpoint.held():
         if next(files_below(target), None) is not None:
             raise MillraceError(Problem(f"there is something in {target}", "name another place"))
+        spark = f"{checkpoint.spark.name}/"
         names = [name for name, _ in files_below(source) if name not in (*_OF_THE_DRIVER, MARKER)]
+        names = [name for name in names if name.startswith(spark) or not name.startswith("spark")]
         if isinstance(target, ObjectPath):  # which has checksums of its own
             names = [name for name in names if not name.endswith(".crc")]
         for name in names:
-            write_durably(_within(target, name), _within(source, name).read_bytes())
+            copied = f"spark/{name.removeprefix(spark)}" if name.startswith(spark) else name
+            write_durably(within(target, copied), within(source, name).read_bytes())
         checkpoint.require_lease()
         write_durably(target / MARKER, (source / MARKER).read_bytes())
         return len(names) + 1
@@ -108,12 +112,6 @@ def _existing(place: Place) -> tuple[Checkpoint, Marker]:
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {place}", "millrace checkpoint ls shows those in a place"))
     return Checkpoint(place), marker
-
-
-def _within(place: Place, name: str) -> Place:
-    for part in name.split("/"):
-        place = place / part
-    return place
 
 
 @contextmanager

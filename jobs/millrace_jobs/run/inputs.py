@@ -12,7 +12,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.places import is_object
-from millrace_jobs.checkpoint.checkpoint import checkpoint_above
+from millrace_jobs.checkpoint.marker import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to

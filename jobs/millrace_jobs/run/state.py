@@ -9,6 +9,8 @@ partitions from its own log, so the marker need not be updated in the same atomi
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -19,7 +21,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named, swap_in_copy
+from millrace_jobs.checkpoint.object_lease import download
+from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import files_below
 from millrace_jobs.run.failures import explain_failure, jvm_gone
@@ -64,7 +67,7 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
     if not 1 <= partitions <= MAX_PARTITIONS:
         hint = f"write a number from 1 to {MAX_PARTITIONS}"
         raise MillraceError(Problem(f"{partitions} state partitions are not possible", hint))
-    checkpoint = Checkpoint(_folder_of_checkpoint(query))
+    checkpoint = Checkpoint(checkpoint_root(query))
     if not checkpoint.exists():
         raise _no_state(checkpoint)
     checkpoint.open(query)
@@ -91,12 +94,42 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
     Raises:
         MillraceError: the checkpoint cannot be copied or replaced, Spark cannot repartition, or the lease is lost.
     """
-    assert isinstance(checkpoint.spark, Path)
-    try:
-        copy = make_copy(checkpoint.spark)
-    except OSError as error:
-        why = f"the checkpoint {checkpoint.root} cannot be copied: {error.strerror or error}"
-        raise MillraceError(Problem(why, "free some space there, and let this user write to it")) from None
+    with _copy_of(checkpoint) as copy:
+        _repartition(spark, copy, partitions)
+        checkpoint.require_lease()
+        try:
+            checkpoint.replace_spark(copy)
+            checkpoint.note_state_partitions(partitions)
+        except OSError as error:
+            why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
+            raise MillraceError(
+                Problem(why, f"{_hint(checkpoint)}; then repeat this command: nothing is lost")
+            ) from None
+
+
+@contextmanager
+def _copy_of(checkpoint: Checkpoint) -> Iterator[Path]:
+    """Yield a copy of Spark's part: beside it, or of one in an object store in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="millrace-") as name:
+        try:
+            if isinstance(checkpoint.spark, ObjectPath):
+                copy = Path(name, "spark")
+                download(checkpoint.spark, copy)
+            else:
+                copy = make_copy(checkpoint.spark)
+        except OSError as error:
+            why = f"the checkpoint {checkpoint.root} cannot be copied: {error.strerror or error}"
+            raise MillraceError(Problem(why, _hint(checkpoint))) from None
+        yield copy
+
+
+def _hint(checkpoint: Checkpoint) -> str:
+    if isinstance(checkpoint.root, ObjectPath):
+        return "check that the store answers, and that this machine has room for the state"
+    return "free some space there, and let this user write to it"
+
+
+def _repartition(spark: SparkSession, copy: Path, partitions: int) -> None:
     try:
         with plainly_named(copy) as path:
             spark._streamingCheckpointManager.repartition(str(path), partitions)
@@ -105,24 +138,6 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         raise MillraceError(Problem(f"the state is unchanged: {cause.message}", cause.hint)) from None
     except (Py4JNetworkError, ConnectionError):
         raise jvm_gone() from None
-    checkpoint.require_lease()
-    try:
-        swap_in_copy(checkpoint.spark)
-        checkpoint.note_state_partitions(partitions)
-    except OSError as error:
-        why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
-        hint = "free some space there, and let this user write to it; then repeat this command: nothing is lost"
-        raise MillraceError(Problem(why, hint)) from None
-
-
-def _folder_of_checkpoint(query: StreamQuery) -> Path:
-    """Return the checkpoint's folder. Raises MillraceError for one in an object store, which has no rename."""
-    root = checkpoint_root(query)
-    if isinstance(root, ObjectPath):
-        hint = "start with another spec.checkpoint.uri, whose state has the number of spec.parallelism.max"
-        message = f"the state in {root} cannot be repartitioned: an object store has no rename"
-        raise MillraceError(Problem(message, hint, field="spec.checkpoint.uri"))
-    return root
 
 
 def _require_finished_batches(checkpoint: Checkpoint) -> None:

@@ -15,7 +15,8 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
-from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_above
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.marker import checkpoint_above
 from millrace_jobs.confinement import VARIABLE, confine, confinement, require_data
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.run.inputs import require_other_places

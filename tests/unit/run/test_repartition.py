@@ -53,12 +53,12 @@ def test_a_jvm_that_dies_is_told_and_not_asked_to_stop(checkpoint, query, monkey
         repartition(query, checkpoint.state_partitions + 1)
 
 
-@pytest.mark.parametrize("step", ["swap_in_copy", "note_state_partitions"])
+@pytest.mark.parametrize("step", ["replace_spark", "note_state_partitions"])
 def test_a_change_that_cannot_be_put_in_place_is_told(checkpoint, monkeypatch, step):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*((module, step) if step == "swap_in_copy" else (module.Checkpoint, step)), full)
+    monkeypatch.setattr(module.Checkpoint, step, full)
     with pytest.raises(MillraceError) as raised:
         replace_state(manager(lambda *_: None), checkpoint, 5)
     assert str(raised.value) == (
