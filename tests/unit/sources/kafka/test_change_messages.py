@@ -140,7 +140,9 @@ def test_types_follow_from_the_schema_of_a_message():
     amounts = {"amount": Decimal("123456789012345678901.000000001"), "money": 12.3, "balance": Decimal("1.50")}
     assert {name: records[0][name] for name in VALUES | amounts} == VALUES | amounts
     assert reasons == {3: "column after.born (DATE): -622191234 days since 1970 does not fit"}
-    texts, _ = read(recorded("wrapped.json", "customers")[:1], "id STRING, amount STRING, balance STRING, born STRING, t STRING")
+    texts, _ = read(
+        recorded("wrapped.json", "customers")[:1], "id STRING, amount STRING, balance STRING, born STRING, t STRING"
+    )
     assert [texts[0][name] for name in ("id", "amount", "balance", "born", "t")] == [
         "1",
         "123456789012345678901.000000001",
