@@ -12,6 +12,7 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
 from millrace_api.model.kafka import KafkaSourceSpec
+from millrace_api.model.registries import Avro, Protobuf
 from millrace_api.model.values import (
     ColumnName,
     ColumnPath,
@@ -44,6 +45,7 @@ class RecordFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
     RAW = "raw"
 
 
@@ -140,17 +142,6 @@ class NexmarkSourceSpec(Model):
         "auctions, and after every 1000 new people.",
     )
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
-
-
-class Avro(Model):
-    """How Avro messages are decoded."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("writer_schema", "registry", hint="give the schema itself, or the registry's URL"),
-    )
-
-    writer_schema: Text | None = Field(default=None, description="Avro schema as JSON; messages carry no framing.")
-    registry: Text | None = Field(default=None, description="URL of a schema registry; messages carry its framing.")
 
 
 class Watermark(Model):
@@ -253,7 +244,8 @@ class SourceSpec(Model):
             "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
             (),
             "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
-            "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
+            "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)) || "
+            "(has(self.protobuf) && has(self.protobuf.registry)))))",
             lambda s: s.ddl is not None or not (s.files or s.replay or s.needs_schema),
         ),
         Rule(
@@ -276,6 +268,13 @@ class SourceSpec(Model):
             ("format", "avro"),
             "has(self.avro) == (has(self.format) && self.format == 'avro')",
             lambda s: (s.avro is not None) == (s.format is RecordFormat.AVRO),
+        ),
+        Rule(
+            "protobuf and format: protobuf belong together",
+            "write both, or neither",
+            ("format", "protobuf"),
+            "has(self.protobuf) == (has(self.format) && self.format == 'protobuf')",
+            lambda s: (s.protobuf is not None) == (s.format is RecordFormat.PROTOBUF),
         ),
         Rule(
             "a table needs a watermark, whose column is the time from which a record is the row of its key",
@@ -331,6 +330,7 @@ class SourceSpec(Model):
         "STRUCT, ARRAY and MAP not in csv.",
     )
     avro: Avro | None = Field(default=None, description="Schema of the messages, for format avro.")
+    protobuf: Protobuf | None = Field(default=None, description="Descriptors of the messages, for format protobuf.")
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
     table: TableSpec | None = Field(
         default=None,
@@ -381,12 +381,13 @@ class SourceSpec(Model):
     @property
     def needs_schema(self) -> bool:
         """Whether the columns of Kafka messages are known only by ``schema``."""
-        from_registry = self.avro is not None and self.avro.registry is not None
+        written = self.avro or self.protobuf
+        from_registry = written is not None and written.registry is not None
         return from_registry or self.record_format in (RecordFormat.JSON, RecordFormat.CSV)
 
     @property
     def schema_text(self) -> str | None:
-        """Spark DDL of all columns, also where the kind fixes them; None if only the Avro schema has them."""
+        """Spark DDL of all columns, also where the kind fixes them; None if only messages' own schema has them."""
         if self.rate is not None:
             return "timestamp TIMESTAMP, key STRING, value DOUBLE"
         if self.nexmark is not None:

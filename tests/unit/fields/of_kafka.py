@@ -17,8 +17,8 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_jobs.kafka.cluster import Partition, Topic
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.schema_registry import SchemaRegistry
 from millrace_jobs.secrets import Secret
-from millrace_jobs.sources.formats import avro_schemas
 from millrace_jobs.sources.kafka import bad_messages
 from millrace_jobs.sources.kafka.source import KafkaSource
 from millrace_jobs.sources.source_factory import open_source

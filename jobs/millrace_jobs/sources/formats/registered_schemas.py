@@ -1,0 +1,86 @@
+"""Avro schemas of a registry by their ids, and what schemas refer to; an id never gets another schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema
+
+MOST_SCHEMAS = 1024
+"""Most schemas that a process keeps."""
+
+_MOST_REFERENCES = 256
+AVRO = "AVRO"
+"""The type of schemas of which a registry does not say it."""
+
+
+@lru_cache(maxsize=MOST_SCHEMAS)
+def avro_schema(registry: SchemaRegistry, number: int) -> AvroSchema | str:
+    """Return an Avro schema, with those that it refers to, or the reason why no record can be read by it.
+
+    Raises:
+        MillraceError, TransientError: as ``SchemaRegistry.schema`` does.
+    """
+    document = registry.schema(number)
+    if document is None:
+        return f"the registry has no schema {number}"
+    kind = document.get("schemaType", AVRO)
+    if kind != AVRO:
+        return f"schema {number} of the registry is {kind}, not Avro"
+    try:
+        named = [found["schema"] for _, found in referenced(registry, document)]
+        return read_avro_schema(document["schema"], named)
+    except ValueError as error:
+        hint = "write the messages with the schema of a record"
+        return f"schema {number} of the registry cannot be used: {error}: {hint}"
+
+
+def referenced(
+    registry: SchemaRegistry,
+    document: Mapping[str, Any],
+    *,
+    format: str = "",
+    is_known: Callable[[str], bool] = lambda _: False,
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the schemas that a schema refers to, by their names, each once and after those that it refers to itself.
+
+    Those whose name ``is_known`` are left out.
+
+    Raises:
+        ValueError: the registry does not have one of them, or they are too many.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    done: set[str] = set()
+    waiting = [(each, False) for each in reversed(_references(document))]
+    while waiting:
+        reference, ready = waiting.pop()
+        name = reference["name"]
+        if ready:
+            if name not in done:
+                done.add(name)
+                yield name, found[name]
+            continue
+        if name in found or is_known(name):
+            continue
+        if len(found) == _MOST_REFERENCES:
+            raise ValueError(f"it refers to more than {_MOST_REFERENCES} schemas")
+        subject, version = reference["subject"], reference["version"]
+        answer = registry.version(subject, version, format=format)
+        if answer is None:
+            raise ValueError(f"it refers to version {version} of {subject}, which the registry does not have")
+        found[name] = answer
+        waiting.append((reference, True))
+        waiting += [(each, False) for each in reversed(_references(answer))]
+
+
+def _references(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the references of a schema. Raises ValueError if the answer has them in another form."""
+    found = document.get("references") or []
+    kinds = {"name": str, "subject": str, "version": int}
+    for each in found:
+        if not isinstance(each, dict) or not all(isinstance(each.get(key), kind) for key, kind in kinds.items()):
+            raise ValueError("its references have no name, subject and version")
+    return list(found)
