@@ -12,6 +12,7 @@ import re
 import ssl
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPMessage
@@ -142,19 +143,52 @@ class SchemaRegistry:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MillraceError(Problem(f"{self.url!r} is not the URL of a registry", _URL_HINT))
 
-    def schema(self, number: int, *, format: str = "") -> dict[str, Any] | None:
+    def schema(self, number: int) -> dict[str, Any] | None:
         """Return what the registry has under the id of a schema; None if it has no such id.
 
         Raises:
             MillraceError: the registry refuses the request, or its answer is not that of a registry.
             TransientError: the registry does not answer for ``PATIENCE`` seconds.
         """
-        return self._schema(f"/schemas/ids/{number}{_query(format)}", f"schema {number}")
+        return self._schema(f"/schemas/ids/{number}", f"schema {number}")
 
-    def version(self, subject: str, version: int, *, format: str = "") -> dict[str, Any] | None:
+    def version(self, subject: str, version: int | str) -> dict[str, Any] | None:
         """Return a version of a subject, None if there is none; raises as ``schema`` does."""
-        path = f"/subjects/{quote(subject, safe='')}/versions/{version}{_query(format)}"
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
         return self._schema(path, f"version {version} of {subject}")
+
+    def registered(self, subject: str, schema: Mapping[str, Any]) -> int | None:
+        """Return the id of a schema of a subject; None if the subject does not have it. Raises as ``schema`` does."""
+        found = self.request(f"/subjects/{quote(subject, safe='')}", dict(schema))
+        return None if found is None else self._id(found, subject)
+
+    def objections(self, subject: str, schema: Mapping[str, Any]) -> str:
+        """Return why a subject does not accept a schema; empty if it does. Raises as ``schema`` does."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        found = self.request(path, dict(schema))
+        if found is None or found.get("is_compatible", True):
+            return ""
+        said = [str(each) for each in found.get("messages") or ()]
+        return _shortened("; ".join(said) or "it is not compatible with the latest version")
+
+    def register(self, subject: str, schema: Mapping[str, Any]) -> int:
+        """Return the id under which a schema is now in a subject.
+
+        Raises:
+            RefusedSchemaError: the registry does not accept the schema.
+            MillraceError, TransientError: as for ``schema``.
+        """
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        found = self.request(path, dict(schema))
+        if found is None:
+            raise self._unusable(f"{self.url.rstrip('/')}{path}", "it has no place for schemas there")
+        return self._id(found, subject)
+
+    def _id(self, answer: Mapping[str, Any], subject: str) -> int:
+        number = answer.get("id")
+        if not isinstance(number, int) or not 0 <= number < 1 << 32:
+            raise self._unusable(self.url, f"its answer for subject {subject} has no id")
+        return number
 
     def request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """Return the JSON object that answers a request, None if the registry lacks what it asks for.
@@ -215,8 +249,7 @@ class SchemaRegistry:
         if error.code == HTTPStatus.FORBIDDEN:
             raise self._unusable(url, f"it does not allow this ({why})", f"allow it to the user of {self._login}")
         if is_write and error.code in (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY):
-            said = " ".join(str(document.get("message") or why).split())
-            raise RefusedSchemaError(said if len(said) <= _SHOWN else f"{said[:_SHOWN]}...") from None
+            raise RefusedSchemaError(_shortened(str(document.get("message") or why))) from None
         if 300 <= error.code < 400:
             why = f"{why}: it refers to another server"
         raise self._unusable(url, why) from None
@@ -245,8 +278,9 @@ class _SameServer(HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _query(format: str) -> str:
-    return f"?format={format}" if format else ""
+def _shortened(said: str) -> str:
+    said = " ".join(said.split())
+    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}..."
 
 
 def _split(url: str) -> SplitResult | None:

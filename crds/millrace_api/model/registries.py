@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.secrets import SecretValue, Tls
-from millrace_api.model.values import Path, Text, text
+from millrace_api.model.values import Flag, Path, Text, text
 
 MOST_DESCRIPTOR_TEXT = 256 << 10
 """Most characters of a descriptor set that is written into a spec."""
@@ -132,3 +133,51 @@ class Protobuf(Model):
     )
     registry: Text | None = Field(default=None, description="URL of a schema registry; messages carry its framing.")
     login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
+
+
+class MessageFormat(StrEnum):
+    """How a result is written in a Kafka message."""
+
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class SubjectNaming(StrEnum):
+    """Under which subject of a registry the schema of results is: by topic, by record, or by both."""
+
+    TOPIC_NAME = "TopicName"
+    RECORD_NAME = "RecordName"
+    TOPIC_RECORD_NAME = "TopicRecordName"
+
+
+class ResultSchemas(Model):
+    """The schema registry that has the schema of the results."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (NEEDS_HTTPS,)
+
+    registry: Text = Field(description="URL of the schema registry.", examples=["http://registry:8081"])
+    login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
+    subjects: SubjectNaming = Field(
+        default=SubjectNaming.TOPIC_NAME,
+        description="Subject of the schema: TOPIC-value (TopicName), the record's name (RecordName), or TOPIC-RECORD "
+        "(TopicRecordName).",
+    )
+    record: MessageName | None = Field(
+        default=None,
+        description="Full name of the record; default: millrace. and the query's name, such as millrace.TripsByCell.",
+        examples=["shop.TripsByCell"],
+    )
+    register_schema: Flag = Field(
+        default=True,
+        validation_alias="register",
+        serialization_alias="register",
+        description="Register the schema of the results where the subject does not have it; false: write by the latest "
+        "schema of the subject, which has to fit.",
+    )
+
+    def subject(self, topic: str, record: str) -> str:
+        """Return the subject of the schema of a record in the values of a topic."""
+        if self.subjects is SubjectNaming.TOPIC_NAME:
+            return f"{topic}-value"
+        return record if self.subjects is SubjectNaming.RECORD_NAME else f"{topic}-{record}"

@@ -11,6 +11,7 @@ from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.lakehouse import DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_api.model.registries import MessageFormat, ResultSchemas
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
 
@@ -41,11 +42,27 @@ class ConsoleSinkSpec(Model):
 class KafkaSinkSpec(KafkaConnection):
     """Appends to a Kafka topic, one transaction per batch."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "schemas and a format with a schema belong together",
+            "write format: avro or format: protobuf with schemas: {registry: ...}, or neither",
+            ("format", "schemas"),
+            "has(self.schemas) == (has(self.format) && self.format in ['avro', 'protobuf'])",
+            lambda kafka: (kafka.schemas is not None) == (kafka.format is not MessageFormat.JSON),
+        ),
+    )
+
     topic: Topic = Field(description="Topic for the results.", examples=["trips-by-cell"])
     key: tuple[ColumnName, ...] = Field(
         default=(),
         max_length=32,
         description="Columns that make the message key; default: the grouping columns.",
+    )
+    format: MessageFormat = Field(
+        default=MessageFormat.JSON, description="How values are written; keys are JSON in every format."
+    )
+    schemas: ResultSchemas | None = Field(
+        default=None, description="Schema registry for the values, for format avro and protobuf."
     )
 
 

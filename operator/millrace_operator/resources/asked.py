@@ -8,7 +8,7 @@ from typing import Any
 from millrace_api.model.base import Model
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.postgres import PostgresSinkSpec
-from millrace_api.model.registries import Avro, Protobuf
+from millrace_api.model.registries import Avro, Protobuf, ResultSchemas
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.places import is_object, paths, table_uris
@@ -113,13 +113,16 @@ def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
             yield f"{field}.sink.{sink.kind}", kafka
 
 
-def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf]]:
+def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf | ResultSchemas]]:
     """Yield what names a schema registry, if it does, and the login to it."""
     for name, source in spec.sources.items():
         if source.avro is not None:
             yield f"spec.sources.{name}.avro", source.avro
         if source.protobuf is not None:
             yield f"spec.sources.{name}.protobuf", source.protobuf
+    for field, output in spec.outputs.items():
+        if output.sink.kafka is not None and output.sink.kafka.schemas is not None:
+            yield f"{field}.sink.kafka.schemas", output.sink.kafka.schemas
 
 
 def _databases(spec: Spec) -> Iterator[tuple[str, PostgresSinkSpec]]:

@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
 from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.sources.formats.proto_text import read_proto
 from millrace_jobs.sources.formats.protobuf_schemas import (
     ProtobufSchema,
     check_schema,
@@ -19,7 +20,7 @@ from millrace_jobs.sources.formats.protobuf_schemas import (
     name_at,
     well_known_file,
 )
-from millrace_jobs.sources.formats.registered_schemas import AVRO, MOST_SCHEMAS, referenced
+from millrace_jobs.sources.formats.registered_schemas import AVRO, MOST_SCHEMAS, Referenced, referenced
 
 
 @lru_cache(maxsize=MOST_SCHEMAS)
@@ -44,33 +45,38 @@ def protobuf_schema(registry: SchemaRegistry, number: int, indexes: tuple[int, .
 @lru_cache(maxsize=MOST_SCHEMAS)
 def _protobuf_files(registry: SchemaRegistry, number: int) -> tuple[descriptor_pb2.FileDescriptorProto, bytes] | str:
     """Return the file of a schema, and the descriptor set of it and all that it imports."""
-    document = registry.schema(number, format="serialized")
+    document = registry.schema(number)
     if document is None:
         return f"the registry has no schema {number}"
     kind = document.get("schemaType", AVRO)
     if kind != "PROTOBUF":
         return f"schema {number} of the registry is {kind}, not Protobuf"
     try:
-        main = _file(document, "")
-        main.name = main.name or "schema.proto"
-        imported = [
-            _file(found, name)
-            for name, found in referenced(registry, document, format="serialized", is_known=_is_well_known)
-        ]
+        main = file_of(document)
+        imported = [_imported(each) for each in referenced(registry, document, is_known=_is_well_known)]
     except ValueError as error:
         return f"schema {number} of the registry cannot be used: {error}"
     return main, descriptor_set([*imported, main])
 
 
-def _file(document: Mapping[str, Any], name: str) -> descriptor_pb2.FileDescriptorProto:
-    """Return the file that a registry has serialized, under the name by which others import it."""
+def _imported(found: Referenced) -> descriptor_pb2.FileDescriptorProto:
+    """Return the file of a schema under the name by which others import it."""
+    file = file_of(found.document)
+    file.name = found.name
+    return file
+
+
+def file_of(document: Mapping[str, Any]) -> descriptor_pb2.FileDescriptorProto:
+    """Return the file that a registry has, as serialized descriptors or as the text of a ``.proto`` file.
+
+    Raises:
+        ValueError: it is neither.
+    """
     try:
         file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(document["schema"], validate=True))
-    except (binascii.Error, DecodeError):
-        hint = "use a registry that answers to ?format=serialized, or descriptorFile"
-        raise ValueError(f"the registry has only its text, not its descriptors: {hint}") from None
-    if name:
-        file.name = name
+    except (binascii.Error, DecodeError, ValueError):  # text has characters that are not base64's
+        return read_proto(document["schema"])
+    file.name = file.name or "schema.proto"
     return file
 
 

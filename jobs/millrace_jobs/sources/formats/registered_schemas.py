@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from millrace_jobs.schema_registry import SchemaRegistry
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema
@@ -31,47 +31,48 @@ def avro_schema(registry: SchemaRegistry, number: int) -> AvroSchema | str:
     if kind != AVRO:
         return f"schema {number} of the registry is {kind}, not Avro"
     try:
-        named = [found["schema"] for _, found in referenced(registry, document)]
+        named = [each.document["schema"] for each in referenced(registry, document)]
         return read_avro_schema(document["schema"], named)
     except ValueError as error:
         hint = "write the messages with the schema of a record"
         return f"schema {number} of the registry cannot be used: {error}: {hint}"
 
 
+class Referenced(NamedTuple):
+    """A schema that another one refers to by a name, and where the registry has it."""
+
+    name: str
+    subject: str
+    version: int
+    document: Mapping[str, Any]
+
+
 def referenced(
-    registry: SchemaRegistry,
-    document: Mapping[str, Any],
-    *,
-    format: str = "",
-    is_known: Callable[[str], bool] = lambda _: False,
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the schemas that a schema refers to, by their names, each once and after those that it refers to itself.
+    registry: SchemaRegistry, document: Mapping[str, Any], *, is_known: Callable[[str], bool] = lambda _: False
+) -> Iterator[Referenced]:
+    """Yield the schemas that a schema refers to, each once and after those that it refers to itself.
 
     Those whose name ``is_known`` are left out.
 
     Raises:
         ValueError: the registry does not have one of them, or they are too many.
     """
-    found: dict[str, Mapping[str, Any]] = {}
-    done: set[str] = set()
+    found: dict[str, Referenced] = {}
     waiting = [(each, False) for each in reversed(_references(document))]
     while waiting:
         reference, ready = waiting.pop()
-        name = reference["name"]
+        name, subject, version = reference["name"], reference["subject"], reference["version"]
         if ready:
-            if name not in done:
-                done.add(name)
-                yield name, found[name]
+            yield found[name]
             continue
         if name in found or is_known(name):
             continue
         if len(found) == _MOST_REFERENCES:
             raise ValueError(f"it refers to more than {_MOST_REFERENCES} schemas")
-        subject, version = reference["subject"], reference["version"]
-        answer = registry.version(subject, version, format=format)
+        answer = registry.version(subject, version)
         if answer is None:
             raise ValueError(f"it refers to version {version} of {subject}, which the registry does not have")
-        found[name] = answer
+        found[name] = Referenced(name, subject, version, answer)
         waiting.append((reference, True))
         waiting += [(each, False) for each in reversed(_references(answer))]
 
