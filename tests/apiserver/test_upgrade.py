@@ -39,7 +39,9 @@ def stored_when_released() -> list[Document]:
 
 def _is_new(source: Document) -> bool:
     """Whether a source has a field that the released version lacks, or an event time within a struct."""
-    return bool({"table", "timeFormats"} & source.keys()) or "." in source.get("watermark", {}).get("column", "")
+    return bool({"table", "timeFormats", "protobuf"} & source.keys()) or "." in source.get("watermark", {}).get(
+        "column", ""
+    )
 
 
 @pytest.fixture(scope="module")

@@ -112,5 +112,5 @@ def test_what_is_no_proto_file_is_refused(text, said):
 
 def test_types_that_are_nowhere_are_refused_when_the_message_is_used():
     file = read_proto('syntax = "proto3"; message A { B b = 1; }')
-    with pytest.raises(ValueError, match="the file schema.proto cannot be used: .*B"):
+    with pytest.raises(ValueError, match=r"the file schema\.proto cannot be used: .*B"):
         check_schema(ProtobufSchema(descriptor_set([file]), "A"))

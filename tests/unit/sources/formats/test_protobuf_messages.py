@@ -333,7 +333,7 @@ def test_a_set_without_an_imported_file_says_how_to_write_it():
     check_schema(ProtobufSchema(descriptor_set(own), "shop.orders.Order"))  # Protobuf's own files need not be there
     own[0].dependency.append("shop/other.proto")
     with pytest.raises(
-        ValueError, match="shop/other.proto, which another one imports, is not in it: .*include_imports"
+        ValueError, match=r"shop/other\.proto, which another one imports, is not in it: .*include_imports"
     ):
         check_schema(ProtobufSchema(descriptor_set(own), "shop.orders.Order"))
     own[0].dependency[-1] = own[0].name

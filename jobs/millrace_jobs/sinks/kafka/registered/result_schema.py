@@ -67,6 +67,10 @@ class ResultSchema:
         """The subject of the schema."""
         return self.spec.subject(self.topic, self.record)
 
+    def registry(self) -> SchemaRegistry:
+        """Return the registry. Raises MillraceError if its URL is none."""
+        return SchemaRegistry(self.spec.registry, RegistryCredentials.of(self.spec.login), f"{self.field}.registry")
+
     def writer(self) -> Encode:
         """Return what encodes results with the registry's framing; register the schema, if the sink is to.
 
@@ -74,7 +78,7 @@ class ResultSchema:
             MillraceError: the registry does not have the schema, or does not accept it, or results do not fit it.
             TransientError: the registry does not answer.
         """
-        registry = SchemaRegistry(self.spec.registry, RegistryCredentials.of(self.spec.login), f"{self.field}.registry")
+        registry = self.registry()
         latest = registry.version(self.subject, "latest")
         try:
             schema = None if latest is None else self.format.latest(registry, self.subject, self._of_format(latest))
