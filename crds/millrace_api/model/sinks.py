@@ -44,11 +44,18 @@ class KafkaSinkSpec(KafkaConnection):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "schemas and a format with a schema belong together",
-            "write format: avro or format: protobuf with schemas: {registry: ...}, or neither",
+            "schemas are for a format that has some",
+            "write format: avro or format: protobuf, or leave schemas out",
             ("format", "schemas"),
-            "has(self.schemas) == (has(self.format) && self.format in ['avro', 'protobuf'])",
-            lambda kafka: (kafka.schemas is not None) == (kafka.format is not MessageFormat.JSON),
+            "!has(self.schemas) || (has(self.format) && self.format in ['avro', 'protobuf'])",
+            lambda kafka: kafka.schemas is None or kafka.format in (MessageFormat.AVRO, MessageFormat.PROTOBUF),
+        ),
+        Rule(
+            "the format needs a registry for the schema of the results",
+            "add schemas: {registry: ...}, or leave format out for JSON",
+            ("format",),
+            "!has(self.format) || self.format == 'json' || has(self.schemas)",
+            lambda kafka: kafka.format in (None, MessageFormat.JSON) or kafka.schemas is not None,
         ),
     )
 
@@ -58,8 +65,8 @@ class KafkaSinkSpec(KafkaConnection):
         max_length=32,
         description="Columns that make the message key; default: the grouping columns.",
     )
-    format: MessageFormat = Field(
-        default=MessageFormat.JSON, description="How values are written; keys are JSON in every format."
+    format: MessageFormat | None = Field(
+        default=None, description="How values are written, default json; keys are JSON in every format."
     )
     schemas: ResultSchemas | None = Field(
         default=None, description="Schema registry for the values, for format avro and protobuf."

@@ -244,9 +244,15 @@ class SourceSpec(Model):
             "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
             (),
             "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
-            "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)) || "
-            "(has(self.protobuf) && has(self.protobuf.registry)))))",
-            lambda s: s.ddl is not None or not (s.files or s.replay or s.needs_schema),
+            "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
+            lambda s: s.ddl is not None or s.protobuf is not None or not (s.files or s.replay or s.needs_schema),
+        ),
+        Rule(
+            "schema is missing: messages name their own, which may be many",
+            "write the columns to be read and their types, such as schema: id BIGINT, at TIMESTAMP",
+            ("protobuf",),
+            "!has(self.protobuf) || !has(self.protobuf.registry) || has(self.schema)",
+            lambda s: s.ddl is not None or s.protobuf is None or s.protobuf.registry is None,
         ),
         Rule(
             "schema is fixed for rate, nexmark and format raw",
@@ -273,8 +279,15 @@ class SourceSpec(Model):
             "protobuf and format: protobuf belong together",
             "write both, or neither",
             ("format", "protobuf"),
-            "has(self.protobuf) == (has(self.format) && self.format == 'protobuf')",
-            lambda s: (s.protobuf is not None) == (s.format is RecordFormat.PROTOBUF),
+            "!has(self.protobuf) || (has(self.format) && self.format == 'protobuf')",
+            lambda s: s.protobuf is None or s.format is RecordFormat.PROTOBUF,
+        ),
+        Rule(
+            "format: protobuf needs the descriptors of the messages",
+            "add protobuf: {message: ..., descriptorFile: ...}, or protobuf: {registry: ...}",
+            ("format",),
+            "!has(self.format) || self.format != 'protobuf' || has(self.protobuf)",
+            lambda s: s.protobuf is not None or s.format is not RecordFormat.PROTOBUF,
         ),
         Rule(
             "a table needs a watermark, whose column is the time from which a record is the row of its key",

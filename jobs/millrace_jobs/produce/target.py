@@ -78,6 +78,9 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
             f"the source has timeFormats for {', '.join(spec.time_formats)}, which millrace produce does not write"
         )
         raise MillraceError(Problem(message, "produce messages for a source with timestampFormat alone", str(file)))
+    if spec.protobuf is not None:
+        message = "the source's messages are Protobuf, which millrace produce does not write"
+        raise MillraceError(Problem(message, "produce them with a program of yours, or write format: json", str(file)))
     return ProduceTarget(
         Connection.of(spec.kafka),
         topic or _only_topic(spec.kafka, file),

@@ -242,6 +242,10 @@ ALLOWED = {
         put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),
         rule("spec", "self.emit != 'Never' || has(self.image)"),
     ),
+    "rule about a new value of a field that may be absent": both(
+        put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),
+        rule("spec", "!has(self.emit) || self.emit != 'Never' || has(self.image)"),
+    ),
     "free form opened": put("spec.driver", x_kubernetes_preserve_unknown_fields=True),
 }  # fmt: skip
 
