@@ -197,7 +197,8 @@ def _holds_without(rule: str, known: Schema, now: Schema) -> bool:
 
     That is ``!has(self.new) || ...`` with an absent field, ``!has(self.known) || !has(self.known.new) || ...`` with one
     within a known field, or ``self.known != 'new' || ...`` with a value that the field, one of ``known``, could not
-    have, after ``!has(self.known) ||`` if it may be absent. In ``... ? ... : ...``, it would only be part of the condition.
+    have, after ``!has(self.known) ||`` if it may be absent. In ``... ? ... : ...``, it would only be part of the
+    condition.
     """
     fields = re.match(r"(!has\(self(\.\w+)+\) \|\| )+", rule)
     value = re.match(r"(?:!has\(self(?:\.\w+)+\) \|\| )*self\.(\w+) != '(\w+)' \|\| ", rule)

@@ -108,7 +108,7 @@ def registered_class(text, name):
     """Return Protobuf's own class of a message of a registered file."""
     from google.protobuf import descriptor_pb2
 
-    from millrace_jobs.sources.formats.proto_text import read_proto
+    from millrace_jobs.schemas.proto_text import read_proto
 
     own = descriptor_pb2.FileDescriptorSet.FromString(SET)
     own.file.append(read_proto(text))

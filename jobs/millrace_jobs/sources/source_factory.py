@@ -30,7 +30,7 @@ from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
-from millrace_jobs.schema_registry import RegistryCredentials, SchemaRegistry
+from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
@@ -282,13 +282,13 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
 
 
 def _protobuf(name: str, spec: SourceSpec, protobuf: Protobuf) -> ProtobufDecoder:
-    from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder, columns_of
-    from millrace_jobs.sources.formats.protobuf_schemas import (
+    from millrace_jobs.schemas.protobuf_schemas import (
         ProtobufSchema,
         check_schema,
         read_descriptor_file,
         read_descriptor_text,
     )
+    from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder, columns_of
 
     field = f"spec.sources.{name}"
     if protobuf.registry is not None:

@@ -17,7 +17,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_jobs.kafka.cluster import Partition, Topic
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder

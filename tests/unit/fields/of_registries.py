@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 from google.protobuf import descriptor_pb2
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.secrets import Secret
 
 from .probe import ABSENT, Document, Probe, probes, written

@@ -12,11 +12,11 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
-from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema
 from millrace_jobs.sources.formats.messages import RejectAt
 from millrace_jobs.sources.formats.record_groups import Part, by_framing, convertible, in_order
-from millrace_jobs.sources.formats.registered_schemas import avro_schema
+from millrace_jobs.sources.formats.registered_avro import avro_schema
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, expand_schema, parse_schema
 
 from millrace_api.sql.schema_ddl import MOST_LEVELS
-from millrace_jobs.sources.formats.avro_names import with_named
+from millrace_jobs.schemas.avro_names import with_named
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
 from millrace_jobs.sources.formats.typed_columns import suitable_type
 

@@ -22,10 +22,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 from ptars import HandlerPool
 
+from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.nested_columns import put_together, taken_apart
 from millrace_jobs.sources.formats.protobuf_fields import DURATION, Part
-from millrace_jobs.sources.formats.protobuf_schemas import ProtobufSchema
 
 _F = FieldDescriptor
 _LEAST_SECOND, _MOST_SECOND = -62_135_596_800, 253_402_300_799

@@ -12,9 +12,9 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from millrace_api.sql.schema_ddl import MOST_LEVELS
+from millrace_jobs.schemas.protobuf_schemas import inner_type, is_map
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.nested_columns import is_list
-from millrace_jobs.sources.formats.protobuf_schemas import is_map
 
 _F = FieldDescriptor
 SCALARS = {
@@ -78,7 +78,7 @@ def part_of(field: FieldDescriptor, declared: pa.DataType | None, levels: int = 
     if levels > MOST_LEVELS:
         raise ValueError(f"of a type with more than {MOST_LEVELS} levels of messages, lists and maps")
     if is_map(field):
-        fields = field.message_type.fields_by_name
+        fields = inner_type(field).fields_by_name
         inner = declared.item_type if declared is not None and pa.types.is_map(declared) else None
         key, value = part_of(fields["key"], None, levels + 1), part_of(fields["value"], inner, levels + 1)
         parts = _never_null(key, fields["key"]), _never_null(value, fields["value"])
@@ -113,11 +113,12 @@ def _single(field: FieldDescriptor, declared: pa.DataType | None, levels: int) -
         return replace(part, kind="text" if field.type == _F.TYPE_STRING else "value", found=SCALARS[field.type])
     if declared is not None and pa.types.is_integer(declared):
         return part
+    assert field.enum_type is not None
     return replace(part, kind="enum", found=pa.string(), names=_names(field.enum_type))
 
 
 def _message(field: FieldDescriptor, declared: pa.DataType | None, levels: int) -> Part:
-    kind = field.message_type
+    kind = inner_type(field)
     if kind.full_name in _KINDS:
         return Part(field.name, field.number, field.type, *_KINDS[kind.full_name])
     if kind.full_name in WRAPPERS:

@@ -11,15 +11,15 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
-from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema
+from millrace_jobs.schemas.registered_protobuf import protobuf_schema
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sources.formats.avro_schemas import spark_type_of
 from millrace_jobs.sources.formats.messages import RejectAt
 from millrace_jobs.sources.formats.protobuf_columns import ProtobufColumns, rewriter
 from millrace_jobs.sources.formats.protobuf_fields import Part as FieldPart
 from millrace_jobs.sources.formats.protobuf_fields import part_of
-from millrace_jobs.sources.formats.protobuf_schemas import ProtobufSchema
 from millrace_jobs.sources.formats.record_groups import Part, by_framing, convertible, in_order
-from millrace_jobs.sources.formats.registered_protobuf import protobuf_schema
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
 _MOST_READERS = 64

@@ -3,8 +3,8 @@
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
-from millrace_jobs.sources.formats.proto_text import read_proto
-from millrace_jobs.sources.formats.protobuf_schemas import ProtobufSchema, check_schema, descriptor_set
+from millrace_jobs.schemas.proto_text import read_proto
+from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema, check_schema, descriptor_set
 from protobuf import FILES, SET
 
 

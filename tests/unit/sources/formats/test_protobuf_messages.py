@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 from google.protobuf.message import DecodeError
 
+from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder, columns_of
-from millrace_jobs.sources.formats.protobuf_schemas import ProtobufSchema
 from protobuf import SET, Order, Reading
 
 ORDER = ProtobufSchema(SET, "shop.orders.Order")
@@ -317,7 +317,7 @@ def test_columns_that_do_not_fit_are_refused_before_a_message_is_read(ddl, schem
     ],
 )
 def test_what_is_no_descriptor_set_is_refused(files, message, said):
-    from millrace_jobs.sources.formats.protobuf_schemas import check_schema
+    from millrace_jobs.schemas.protobuf_schemas import check_schema
 
     with pytest.raises(ValueError, match=said):
         check_schema(ProtobufSchema(files, message))
@@ -326,7 +326,7 @@ def test_what_is_no_descriptor_set_is_refused(files, message, said):
 def test_a_set_without_an_imported_file_says_how_to_write_it():
     from google.protobuf import descriptor_pb2
 
-    from millrace_jobs.sources.formats.protobuf_schemas import check_schema, descriptor_set
+    from millrace_jobs.schemas.protobuf_schemas import check_schema, descriptor_set
 
     files = list(descriptor_pb2.FileDescriptorSet.FromString(SET).file)
     own = [file for file in files if not file.name.startswith("google/")]

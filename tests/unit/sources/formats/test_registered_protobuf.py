@@ -5,7 +5,7 @@ import base64
 import pytest
 from google.protobuf import descriptor_pb2
 
-from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder
 from protobuf import FILES, SET, Order, message_class

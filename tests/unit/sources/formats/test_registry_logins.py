@@ -10,7 +10,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.registries import RegistryLogin
-from millrace_jobs.schema_registry import RegistryCredentials, SchemaRegistry
+from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
 from registry import Registry, running_registry
 
 SCHEMA = '{"type": "record", "name": "Trip", "fields": []}'

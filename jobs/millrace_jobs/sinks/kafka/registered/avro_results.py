@@ -32,11 +32,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.schemas.avro_names import with_named
+from millrace_jobs.schemas.references import referenced
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode
 from millrace_jobs.sinks.kafka.registered.result_values import field_name, unsupported
-from millrace_jobs.sources.formats.avro_names import with_named
-from millrace_jobs.sources.formats.registered_schemas import referenced
 
 _TYPES: dict[type[DataType], Any] = {
     BooleanType: "boolean",

@@ -32,14 +32,22 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace_jobs.schema_registry import SchemaRegistry
+from millrace_jobs.schemas.protobuf_schemas import (
+    ProtobufSchema,
+    check_schema,
+    descriptor_set,
+    inner_type,
+    is_map,
+)
+from millrace_jobs.schemas.registered_protobuf import file_of
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode
 from millrace_jobs.sinks.kafka.registered.result_values import field_name, unsupported
 from millrace_jobs.sinks.kafka.registered.written_proto import written_proto
-from millrace_jobs.sources.formats.protobuf_schemas import ProtobufSchema, check_schema, descriptor_set, is_map
-from millrace_jobs.sources.formats.registered_protobuf import file_of
 
 _F = FieldDescriptor
+_MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
+_REPEATED = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
 _TYPES: dict[type[DataType], Any] = {
     BooleanType: _F.TYPE_BOOL,
     ByteType: _F.TYPE_INT32,
@@ -151,7 +159,7 @@ def _type_field(
     before: descriptor_pb2.DescriptorProto | None,
 ) -> None:
     if isinstance(kind, ArrayType) and not isinstance(kind.elementType, ArrayType | MapType):
-        field.label, single = _F.LABEL_REPEATED, kind.elementType
+        field.label, single = _REPEATED, kind.elementType
     elif isinstance(kind, MapType) and isinstance(kind.keyType, _KEYS):
         name = "".join(part.capitalize() for part in field.name.split("_")) + "Entry"
         pair = StructType().add("key", kind.keyType).add("value", kind.valueType)
@@ -162,7 +170,7 @@ def _type_field(
             if isinstance(part.dataType, ArrayType | MapType):
                 raise unsupported(field.name, kind, "Protobuf")
             _type_single(message, inner, part.dataType, path, before, f"{field.name}_value")
-        field.label, field.type, field.type_name = _F.LABEL_REPEATED, _F.TYPE_MESSAGE, f"{path}.{name}"
+        field.label, field.type, field.type_name = _REPEATED, _MESSAGE, f"{path}.{name}"
         return
     else:
         single = kind
@@ -183,10 +191,10 @@ def _type_single(
 ) -> None:
     """Give a field the type of single values; a struct gets a message of its own, named by ``name``."""
     if isinstance(kind, TimestampType):
-        field.type, field.type_name = _F.TYPE_MESSAGE, f".{_TIMESTAMP}"
+        field.type, field.type_name = _MESSAGE, f".{_TIMESTAMP}"
     elif isinstance(kind, StructType):
         inner = f"{name}_row"
-        field.type, field.type_name = _F.TYPE_MESSAGE, f"{path}.{inner}"
+        field.type, field.type_name = _MESSAGE, f"{path}.{inner}"
         known = next((each for each in before.nested_type if each.name == inner), None) if before is not None else None
         _fill(message.nested_type.add(name=inner), kind, f"{path}.{inner}", known)
     elif type(kind) in _TYPES:
@@ -233,8 +241,8 @@ def _require_fit(columns: StructType, kind: Descriptor, path: str) -> None:
             raise ValueError(f"{kind.full_name} has no field {name}")
         single, declared = field, column.dataType
         if isinstance(declared, MapType):
-            wanted, single, declared = is_map(field), None, declared.valueType
-            single = field.message_type.fields_by_name["value"] if wanted else field
+            wanted, declared = is_map(field), declared.valueType
+            single = inner_type(field).fields_by_name["value"] if wanted else field
         elif isinstance(declared, ArrayType):
             wanted, declared = field.is_repeated and not is_map(field), declared.elementType
         else:

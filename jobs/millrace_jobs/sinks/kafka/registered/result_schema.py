@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.registries import ResultSchemas
-from millrace_jobs.schema_registry import RefusedSchemaError, RegistryCredentials, SchemaRegistry
+from millrace_jobs.schemas.registry import RefusedSchemaError, RegistryCredentials, SchemaRegistry
 
 Encode = Callable[[Mapping[str, Any]], bytes]
 """Returns a result, as Arrow gives it to Python, as bytes without framing; raises ValueError if it does not fit."""

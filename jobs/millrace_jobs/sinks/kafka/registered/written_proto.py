@@ -22,8 +22,8 @@ def written_proto(file: descriptor_pb2.FileDescriptorProto) -> str:
 def _message(message: descriptor_pb2.DescriptorProto, indent: str) -> Iterator[str]:
     yield f"{indent}message {message.name} {{"
     inner = f"{indent}  "
-    for each in message.reserved_range:
-        yield f"{inner}reserved {each.start};"
+    for gone in message.reserved_range:
+        yield f"{inner}reserved {gone.start};"
     entries = {each.name: each for each in message.nested_type if each.options.map_entry}
     for each in message.nested_type:
         if each.name not in entries:

@@ -11,16 +11,16 @@ from typing import Any
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
-from millrace_jobs.schema_registry import SchemaRegistry
-from millrace_jobs.sources.formats.proto_text import read_proto
-from millrace_jobs.sources.formats.protobuf_schemas import (
+from millrace_jobs.schemas.proto_text import read_proto
+from millrace_jobs.schemas.protobuf_schemas import (
     ProtobufSchema,
     check_schema,
     descriptor_set,
     name_at,
     well_known_file,
 )
-from millrace_jobs.sources.formats.registered_schemas import AVRO, MOST_SCHEMAS, Referenced, referenced
+from millrace_jobs.schemas.references import AVRO, MOST_SCHEMAS, Referenced, referenced
+from millrace_jobs.schemas.registry import SchemaRegistry
 
 
 @lru_cache(maxsize=MOST_SCHEMAS)

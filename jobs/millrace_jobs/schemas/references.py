@@ -1,41 +1,19 @@
-"""Avro schemas of a registry by their ids, and what schemas refer to; an id never gets another schema."""
+"""Schemas that the schemas of a registry refer to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from millrace_jobs.schema_registry import SchemaRegistry
-from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema
+from millrace_jobs.schemas.registry import SchemaRegistry
+
+AVRO = "AVRO"
+"""The type of schemas of which a registry does not say it."""
 
 MOST_SCHEMAS = 1024
 """Most schemas that a process keeps."""
 
 _MOST_REFERENCES = 256
-AVRO = "AVRO"
-"""The type of schemas of which a registry does not say it."""
-
-
-@lru_cache(maxsize=MOST_SCHEMAS)
-def avro_schema(registry: SchemaRegistry, number: int) -> AvroSchema | str:
-    """Return an Avro schema, with those that it refers to, or the reason why no record can be read by it.
-
-    Raises:
-        MillraceError, TransientError: as ``SchemaRegistry.schema`` does.
-    """
-    document = registry.schema(number)
-    if document is None:
-        return f"the registry has no schema {number}"
-    kind = document.get("schemaType", AVRO)
-    if kind != AVRO:
-        return f"schema {number} of the registry is {kind}, not Avro"
-    try:
-        named = [each.document["schema"] for each in referenced(registry, document)]
-        return read_avro_schema(document["schema"], named)
-    except ValueError as error:
-        hint = "write the messages with the schema of a record"
-        return f"schema {number} of the registry cannot be used: {error}: {hint}"
 
 
 class Referenced(NamedTuple):

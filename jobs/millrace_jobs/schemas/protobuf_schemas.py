@@ -199,6 +199,12 @@ def well_known_file(name: str) -> descriptor_pb2.FileDescriptorProto | None:
     return found
 
 
+def inner_type(field: FieldDescriptor) -> Descriptor:
+    """Return the message that is the type of a field."""
+    assert field.message_type is not None, f"{field.full_name} is no message"
+    return field.message_type
+
+
 def is_map(field: FieldDescriptor) -> bool:
     """Whether a field is a map."""
     kind = field.message_type
