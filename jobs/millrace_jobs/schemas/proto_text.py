@@ -32,10 +32,10 @@ def read_proto(text: str, name: str = "schema.proto") -> descriptor_pb2.FileDesc
     """Return the descriptors of a file. Raises ValueError if its text is not Protobuf's, or has an edition."""
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"its text is longer than {_MOST_CHARACTERS >> 20} MiB")
-    return _Parser(text).file(name)
+    return _ProtoParser(text).file(name)
 
 
-class _Parser:
+class _ProtoParser:
     """A parser that goes through the tokens of one file."""
 
     def __init__(self, text: str) -> None:

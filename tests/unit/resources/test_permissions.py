@@ -71,9 +71,7 @@ ON_DATA = {
     "driver__podTemplate": mounted("driver", "/data"),
     "executors__podTemplate": mounted("executor", "/data"),
 }
-IN_AVRO = {"bootstrapServers": "kafka:9092", "topic": "out", "format": "avro"}
 AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema": "cell STRING", "format": "avro"}
-PROTOBUF = AVRO | {"format": "protobuf"}
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
 DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
@@ -225,20 +223,6 @@ REFUSED = [
         {"sources__trips": AVRO | {"avro": {"registry": "https://schemas.example.com/v1"}}},
         {"sources__trips": AVRO | {"avro": {"registry": "https://schemas.example.com.evil.com"}}},
         'spec.sources.trips.avro.registry: "https://schemas.example.com.evil.com" is not allowed',
-    ),
-    (
-        "schemaRegistries",
-        {"schemaRegistries": ["https://schemas.example.com/**"]},
-        {"sources__trips": PROTOBUF | {"protobuf": {"registry": "https://schemas.example.com/v1"}}},
-        {"sources__trips": PROTOBUF | {"protobuf": {"registry": "https://other.example.com"}}},
-        'spec.sources.trips.protobuf.registry: "https://other.example.com" is not allowed',
-    ),
-    (
-        "schemaRegistries",
-        {"schemaRegistries": ["https://schemas.example.com/**"]},
-        {"sink": {"kafka": IN_AVRO | {"schemas": {"registry": "https://schemas.example.com/v1"}}}},
-        {"sink": {"kafka": IN_AVRO | {"schemas": {"registry": "https://other.example.com"}}}},
-        'spec.sink.kafka.schemas.registry: "https://other.example.com" is not allowed',
     ),
     (
         "files",

@@ -25,7 +25,7 @@ from ptars import HandlerPool
 from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.nested_columns import put_together, taken_apart
-from millrace_jobs.sources.formats.protobuf_fields import DURATION, Part
+from millrace_jobs.sources.formats.protobuf_fields import DURATION, MessagePart
 
 _F = FieldDescriptor
 _LEAST_SECOND, _MOST_SECOND = -62_135_596_800, 253_402_300_799
@@ -54,9 +54,9 @@ def rewriter(schema: ProtobufSchema) -> Callable[[bytes], bytes]:
 
 
 class ProtobufColumns:
-    """Reads some fields of rewritten messages as Arrow columns of the types ``Part.found``."""
+    """Reads some fields of rewritten messages as Arrow columns of the types ``MessagePart.found``."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[MessagePart]) -> None:
         self._parts = tuple(parts)
         file = descriptor_pb2.FileDescriptorProto(name="columns.proto", package="columns", syntax="proto3")
         name = _add_message(file, self._parts)
@@ -72,11 +72,11 @@ class ProtobufColumns:
         return {part.name: _finished(batch.column(_column(part)), part) for part in self._parts}
 
 
-def _column(part: Part) -> str:
+def _column(part: MessagePart) -> str:
     return f"f{part.number}"
 
 
-def _add_message(file: descriptor_pb2.FileDescriptorProto, parts: Sequence[Part]) -> str:
+def _add_message(file: descriptor_pb2.FileDescriptorProto, parts: Sequence[MessagePart]) -> str:
     """Add a message with fields as they are on the wire, and those within it; return its name."""
     name = f"M{len(file.message_type)}"
     file.message_type.add(name=name)
@@ -104,22 +104,22 @@ def _add_field(
         message.oneof_decl.add(name=f"_f{number}")
 
 
-def _wire_type(part: Part) -> Any:
+def _wire_type(part: MessagePart) -> Any:
     """Return the type of a field for ``ptars``: texts are bytes, which are checked later, and enums are numbers."""
     if part.wire == _F.TYPE_STRING:
         return _F.TYPE_BYTES
     return _F.TYPE_INT32 if part.wire == _F.TYPE_ENUM else part.wire
 
 
-def _wire_parts(part: Part) -> Sequence[Part] | None:
+def _wire_parts(part: MessagePart) -> Sequence[MessagePart] | None:
     """Return the fields of a message, an entry of a map, a time or a wrapper; None for a single value."""
     if part.kind in ("time", "span"):
-        seconds = Part("seconds", 1, _F.TYPE_INT64, "value", pa.int64(), default=0)
-        return seconds, Part("nanos", 2, _F.TYPE_INT32, "value", pa.int32(), default=0)
+        seconds = MessagePart("seconds", 1, _F.TYPE_INT64, "value", pa.int64(), default=0)
+        return seconds, MessagePart("nanos", 2, _F.TYPE_INT32, "value", pa.int32(), default=0)
     return part.parts if part.kind in ("message", "map", "wrapped") else None
 
 
-def _finished(column: pa.Array, part: Part) -> pa.Array:
+def _finished(column: pa.Array, part: MessagePart) -> pa.Array:
     """Return a decoded column as one of the type ``part.found``."""
     if part.kind == "list":
         (values,), offsets = taken_apart(column, part.found)
@@ -144,11 +144,11 @@ def _finished(column: pa.Array, part: Part) -> pa.Array:
     return _named(column, part) if part.kind == "enum" else column
 
 
-def _wire_default(part: Part) -> Any:
+def _wire_default(part: MessagePart) -> Any:
     return part.default.encode() if part.kind == "text" else part.default
 
 
-def _message(column: pa.Array, part: Part) -> pa.Array:
+def _message(column: pa.Array, part: MessagePart) -> pa.Array:
     missing = column.is_null()
     if not part.parts:
         return pa.array([None if gone else {} for gone in missing.to_pylist()], part.found)
@@ -156,7 +156,7 @@ def _message(column: pa.Array, part: Part) -> pa.Array:
     return put_together(part.found, parts, None, missing)
 
 
-def _named(numbers: pa.Array, part: Part) -> pa.Array:
+def _named(numbers: pa.Array, part: MessagePart) -> pa.Array:
     """Return the names of an enum; a number without a name is its digits."""
     known = pa.array([number for number, _ in part.names], pa.int32())
     names = pa.array([name for _, name in part.names], pa.string())

@@ -45,7 +45,7 @@ _KINDS = {"google.protobuf.Timestamp": ("time", TIMESTAMP), "google.protobuf.Dur
 
 
 @dataclass(frozen=True)
-class Part:
+class MessagePart:
     """A field as it is read, or an element of one.
 
     Args:
@@ -64,12 +64,12 @@ class Part:
     wire: int
     kind: str
     found: pa.DataType
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MessagePart, ...] = ()
     default: Any = None
     names: tuple[tuple[int, str], ...] = ()
 
 
-def part_of(field: FieldDescriptor, declared: pa.DataType | None, levels: int = 0) -> Part:
+def part_of(field: FieldDescriptor, declared: pa.DataType | None, levels: int = 0) -> MessagePart:
     """Return how a field is read as a column of a type; None reads all of it.
 
     Raises:
@@ -82,15 +82,15 @@ def part_of(field: FieldDescriptor, declared: pa.DataType | None, levels: int = 
         inner = declared.item_type if declared is not None and pa.types.is_map(declared) else None
         key, value = part_of(fields["key"], None, levels + 1), part_of(fields["value"], inner, levels + 1)
         parts = _never_null(key, fields["key"]), _never_null(value, fields["value"])
-        return Part(field.name, field.number, field.type, "map", pa.map_(key.found, value.found), parts)
+        return MessagePart(field.name, field.number, field.type, "map", pa.map_(key.found, value.found), parts)
     if field.is_repeated:
         inner = declared.value_type if declared is not None and is_list(declared) else None
         element = _single(field, inner, levels + 1)
-        return Part(field.name, field.number, field.type, "list", pa.list_(element.found), (element,))
+        return MessagePart(field.name, field.number, field.type, "list", pa.list_(element.found), (element,))
     return _single(field, declared, levels)
 
 
-def message_parts(kind: Descriptor, wanted: dict[str, pa.DataType] | None, levels: int = 0) -> tuple[Part, ...]:
+def message_parts(kind: Descriptor, wanted: dict[str, pa.DataType] | None, levels: int = 0) -> tuple[MessagePart, ...]:
     """Return how the fields of a message are read: those of the wanted ones that it has; None for all."""
     return tuple(
         part_of(field, None if wanted is None else wanted[field.name], levels + 1)
@@ -99,14 +99,14 @@ def message_parts(kind: Descriptor, wanted: dict[str, pa.DataType] | None, level
     )
 
 
-def _single(field: FieldDescriptor, declared: pa.DataType | None, levels: int) -> Part:
+def _single(field: FieldDescriptor, declared: pa.DataType | None, levels: int) -> MessagePart:
     """Return how one value of a field is read, as if it were not repeated."""
     if field.type == _F.TYPE_GROUP:
         raise ValueError("a group")
     if field.type == _F.TYPE_MESSAGE:
         return _message(field, declared, levels)
     is_filled = not field.is_repeated and (not field.has_presence or field.has_default_value)
-    part = Part(field.name, field.number, field.type, "value", pa.int32(), default=None)
+    part = MessagePart(field.name, field.number, field.type, "value", pa.int32(), default=None)
     if is_filled:
         part = replace(part, default=field.default_value)
     if field.type != _F.TYPE_ENUM:
@@ -117,14 +117,14 @@ def _single(field: FieldDescriptor, declared: pa.DataType | None, levels: int) -
     return replace(part, kind="enum", found=pa.string(), names=_names(field.enum_type))
 
 
-def _message(field: FieldDescriptor, declared: pa.DataType | None, levels: int) -> Part:
+def _message(field: FieldDescriptor, declared: pa.DataType | None, levels: int) -> MessagePart:
     kind = inner_type(field)
     if kind.full_name in _KINDS:
-        return Part(field.name, field.number, field.type, *_KINDS[kind.full_name])
+        return MessagePart(field.name, field.number, field.type, *_KINDS[kind.full_name])
     if kind.full_name in WRAPPERS:
         inner = kind.fields_by_name["value"]
         value = _never_null(_single(inner, declared, levels), inner)
-        return Part(field.name, field.number, field.type, "wrapped", value.found, (value,))
+        return MessagePart(field.name, field.number, field.type, "wrapped", value.found, (value,))
     wanted = None
     if declared is not None:
         wanted = {each.name: each.type for each in declared} if pa.types.is_struct(declared) else {}
@@ -132,10 +132,10 @@ def _message(field: FieldDescriptor, declared: pa.DataType | None, levels: int) 
         raise ValueError(f"of type {kind.full_name}, which contains itself")
     parts = message_parts(kind, wanted, levels)
     found = pa.struct([(part.name, part.found) for part in parts])
-    return Part(field.name, field.number, field.type, "message", found, parts)
+    return MessagePart(field.name, field.number, field.type, "message", found, parts)
 
 
-def _never_null(part: Part, field: FieldDescriptor) -> Part:
+def _never_null(part: MessagePart, field: FieldDescriptor) -> MessagePart:
     """Return a part of a map or a wrapper, which is zero where it is absent, whatever the syntax of the file."""
     return replace(part, default=field.default_value) if part.kind in ("value", "text", "enum") else part
 

@@ -17,8 +17,7 @@ from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sources.formats.avro_schemas import spark_type_of
 from millrace_jobs.sources.formats.messages import RejectAt
 from millrace_jobs.sources.formats.protobuf_columns import ProtobufColumns, rewriter
-from millrace_jobs.sources.formats.protobuf_fields import Part as FieldPart
-from millrace_jobs.sources.formats.protobuf_fields import part_of
+from millrace_jobs.sources.formats.protobuf_fields import MessagePart, part_of
 from millrace_jobs.sources.formats.record_groups import Part, by_framing, convertible, in_order
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
@@ -147,7 +146,7 @@ class _Reader:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     @cached_property
-    def _parts(self) -> dict[str, FieldPart]:
+    def _parts(self) -> dict[str, MessagePart]:
         fields = self.writer.descriptor.fields_by_name
         parts = {}
         for field in self.schema:
@@ -168,7 +167,7 @@ class _Reader:
         return ProtobufColumns(list(self._parts.values()))
 
 
-def _part(found: FieldDescriptor, field: pa.Field) -> FieldPart:
+def _part(found: FieldDescriptor, field: pa.Field) -> MessagePart:
     try:
         return part_of(found, field.type)
     except ValueError as error:
