@@ -206,10 +206,11 @@ def _holds_without(rule: str, known: Schema, now: Schema) -> bool:
 
     That is ``!has(self.new) || ...`` with an absent field, ``!has(self.known) || !has(self.known.new) || ...`` with one
     within a known field, or ``self.known != 'new' || ...`` with a value that the field, one of ``known``, could not
-    have. In ``... ? ... : ...``, it would only be part of the condition.
+    have, after ``!has(self.known) ||`` if it may be absent. In ``... ? ... : ...``, it would only be part of the
+    condition.
     """
     fields = re.match(r"(!has\(self(\.\w+)+\) \|\| )+", rule)
-    value = re.match(r"(?:!has\(self\.\w+\) \|\| )?self\.(\w+) != '(\w+)' \|\| ", rule)
+    value = re.match(r"(?:!has\(self(?:\.\w+)+\) \|\| )*self\.(\w+) != '(\w+)' \|\| ", rule)
     paths = re.findall(r"self\.([\w.]+)", fields[0]) if fields is not None else []
     is_absent = any(_is_absent(path.split("."), known, now) for path in paths)
     is_new = value is not None and value[2] not in known.get(value[1], {}).get("enum", [value[2]])

@@ -11,6 +11,7 @@ from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_api.model.registries import MessageFormat, ResultSchemas
 from millrace_api.model.sources import FileFormat
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
 
@@ -64,11 +65,34 @@ class ConsoleSinkSpec(Model):
 class KafkaSinkSpec(KafkaConnection):
     """Appends to a Kafka topic, one transaction per batch."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "schemas are for a format that has some",
+            "write format: avro or format: protobuf, or leave schemas out",
+            ("format", "schemas"),
+            "!has(self.schemas) || (has(self.format) && self.format in ['avro', 'protobuf'])",
+            lambda kafka: kafka.schemas is None or kafka.format in (MessageFormat.AVRO, MessageFormat.PROTOBUF),
+        ),
+        Rule(
+            "the format needs a registry for the schema of the results",
+            "add schemas: {registry: ...}, or leave format out for JSON",
+            ("format",),
+            "!has(self.format) || self.format == 'json' || has(self.schemas)",
+            lambda kafka: kafka.format in (None, MessageFormat.JSON) or kafka.schemas is not None,
+        ),
+    )
+
     topic: Topic = Field(description="Topic for the results.", examples=["trips-by-cell"])
     key: tuple[ColumnName, ...] = Field(
         default=(),
         max_length=32,
         description="Columns that make the message key; default: the grouping columns.",
+    )
+    format: MessageFormat | None = Field(
+        default=None, description="How values are written, default json; keys are JSON in every format."
+    )
+    schemas: ResultSchemas | None = Field(
+        default=None, description="Schema registry for the values, for format avro and protobuf."
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
 from millrace_api.model.generators import NexmarkSourceSpec, RateSourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
+from millrace_api.model.registries import Avro, Protobuf
 from millrace_api.model.values import (
     ColumnName,
     ColumnPath,
@@ -43,6 +44,7 @@ class RecordFormat(StrEnum):
     CSV = "csv"
     AVRO = "avro"
     DEBEZIUM = "debezium"
+    PROTOBUF = "protobuf"
     RAW = "raw"
 
 
@@ -123,17 +125,6 @@ class ReplaySourceSpec(_Files):
     speed: Positive | None = Field(default=None, description="Speed as a multiple of real time; default 1.")
     rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
     rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
-
-
-class Avro(Model):
-    """How Avro messages are decoded."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("writer_schema", "registry", hint="give the schema itself, or the registry's URL"),
-    )
-
-    writer_schema: Text | None = Field(default=None, description="Avro schema as JSON; messages carry no framing.")
-    registry: Text | None = Field(default=None, description="URL of a schema registry; messages carry its framing.")
 
 
 class Watermark(Model):
@@ -229,7 +220,14 @@ class SourceSpec(Model):
             (),
             "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
             "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
-            lambda s: s.ddl is not None or not (s.files or s.replay or s.needs_schema),
+            lambda s: s.ddl is not None or s.protobuf is not None or not (s.files or s.replay or s.needs_schema),
+        ),
+        Rule(
+            "schema is missing: messages name their own, which may be many",
+            "write the columns to be read and their types, such as schema: id BIGINT, at TIMESTAMP",
+            ("protobuf",),
+            "!has(self.protobuf) || !has(self.protobuf.registry) || has(self.schema)",
+            lambda s: s.ddl is not None or s.protobuf is None or s.protobuf.registry is None,
         ),
         Rule(
             "schema is fixed for rate, nexmark and format raw",
@@ -272,6 +270,20 @@ class SourceSpec(Model):
                     s.ddl is not None and s.is_evolving and s.watermark is not None and s.watermark.column == CHANGED_AT
                 )
             ),
+        ),
+        Rule(
+            "protobuf and format: protobuf belong together",
+            "write both, or neither",
+            ("format", "protobuf"),
+            "!has(self.protobuf) || (has(self.format) && self.format == 'protobuf')",
+            lambda s: s.protobuf is None or s.format is RecordFormat.PROTOBUF,
+        ),
+        Rule(
+            "format: protobuf needs the descriptors of the messages",
+            "add protobuf: {message: ..., descriptorFile: ...}, or protobuf: {registry: ...}",
+            ("format",),
+            "!has(self.format) || self.format != 'protobuf' || has(self.protobuf)",
+            lambda s: s.protobuf is not None or s.format is not RecordFormat.PROTOBUF,
         ),
         Rule(
             "a table needs a watermark, whose column is the time from which a record is the row of its key",
@@ -333,6 +345,7 @@ class SourceSpec(Model):
     avro: Avro | None = Field(
         default=None, description="Schema of the messages, for format avro, and for debezium in Avro."
     )
+    protobuf: Protobuf | None = Field(default=None, description="Descriptors of the messages, for format protobuf.")
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
     table: TableSpec | None = Field(
         default=None,
@@ -383,7 +396,8 @@ class SourceSpec(Model):
     @property
     def needs_schema(self) -> bool:
         """Whether the columns of Kafka messages are known only by ``schema``."""
-        from_registry = self.avro is not None and self.avro.registry is not None
+        written = self.avro or self.protobuf
+        from_registry = written is not None and written.registry is not None
         return from_registry or self.record_format in (RecordFormat.JSON, RecordFormat.CSV)
 
     @property
@@ -393,7 +407,7 @@ class SourceSpec(Model):
 
     @property
     def schema_text(self) -> str | None:
-        """Spark DDL of all columns, also where the kind fixes them; None if only the Avro schema has them."""
+        """Spark DDL of all columns, also where the kind fixes them; None if only messages' own schema has them."""
         if self.rate is not None:
             return "timestamp TIMESTAMP, key STRING, value DOUBLE"
         if self.nexmark is not None:

@@ -38,7 +38,8 @@ _FIELDS = {
         spec.scaling spec.checkpoint spec.s3 spec.image spec.serviceAccountName spec.sparkConf
         spec.restartNonce spec.replanNonce
         spec.sources.*.files.maxFilesPerBatch spec.sources.*.corruptRecords
-        spec.sources.*.avro.registry spec.sources.*.watermark.delay
+        spec.sources.*.avro.registry spec.sources.*.avro.login spec.sources.*.watermark.delay
+        spec.sources.*.protobuf.registry spec.sources.*.protobuf.login
         spec.sources.*.replay.timeColumn spec.sources.*.replay.speed
         spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
@@ -46,6 +47,7 @@ _FIELDS = {
         spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
         spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
         spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.table.bootstrapServers
+        spec.additionalOutputs.*.sink.kafka.schemas
         spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
         spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user
         spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
@@ -56,6 +58,7 @@ _FIELDS = {
     SpecChange.RECORDS: """
         spec.sources.*.rate spec.sources.*.nexmark
         spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.timeFormats spec.sources.*.avro.writerSchema
+        spec.sources.*.protobuf.message spec.sources.*.protobuf.descriptorFile spec.sources.*.protobuf.descriptorSet
         spec.sources.*.files.path spec.sources.*.files.format
         spec.sources.*.files.header spec.sources.*.files.delimiter
         spec.sources.*.files.partitionColumns spec.sources.*.files.order

@@ -66,6 +66,8 @@ def _paths_of(field: str, source: SourceSpec) -> Iterator[tuple[str, str]]:
         yield f"{field}.replay.path", source.replay.path
         if source.replay.rate_trace is not None:
             yield f"{field}.replay.rateTrace.path", source.replay.rate_trace.path
+    if source.protobuf is not None and source.protobuf.descriptor_file is not None:
+        yield f"{field}.protobuf.descriptorFile", source.protobuf.descriptor_file
     if source.corrupt_records.path is not None:
         yield f"{field}.corruptRecords.path", source.corrupt_records.path
 

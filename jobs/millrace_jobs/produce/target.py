@@ -81,6 +81,9 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
     if spec.is_debezium:
         message = "the source has format debezium, whose messages only Debezium writes"
         raise MillraceError(Problem(message, "write --topic and --format json instead of the file", str(file)))
+    if spec.protobuf is not None:
+        message = "the source's messages are Protobuf, which millrace produce does not write"
+        raise MillraceError(Problem(message, "produce them with a program of yours, or write format: json", str(file)))
     return ProduceTarget(
         Connection.of(spec.kafka),
         topic or _only_topic(spec.kafka, file),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
+from millrace_api.model.registries import MessageFormat, ResultSchemas
+from millrace_api.model.sinks import KafkaSinkSpec
 from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import ResultKeys, Sink
@@ -116,4 +118,32 @@ def open_sink(
             place = TargetTopic(sink.table.history.topic, topic.connection, "spec.sink.table.history.topic")
             history = TableHistory(place, sink.table.history.retention.microseconds, keys.lag)
         return TableSink(topic, keys, query.name, checkpoint_id, view, history)
+    if sink.kafka is not None and sink.kafka.schemas is not None:
+        return _registered(sink.kafka, sink.kafka.schemas, topic, keys, query.name, checkpoint_id, results)
     return KafkaSink(topic, keys, query.name, checkpoint_id)
+
+
+def _registered(
+    spec: KafkaSinkSpec,
+    schemas: ResultSchemas,
+    topic: TargetTopic,
+    keys: ResultKeys,
+    query: str,
+    checkpoint_id: str,
+    results: StructType | None,
+) -> KafkaSink:
+    from millrace_jobs.sinks.kafka.registered.result_schema import ResultFormat, ResultSchema, record_name
+    from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
+
+    assert results is not None, "the schema of results follows from their columns"
+    format: ResultFormat
+    if spec.format is MessageFormat.AVRO:
+        from millrace_jobs.sinks.kafka.registered.avro_results import AvroResults
+
+        format = AvroResults()
+    else:
+        from millrace_jobs.sinks.kafka.registered.protobuf_results import ProtobufResults  # loads Protobuf
+
+        format = ProtobufResults()
+    schema = ResultSchema(format, schemas, spec.topic, schemas.record or record_name(query), results)
+    return RegisteredSink(topic, keys, query, checkpoint_id, schema)

@@ -8,15 +8,15 @@ import shutil
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.generators import NexmarkSourceSpec
 from millrace_api.model.kafka import KafkaOffsets, KafkaSourceSpec
+from millrace_api.model.registries import Avro, Protobuf, RegistryLogin
 from millrace_api.model.sources import (
-    Avro,
     FileOrder,
     FilesSourceSpec,
     RecordFormat,
@@ -31,10 +31,11 @@ from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
+from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry, read_avro_schema, spark_type_of
+from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema, spark_type_of
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema, with_time_formats
 from millrace_jobs.sources.formats.connect_json import ConnectJsonDecoder
 from millrace_jobs.sources.formats.debezium import envelope_schema
@@ -47,6 +48,9 @@ from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
 from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
+
+if TYPE_CHECKING:
+    from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder
 
 
 def open_source(name: str, spec: SourceSpec, state: Place, cache: Path) -> Source:
@@ -255,6 +259,8 @@ def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
         return RawDecoder()
     if spec.avro is not None:
         return _avro(name, spec, spec.avro)
+    if spec.protobuf is not None:
+        return _protobuf(name, spec, spec.protobuf)
     assert spec.ddl is not None
     schema = _with_formats(declared_schema(spec.ddl), spec)
     format: Literal["csv", "json"] = "csv" if spec.record_format is RecordFormat.CSV else "json"
@@ -273,26 +279,20 @@ def _changes(name: str, spec: SourceSpec) -> ChangeDecoder:
     if spec.avro is None:
         values, message_keys = (ConnectJsonDecoder(each, written) for each in (envelope_schema(columns), keys))
     else:
-        registry = _registry(name, spec.avro, of_connect=True)
-        values, message_keys = (AvroDecoder(each, written, registry) for each in (envelope_schema(columns), keys))
+        assert spec.avro.registry is not None
+        registry = _registry(spec.avro.registry, spec.avro.login, f"spec.sources.{name}.avro")
+        values, message_keys = (
+            AvroDecoder(each, written, registry, of_connect=True) for each in (envelope_schema(columns), keys)
+        )
     return ChangeDecoder(columns, spec.table.keys, values, message_keys, include_metadata=spec.kafka.include_metadata)
-
-
-def _registry(name: str, avro: Avro, *, of_connect: bool = False) -> SchemaRegistry:
-    assert avro.registry is not None
-    try:
-        return SchemaRegistry(avro.registry, of_connect)
-    except MillraceError as error:
-        field = f"spec.sources.{name}.avro.registry"
-        raise MillraceError(*(replace(each, field=field) for each in error.problems)) from None
 
 
 def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
     field = f"spec.sources.{name}"
     if avro.registry is not None:
         assert spec.ddl is not None
-        schema = _with_formats(declared_schema(spec.ddl), spec)
-        return AvroDecoder(schema, spec.timestamp_format.value, _registry(name, avro))
+        registry = _registry(avro.registry, avro.login, f"{field}.avro")
+        return AvroDecoder(_with_formats(declared_schema(spec.ddl), spec), spec.timestamp_format.value, registry)
     assert avro.writer_schema is not None
     try:
         writer = read_avro_schema(avro.writer_schema)
@@ -303,15 +303,60 @@ def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
     except ValueError as error:
         hint = "correct it, or declare schema: with the columns to be read"
         raise MillraceError(Problem(f"the Avro schema cannot be used: {error}", hint, field=f"{field}.avro")) from None
+    _check_columns(field, spec, schema, "the Avro schema")
+    return decoder
+
+
+def _protobuf(name: str, spec: SourceSpec, protobuf: Protobuf) -> ProtobufDecoder:
+    from millrace_jobs.schemas.protobuf_schemas import (
+        ProtobufSchema,
+        check_schema,
+        read_descriptor_file,
+        read_descriptor_text,
+    )
+    from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder, columns_of
+
+    field = f"spec.sources.{name}"
+    if protobuf.registry is not None:
+        assert spec.ddl is not None
+        registry = _registry(protobuf.registry, protobuf.login, f"{field}.protobuf")
+        schema = _with_formats(declared_schema(spec.ddl), spec)
+        return ProtobufDecoder(schema, spec.timestamp_format.value, registry, protobuf.message)
+    assert protobuf.message is not None
+    try:
+        if protobuf.descriptor_file is not None:
+            files = read_descriptor_file(protobuf.descriptor_file)
+        else:
+            files = read_descriptor_text(protobuf.descriptor_set or "")
+        writer = ProtobufSchema(files, protobuf.message)
+        check_schema(writer)
+        schema = _with_formats(declared_schema(spec.ddl) if spec.ddl is not None else columns_of(writer), spec)
+        decoder = ProtobufDecoder(schema, spec.timestamp_format.value, writer)
+        decoder.check(writer)
+    except ValueError as error:
+        message, hint = f"the descriptor set cannot be used: {error}", "correct it, or declare schema: with the columns"
+        raise MillraceError(Problem(message, f"{hint} to be read", field=f"{field}.protobuf")) from None
+    _check_columns(field, spec, schema, f"the message {protobuf.message}")
+    return decoder
+
+
+def _registry(url: str, login: RegistryLogin | None, field: str) -> SchemaRegistry:
+    try:
+        return SchemaRegistry(url, RegistryCredentials.of(login), f"{field}.registry")
+    except MillraceError as error:
+        raise MillraceError(*(replace(each, field=f"{field}.registry") for each in error.problems)) from None
+
+
+def _check_columns(field: str, spec: SourceSpec, schema: pa.Schema, what: str) -> None:
+    """Raise MillraceError unless the event time and the key of a table are columns of what messages are written by."""
     watermark = spec.watermark.column if spec.watermark else None
     if watermark is not None and field_type(schema, watermark) != TIMESTAMP:
-        message = f"{watermark} is not a timestamp of the Avro schema"
+        message = f"{watermark} is not a timestamp of {what}"
         raise MillraceError(Problem(message, "name one that is", field=f"{field}.watermark.column"))
     for key in spec.table.keys if spec.table else ():
         if key not in schema.names:
-            message, hint = f"{key} is not a column of the Avro schema", f"write some of {', '.join(schema.names)}"
+            message, hint = f"{key} is not a column of {what}", f"write some of {', '.join(schema.names)}"
             raise MillraceError(Problem(message, hint, field=f"{field}.table.keys"))
-    return decoder
 
 
 def _columns_of(writer: AvroSchema) -> pa.Schema:

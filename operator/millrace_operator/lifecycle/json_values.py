@@ -7,6 +7,7 @@ import numpy as np
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
+
 def values_in(text: bytes, few: int = 200) -> int:
     """Return the number of values in a JSON document: of members of its lists and objects, at all levels.
 

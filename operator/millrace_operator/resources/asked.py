@@ -8,6 +8,7 @@ from typing import Any
 from millrace_api.model.base import Model
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_api.model.registries import Avro, Protobuf, ResultSchemas
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.places import is_object, paths, table_uris
@@ -75,9 +76,9 @@ def s3_endpoints(spec: Spec) -> Asked:
 
 def schema_registries(spec: Spec) -> Asked:
     """Yield the URLs of all schema registries."""
-    for name, source in spec.sources.items():
-        if source.avro is not None and source.avro.registry is not None:
-            yield f"spec.sources.{name}.avro.registry", source.avro.registry
+    for field, schemas in _registered(spec):
+        if schemas.registry is not None:
+            yield f"{field}.registry", schemas.registry
 
 
 def login_files(spec: Spec) -> Asked:
@@ -89,6 +90,10 @@ def login_files(spec: Spec) -> Asked:
         yield from _secret_files(field, postgres)
         yield from _secret_files(f"{field}.tls", postgres.tls)
     yield from _secret_files("spec.s3", spec.s3)
+    for field, schemas in _registered(spec):
+        if schemas.login is not None:
+            yield from _secret_files(f"{field}.login", schemas.login)
+            yield from _secret_files(f"{field}.login.tls", schemas.login.tls)
 
 
 def _secret_files(field: str, part: Model | None) -> Asked:
@@ -106,6 +111,18 @@ def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
         sink = output.sink
         if (kafka := sink.kafka or sink.table) is not None:
             yield f"{field}.sink.{sink.kind}", kafka
+
+
+def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf | ResultSchemas]]:
+    """Yield what names a schema registry, if it does, and the login to it."""
+    for name, source in spec.sources.items():
+        if source.avro is not None:
+            yield f"spec.sources.{name}.avro", source.avro
+        if source.protobuf is not None:
+            yield f"spec.sources.{name}.protobuf", source.protobuf
+    for field, output in spec.outputs.items():
+        if output.sink.kafka is not None and output.sink.kafka.schemas is not None:
+            yield f"{field}.sink.kafka.schemas", output.sink.kafka.schemas
 
 
 def _databases(spec: Spec) -> Iterator[tuple[str, PostgresSinkSpec]]:

@@ -17,8 +17,10 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_jobs.kafka.cluster import Partition, Topic
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.secrets import Secret
-from millrace_jobs.sources.formats import avro_schemas
+from millrace_jobs.sources.formats.avro_records import AvroDecoder
+from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder
 from millrace_jobs.sources.kafka import bad_messages
 from millrace_jobs.sources.kafka.source import KafkaSource
 from millrace_jobs.sources.source_factory import open_source
@@ -28,6 +30,7 @@ from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod
 
 from .documents import BROKERS, COLUMNS, KAFKA, query
+from .of_registries import described, descriptor_file, registry_probes
 from .probe import ABSENT, Document, Probe, probes, written
 
 PLACE = "spec.sources.*.kafka"
@@ -148,10 +151,11 @@ VALUES = [
     b"1600000010,1600000000,Rome,2",
     bytes([0, 0, 0, 0, 7]) + bytes([2]) + b"\x08Bern",
     bytes([2]) + b"\x08Bern",
+    b"\x08\x05",
     b"nonsense",
     None,
 ]
-"""The values of messages in every format: JSON, CSV, Avro with the framing of a registry, and Avro without it."""
+"""The values of messages in every format: JSON, CSV, Avro with the framing of a registry, Avro without it, and Protobuf."""
 
 CITY = {"type": "record", "name": "Trip", "fields": [{"name": "n", "type": "int"}, {"name": "city", "type": "string"}]}
 TOWN = {"type": "record", "name": "Trip", "fields": [{"name": "k", "type": "int"}, {"name": "town", "type": "string"}]}
@@ -165,8 +169,8 @@ def messages(asked: StreamQuery) -> object:
     )
     answers = {"http://first": CITY, "http://second": TOWN}
 
-    def answer(url: str) -> Mapping[str, Any]:
-        return {"schema": json.dumps(answers[url.partition("/schemas")[0]])}
+    def answer(registry: SchemaRegistry, path: str) -> Mapping[str, Any]:
+        return {"schema": json.dumps(answers[registry.url])}
 
     opened = source(asked)
     given = [
@@ -174,7 +178,7 @@ def messages(asked: StreamQuery) -> object:
         for index, value in enumerate(VALUES)
     ]
     with (
-        patch.object(avro_schemas, "_get", answer),
+        patch.object(SchemaRegistry, "request", answer),
         patch.object(bad_messages, "Producer", lambda *_, **__: producer),
         bad_messages.BadMessageHandler("trips", opened.corrupt, "0", opened.connection) as rejects,
     ):
@@ -196,6 +200,14 @@ CHANGES = DROPPED | {
     "table": {"keys": ["city"]},
 }
 FROM_REGISTRY = AVRO | {"avro": {"registry": "http://first"}, "schema": "n INT, city STRING"}
+SECURED = FROM_REGISTRY | {"avro": {"registry": "https://first"}}
+PROTOBUF = {
+    "kafka": KAFKA["kafka"],
+    "format": "protobuf",
+    "protobuf": {"message": "trips.Trip", "descriptorSet": described("n")},
+    "corruptRecords": {"policy": "drop"},
+}
+FRAMED = PROTOBUF | {"protobuf": {"registry": "https://first"}, "schema": "n INT, city STRING"}
 MINUTE = ("1970-01-01T00:00:20Z", "1970-01-01T00:00:50Z")
 
 
@@ -266,6 +278,8 @@ def of_formats() -> Iterator[Probe]:
     yield Probe("spec.sources.*.avro.writerSchema", avro, schemas, messages)
     registries = ("http://first", "http://second")
     yield Probe("spec.sources.*.avro.registry", query(FROM_REGISTRY, **COUNT), registries, messages)
+    yield from of_protobuf()
+    yield from registry_probes("spec.sources.*.avro", query(SECURED, **COUNT), registry_of, secret_probes)
     yield Probe("spec.sources.*.schema", dropped, (COLUMNS, COLUMNS.replace("n INT", "n STRING")), messages)
     units = ("iso", "seconds", "milliseconds", "microseconds")
     yield Probe("spec.sources.*.timestampFormat", query(DROPPED, **COUNT), units, messages)
@@ -274,3 +288,25 @@ def of_formats() -> Iterator[Probe]:
     keys = (["city"], ["city", "n"])
     yield Probe("spec.sources.*.table.keys", query(DROPPED | {"table": {"keys": ["city"]}}, **COUNT), keys, messages)
     yield Probe("spec.sources.*.table", dropped, (ABSENT, {"keys": ["city"]}), messages)
+
+
+def of_protobuf() -> Iterator[Probe]:
+    """Yield the probes of descriptors of messages, and of a registry that has them."""
+    place = "spec.sources.*.protobuf"
+    written_here = query(PROTOBUF, **COUNT)
+    yield Probe("spec.sources.*.format", written_here, ("protobuf", "json"), messages)
+    yield Probe(place, written_here, (ABSENT, PROTOBUF["protobuf"]), messages)
+    yield Probe(f"{place}.message", written_here, ("trips.Trip", "trips.Ride", "trips.Walk"), messages)
+    yield Probe(f"{place}.descriptorSet", written_here, (described("n"), described("n", "k")), messages)
+    in_file = query(PROTOBUF | {"protobuf": {"message": "trips.Trip"}}, **COUNT)
+    files = (descriptor_file("n"), descriptor_file("n", "k"))
+    yield Probe(f"{place}.descriptorFile", in_file, files, messages)
+    yield from registry_probes(place, query(FRAMED, **COUNT), registry_of, secret_probes)
+
+
+def registry_of(asked: StreamQuery) -> SchemaRegistry:
+    """Return the registry of a source."""
+    decoder = source(asked)._decoder
+    assert isinstance(decoder, AvroDecoder | ProtobufDecoder)
+    assert isinstance(decoder._writer, SchemaRegistry)
+    return decoder._writer

@@ -22,6 +22,8 @@ from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console import ConsoleSink, _Head
 from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.kafka.registered.result_schema import ResultSchema
+from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
@@ -33,6 +35,7 @@ from millrace_jobs.sinks.sink_factory import open_sinks
 
 from .documents import BROKERS, FILES, query
 from .of_kafka import ENV, connection_probes, secret_probes
+from .of_registries import registry_probes
 from .probe import ABSENT, Document, Probe, See, probes, written
 
 Number = int
@@ -116,9 +119,39 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield Probe(f"{place}.{kind}.topic", documents[kind], ("out", "others"), see)
         yield Probe(f"{place}.{kind}.key", documents[kind], (ABSENT, ["city", "since"], ["city"]), see)
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
+    yield from of_schemas(f"{place}.kafka", documents["kafka"], see, number)
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
     yield from of_postgres(f"{place}.postgres", documents["postgres"], see, number)
     yield from of_delta(f"{place}.delta", documents["delta"], see)
+
+
+def of_schemas(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:
+    """Yield the probes of values with a schema of a registry; none is asked."""
+
+    def schema(asked: StreamQuery) -> ResultSchema:
+        sink = opened(asked, number)
+        assert isinstance(sink, RegisteredSink)
+        return sink.schema
+
+    def registered(asked: StreamQuery) -> object:
+        found = schema(asked)
+        return type(found.format), found.subject, found.record, found.spec.register_schema
+
+    schemas = {"registry": "https://first"}
+    in_avro = written(written(base, f"{place}.format", "avro"), f"{place}.schemas", schemas)
+    without = written(base, f"{place}.schemas", schemas)
+    yield Probe(f"{place}.format", without, ("json", "avro", "protobuf"), registered)
+    yield Probe(f"{place}.schemas", written(base, f"{place}.format", "avro"), (ABSENT, schemas), see)
+    naming = ("TopicName", "RecordName", "TopicRecordName")
+    yield from probes(
+        in_avro,
+        registered,
+        f"{place}.schemas",
+        subjects=naming,
+        record=(ABSENT, "shop.Trips", "shop.Rides"),
+        register=(True, False),
+    )
+    yield from registry_probes(f"{place}.schemas", in_avro, lambda asked: schema(asked).registry(), secret_probes)
 
 
 def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:

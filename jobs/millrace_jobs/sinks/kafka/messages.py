@@ -52,10 +52,15 @@ def encoded(results: DataFrame, keys: ResultKeys) -> DataFrame:
     value = _json(columns)
     if keys.retracts:
         value = F.when(F.col(ADMITTED), value)
-    key = F.lit(None).cast("string") if keys.columns is None else _json(keys.columns, _one_zero(results))
+    key = key_column(results, keys)
     end = window_end(keys.window) if keys.window is not None else F.lit(NO_END)
     change = CHANGE.names if keys.versioned else [WEIGHT] if keys.weighted else []
     return results.select(key.alias("key"), value.alias("value"), end.alias("end"), *change)
+
+
+def key_column(results: DataFrame, keys: ResultKeys) -> Column:
+    """Return the keys of results as JSON objects; NULL if results have no key."""
+    return F.lit(None).cast("string") if keys.columns is None else _json(keys.columns, _one_zero(results))
 
 
 def netted(fetched: pa.Table) -> pa.Table:

@@ -60,7 +60,7 @@ class Outgoing(NamedTuple):
     """A message to be written; ``topic`` is None for the topic of the transactions."""
 
     key: str | None
-    value: str | None
+    value: str | bytes | None
     headers: Sequence[tuple[str, str | bytes | None]] = ()
     topic: str | None = None
 

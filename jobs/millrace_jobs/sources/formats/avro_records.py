@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -11,23 +12,31 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.formats.avro_schemas import AvroSchema, SchemaRegistry
+from millrace_jobs.schemas.registry import SchemaRegistry
+from millrace_jobs.sources.formats.avro_schemas import AvroSchema
 from millrace_jobs.sources.formats.messages import RejectAt
+from millrace_jobs.sources.formats.record_groups import FRAME, Part, by_framing, convertible, in_order
+from millrace_jobs.sources.formats.registered_avro import avro_schema
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
-
-_FRAME = 5
-"""Bytes before the payload in a schema registry's framing: a zero, and the schema id as four big-endian bytes."""
 
 
 class AvroDecoder:
     """Decoder of messages with one known schema, or framed by a schema registry, where each message names its schema.
 
     Columns are found by name and converted to the declared type, as with Parquet (``typed_columns``). A column that the
-    writer did not have is NULL.
+    writer did not have is NULL. ``of_connect`` as in ``read_avro_schema``.
     """
 
-    def __init__(self, schema: pa.Schema, timestamp_format: str, writer: AvroSchema | SchemaRegistry) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        timestamp_format: str,
+        writer: AvroSchema | SchemaRegistry,
+        *,
+        of_connect: bool = False,
+    ) -> None:
         self.schema = schema
+        self._of_connect = of_connect
         self._timestamp_format = timestamp_format
         self._writer = writer
 
@@ -38,24 +47,17 @@ class AvroDecoder:
         the query, unless its policy says so. Raises MillraceError if the registry does not answer.
         """
         bad: dict[int, str] = {}
-        parts: list[tuple[pa.RecordBatch, list[int]]] = []
+        parts: list[Part] = []
         for name, writer, messages in self._by_schema(values, bad):
             try:
                 columns = self._columns(writer)
             except ValueError as error:
                 bad |= dict.fromkeys(messages, f"{name}: {error}")
             else:
-                parts += self._records(columns, *_decoded(writer, messages, bad), bad)
+                parts += convertible(partial(self._batch, columns), *_decoded(writer, messages, bad), bad)
         for index in sorted(bad):
             reject(index, bad[index])
-        if not parts:
-            return pa.RecordBatch.from_pylist([], self.schema), np.empty(0, np.int64)
-        origins = np.concatenate([np.array(indexes, np.int64) for _, indexes in parts])
-        records = pa.concat_batches([batch for batch, _ in parts])
-        if len(parts) == 1:
-            return records, origins
-        order = np.argsort(origins, kind="stable")  # the messages were grouped by schema
-        return records.take(pa.array(order)), origins[order]
+        return in_order(parts, self.schema)
 
     def names(self, value: bytes) -> frozenset[str]:
         """Return the names of the fields that the writer of a message has; none if its schema is not known."""
@@ -63,7 +65,8 @@ class AvroDecoder:
         if isinstance(self._writer, AvroSchema):
             writer = self._writer
         else:
-            writer = self._writer.schema(int.from_bytes(value[1:_FRAME], "big"))
+            number = int.from_bytes(value[1:FRAME], "big")
+            writer = avro_schema(self._writer, number, of_connect=self._of_connect)
         return frozenset() if isinstance(writer, str) else frozenset(writer.types)
 
     def check(self, writer: AvroSchema) -> None:
@@ -81,15 +84,8 @@ class AvroDecoder:
         if isinstance(self._writer, AvroSchema):
             yield "the Avro schema", self._writer, present
             return
-        framed: dict[bytes, dict[int, bytes]] = {}
-        for index, value in present.items():
-            if len(value) < _FRAME or value[0] != 0:
-                bad[index] = "it does not begin with the framing of a schema registry"
-            else:
-                framed.setdefault(value[1:_FRAME], {})[index] = value[_FRAME:]
-        for number, messages in framed.items():
-            schema_id = int.from_bytes(number, "big")
-            writer = self._writer.schema(schema_id)
+        for schema_id, messages in by_framing(present, bad):
+            writer = avro_schema(self._writer, schema_id, of_connect=self._of_connect)
             if isinstance(writer, str):
                 bad |= dict.fromkeys(messages, writer)
             else:
@@ -114,23 +110,6 @@ class AvroDecoder:
         if not column.fits:
             raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
         return column
-
-    def _records(
-        self, columns: list[TypedColumn | None], records: list[Any], indexes: list[int], bad: dict[int, str]
-    ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        """Convert decoded records to columns; bisection finds the records with a value that does not fit."""
-        if not records:
-            return
-        try:
-            yield self._batch(columns, records), indexes
-            return
-        except (ValueError, pa.ArrowNotImplementedError) as error:
-            if len(records) == 1:
-                bad[indexes[0]] = str(error)
-                return
-        middle = len(records) // 2
-        yield from self._records(columns, records[:middle], indexes[:middle], bad)
-        yield from self._records(columns, records[middle:], indexes[middle:], bad)
 
     def _batch(self, columns: list[TypedColumn | None], records: list[Any]) -> pa.RecordBatch:
         arrays = []

@@ -9,10 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sources.formats import avro_schemas
+from millrace_jobs.schemas import registry as schema_registry
+from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import SchemaRegistry
 from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.registered_avro import avro_schema
 
 from .test_avro_messages import decoded, written
 
@@ -96,14 +97,14 @@ def test_messages_of_several_schemas_stay_in_order_and_each_schema_is_asked_for_
 
 
 def test_a_registry_that_comes_back_is_waited_for(monkeypatch):
-    monkeypatch.setattr(avro_schemas, "_PAUSE", 0.01)
+    monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
     with serving({1: [(503, b""), (429, b""), registered(OLD)]}) as registry:
-        assert "id" in SchemaRegistry(registry.url).schema(1).types
+        assert "id" in avro_schema(SchemaRegistry(registry.url), 1).types
 
 
 def test_one_that_stays_away_may_come_back_later(monkeypatch):
-    monkeypatch.setattr(avro_schemas, "PATIENCE", 0.05)
-    monkeypatch.setattr(avro_schemas, "_PAUSE", 0.01)
+    monkeypatch.setattr(schema_registry, "PATIENCE", 0.05)
+    monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
     with serving({}) as registry:
         url = registry.url
     with pytest.raises(TransientError, match=rf"the schema registry does not answer at {url}schemas/ids/1: "):
@@ -116,7 +117,7 @@ def test_one_that_stays_away_may_come_back_later(monkeypatch):
         ((404, b"<html>no such page"), "cannot be used at .*: HTTP 404 Not Found; check avro.registry"),
         ((404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'), "HTTP 404 Not Found; check avro.registry"),
         ((404, b"[40403]"), "HTTP 404 Not Found; check avro.registry"),
-        ((401, b""), "cannot be used at .*: HTTP 401 Unauthorized; check avro.registry"),
+        ((401, b""), "cannot be used at .*: it asks for a login .HTTP 401 Unauthorized.; check avro.login"),
         ((200, b"<html>"), "its answer is not a JSON object"),
         ((200, b"[]"), "its answer is not a JSON object"),
         ((200, b"{}"), "cannot be used at .*: its answer for schema 1 has no schema; check avro.registry"),
@@ -176,8 +177,13 @@ POISON = [
     ),
     (
         registered(OLD, references=[{"name": "a"}]),
-        "schema 7 of the registry refers to other subjects, which is not supported: "
-        "register a schema in which the ones that it refers to are inlined",
+        "schema 7 of the registry cannot be used: its references have no name, subject and version: "
+        "write the messages with the schema of a record",
+    ),
+    (
+        registered(OLD, references=[{"name": "a", "subject": "b", "version": 3}]),
+        "schema 7 of the registry cannot be used: it refers to version 3 of b, which the registry does not have: "
+        "write the messages with the schema of a record",
     ),
 ]
 

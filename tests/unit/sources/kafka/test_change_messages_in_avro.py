@@ -8,7 +8,7 @@ from io import BytesIO
 import pytest
 from fastavro import parse_schema, schemaless_writer
 
-from millrace_jobs.sources.formats import avro_schemas
+from millrace_jobs.schemas.registry import SchemaRegistry
 
 from .test_change_messages import AT, CHANGE, MICROS, read, rows
 
@@ -65,7 +65,11 @@ TYPES = "id BIGINT, born DATE, at TIMESTAMP, tz TIMESTAMP, balance DECIMAL(10,2)
 @pytest.fixture
 def registry(monkeypatch):
     """A registry with the schemas, at an address that nothing else in this process has asked."""
-    monkeypatch.setattr(avro_schemas, "_get", lambda url: {"schema": json.dumps(SCHEMAS[int(url.rpartition("/")[2])])})
+
+    def answer(_, path):
+        return {"schema": json.dumps(SCHEMAS[int(path.rpartition("/")[2])])}
+
+    monkeypatch.setattr(SchemaRegistry, "request", answer)
     return {"registry": "http://registry-of-debezium"}
 
 

@@ -1,0 +1,144 @@
+"""Results as Avro records: every field is a union of null and the type of its column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+from fastavro import parse_schema, schemaless_writer
+from fastavro.schema import SchemaParseException
+from fastavro.validation import ValidationError, validate
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from millrace_jobs.schemas.avro_names import with_named
+from millrace_jobs.schemas.references import referenced
+from millrace_jobs.schemas.registry import SchemaRegistry
+from millrace_jobs.sinks.kafka.registered.result_schema import Encode
+from millrace_jobs.sinks.kafka.registered.result_values import field_name, unsupported
+
+_TYPES: dict[type[DataType], Any] = {
+    BooleanType: "boolean",
+    ByteType: "int",
+    ShortType: "int",
+    IntegerType: "int",
+    LongType: "long",
+    FloatType: "float",
+    DoubleType: "double",
+    StringType: "string",
+    BinaryType: "bytes",
+    DateType: {"type": "int", "logicalType": "date"},
+    TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+    TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+_SAMPLES: dict[type[DataType], Any] = {
+    BooleanType: True,
+    FloatType: 0.5,
+    DoubleType: 0.5,
+    StringType: "a",
+    BinaryType: b"a",
+    DateType: date(2024, 5, 1),
+    TimestampType: datetime(2024, 5, 1, tzinfo=UTC),
+    TimestampNTZType: datetime(2024, 5, 1),
+}
+
+
+class AvroResults:
+    """The format ``avro``."""
+
+    kind = "AVRO"
+
+    def latest(self, registry: SchemaRegistry, subject: str, document: Mapping[str, Any]) -> Any:
+        """Return the schema, with those that it refers to in it."""
+        named = [json.loads(each.document["schema"]) for each in referenced(registry, document)]
+        return with_named(json.loads(document["schema"]), named)
+
+    def derived(self, columns: StructType, record: str, latest: Any | None) -> Any:
+        """Return the schema; readers of the latest version find fields by name, so it has no influence."""
+        return _record(columns, record)
+
+    def text(self, schema: Any) -> str:
+        """Return the schema as JSON."""
+        return json.dumps(schema)
+
+    def encoder(self, columns: StructType, record: str, schema: Any) -> tuple[bytes, Encode]:
+        """Return an encoder; a sample of the columns' types shows whether they fit."""
+        try:
+            parsed = parse_schema(schema)
+        except (SchemaParseException, ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"it is no Avro schema: {error}") from None
+        if not isinstance(schema, dict) or schema.get("type") != "record":
+            raise ValueError("it is not the schema of a record")
+        fields = {field["name"] for field in schema["fields"]}
+        for column in columns:
+            if column.name not in fields:
+                raise ValueError(f"it has no field {column.name}")
+
+        def encode(row: Mapping[str, Any]) -> bytes:
+            stream = BytesIO()
+            try:
+                validate(row, parsed)
+                schemaless_writer(stream, parsed, row)
+            except (ValidationError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
+                raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
+            return stream.getvalue()
+
+        encode({column.name: _sample(column.dataType) for column in columns})
+        return b"", encode
+
+
+def _record(columns: StructType, name: str) -> dict[str, Any]:
+    namespace, _, short = name.rpartition(".")
+    fields = []
+    for column in columns:
+        kind = _type(column.dataType, f"{name}_{field_name(column.name)}", column.name)
+        fields.append({"name": column.name, "type": ["null", kind], "default": None})
+    return {"type": "record", "name": short, "namespace": namespace, "fields": fields}
+
+
+def _type(kind: DataType, name: str, column: str) -> Any:
+    """Return the type of a column's values; records within it are named by the path to them."""
+    if isinstance(kind, DecimalType):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if isinstance(kind, StructType):
+        return _record(kind, name)
+    if isinstance(kind, ArrayType):
+        return {"type": "array", "items": ["null", _type(kind.elementType, name, column)]}
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        return {"type": "map", "values": ["null", _type(kind.valueType, name, column)]}
+    if type(kind) not in _TYPES:
+        raise unsupported(column, kind, "Avro")
+    return _TYPES[type(kind)]
+
+
+def _sample(kind: DataType) -> Any:
+    if isinstance(kind, DecimalType):
+        return Decimal(1).scaleb(-kind.scale)
+    if isinstance(kind, StructType):
+        return {field.name: _sample(field.dataType) for field in kind}
+    if isinstance(kind, ArrayType):
+        return [_sample(kind.elementType)]
+    if isinstance(kind, MapType):
+        return {"a": _sample(kind.valueType)}
+    return _SAMPLES.get(type(kind), 1)

@@ -1,0 +1,293 @@
+"""Results as Protobuf messages: every field of a single value has presence, so that NULL is a field that is absent.
+
+Fields keep the numbers that they have in the latest version of the subject. New ones get numbers of their own, and
+numbers of columns that are gone are reserved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from millrace_jobs.schemas.protobuf_schemas import (
+    ProtobufSchema,
+    check_schema,
+    descriptor_set,
+    inner_type,
+    is_map,
+)
+from millrace_jobs.schemas.registered_protobuf import file_of
+from millrace_jobs.schemas.registry import SchemaRegistry
+from millrace_jobs.sinks.kafka.registered.result_schema import Encode
+from millrace_jobs.sinks.kafka.registered.result_values import field_name, unsupported
+from millrace_jobs.sinks.kafka.registered.written_proto import written_proto
+
+_F = FieldDescriptor
+_MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
+_REPEATED = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+_TYPES: dict[type[DataType], Any] = {
+    BooleanType: _F.TYPE_BOOL,
+    ByteType: _F.TYPE_INT32,
+    ShortType: _F.TYPE_INT32,
+    IntegerType: _F.TYPE_INT32,
+    LongType: _F.TYPE_INT64,
+    FloatType: _F.TYPE_FLOAT,
+    DoubleType: _F.TYPE_DOUBLE,
+    StringType: _F.TYPE_STRING,
+    BinaryType: _F.TYPE_BYTES,
+    DateType: _F.TYPE_STRING,
+    DecimalType: _F.TYPE_STRING,
+    TimestampNTZType: _F.TYPE_STRING,
+}
+_ALSO = {
+    _F.TYPE_INT32: {_F.TYPE_SINT32, _F.TYPE_SFIXED32, _F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64},
+    _F.TYPE_INT64: {_F.TYPE_SINT64, _F.TYPE_SFIXED64},
+    _F.TYPE_FLOAT: {_F.TYPE_DOUBLE},
+    _F.TYPE_STRING: {_F.TYPE_ENUM},
+}
+_KEYS = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
+_TIMESTAMP = "google.protobuf.Timestamp"
+_FIRST_OF_PROTOBUF, _LAST_OF_PROTOBUF = 19_000, 19_999
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class ProtobufResults:
+    """The format ``protobuf``."""
+
+    kind = "PROTOBUF"
+
+    def latest(self, registry: SchemaRegistry, subject: str, document: Mapping[str, Any]) -> Any:
+        """Return the file of the latest version."""
+        if document.get("references"):
+            raise ValueError("it imports schemas of other subjects")
+        return file_of(document)
+
+    def derived(self, columns: StructType, record: str, latest: Any | None) -> Any:
+        """Return the file of the results' message, with the numbers of the latest version."""
+        return message_file(columns, record, latest)
+
+    def text(self, schema: Any) -> str:
+        """Return the text of the file: not every registry reads another form."""
+        return written_proto(schema)
+
+    def encoder(self, columns: StructType, record: str, schema: Any) -> tuple[bytes, Encode]:
+        """Return an encoder by the record of this name in the schema, or by its first message."""
+        file: descriptor_pb2.FileDescriptorProto = schema
+        name, indexes = _place(file, record)
+        found = ProtobufSchema(descriptor_set([file]), name)
+        check_schema(found)
+        _require_fit(columns, found.descriptor, "")
+        message_class = message_factory.GetMessageClass(found.descriptor)
+        plain = _converter(columns)
+
+        def encode(row: Mapping[str, Any]) -> bytes:
+            try:
+                return bytes(message_class(**plain(row)).SerializeToString())
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError(str(error)) from None
+
+        return _framed(indexes), encode
+
+
+def message_file(
+    columns: StructType, record: str, before: descriptor_pb2.FileDescriptorProto | None = None
+) -> descriptor_pb2.FileDescriptorProto:
+    """Return a file with a message for results.
+
+    Raises:
+        MillraceError: a column has a name or a type that no field has.
+    """
+    package, _, name = record.rpartition(".")
+    file = descriptor_pb2.FileDescriptorProto(name=f"{record}.proto", package=package, syntax="proto3")
+    known = next((each for each in before.message_type if each.name == name), None) if before is not None else None
+    message = file.message_type.add(name=name)
+    _fill(message, columns, f".{record}", known)
+    if _has_time(message):
+        file.dependency.append("google/protobuf/timestamp.proto")
+    return file
+
+
+def _fill(
+    message: descriptor_pb2.DescriptorProto,
+    columns: StructType,
+    path: str,
+    before: descriptor_pb2.DescriptorProto | None,
+) -> None:
+    numbers = {field.name: field.number for field in before.field} if before is not None else {}
+    reserved = {number for each in before.reserved_range for number in range(each.start, each.end)} if before else set()
+    gone = reserved | {number for name, number in numbers.items() if name not in columns.names}
+    last = max([*numbers.values(), *reserved], default=0)
+    for column in columns:
+        number = numbers.get(column.name)
+        if number is None:
+            number = last = last + 1 if last + 1 != _FIRST_OF_PROTOBUF else _LAST_OF_PROTOBUF + 1
+        field = message.field.add(name=field_name(column.name), number=number, label=_F.LABEL_OPTIONAL)
+        _type_field(message, field, column.dataType, path, before)
+    for number in sorted(gone):
+        message.reserved_range.add(start=number, end=number + 1)
+
+
+def _type_field(
+    message: descriptor_pb2.DescriptorProto,
+    field: descriptor_pb2.FieldDescriptorProto,
+    kind: DataType,
+    path: str,
+    before: descriptor_pb2.DescriptorProto | None,
+) -> None:
+    if isinstance(kind, ArrayType) and not isinstance(kind.elementType, ArrayType | MapType):
+        field.label, single = _REPEATED, kind.elementType
+    elif isinstance(kind, MapType) and isinstance(kind.keyType, _KEYS):
+        name = "".join(part.capitalize() for part in field.name.split("_")) + "Entry"
+        pair = StructType().add("key", kind.keyType).add("value", kind.valueType)
+        entry = message.nested_type.add(name=name)
+        entry.options.map_entry = True
+        for number, part in enumerate(pair, start=1):
+            inner = entry.field.add(name=part.name, number=number, label=_F.LABEL_OPTIONAL)
+            if isinstance(part.dataType, ArrayType | MapType):
+                raise unsupported(field.name, kind, "Protobuf")
+            _type_single(message, inner, part.dataType, path, before, f"{field.name}_value")
+        field.label, field.type, field.type_name = _REPEATED, _MESSAGE, f"{path}.{name}"
+        return
+    else:
+        single = kind
+    _type_single(message, field, single, path, before, field.name)
+    if field.label == _F.LABEL_OPTIONAL and field.type != _F.TYPE_MESSAGE:
+        field.proto3_optional = True
+        field.oneof_index = len(message.oneof_decl)
+        message.oneof_decl.add(name=f"_{field.name}")
+
+
+def _type_single(
+    message: descriptor_pb2.DescriptorProto,
+    field: descriptor_pb2.FieldDescriptorProto,
+    kind: DataType,
+    path: str,
+    before: descriptor_pb2.DescriptorProto | None,
+    name: str,
+) -> None:
+    """Give a field the type of single values; a struct gets a message of its own, named by ``name``."""
+    if isinstance(kind, TimestampType):
+        field.type, field.type_name = _MESSAGE, f".{_TIMESTAMP}"
+    elif isinstance(kind, StructType):
+        inner = f"{name}_row"
+        field.type, field.type_name = _MESSAGE, f"{path}.{inner}"
+        known = next((each for each in before.nested_type if each.name == inner), None) if before is not None else None
+        _fill(message.nested_type.add(name=inner), kind, f"{path}.{inner}", known)
+    elif type(kind) in _TYPES:
+        field.type = _TYPES[type(kind)]
+    else:
+        raise unsupported(field.name, kind, "Protobuf")
+
+
+def _has_time(message: descriptor_pb2.DescriptorProto) -> bool:
+    return any(field.type_name == f".{_TIMESTAMP}" for field in message.field) or any(
+        map(_has_time, message.nested_type)
+    )
+
+
+def _place(file: descriptor_pb2.FileDescriptorProto, record: str) -> tuple[str, tuple[int, ...]]:
+    names = [f"{file.package}.{message.name}".lstrip(".") for message in file.message_type]
+    if not names:
+        raise ValueError("it has no message")
+    place = names.index(record) if record in names else 0
+    return names[place], (place,)
+
+
+def _framed(indexes: tuple[int, ...]) -> bytes:
+    """Return message indexes as the framing has them; the first message of a file is a single zero."""
+    if indexes == (0,):
+        return b"\0"
+    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
+
+
+def _zigzag(number: int) -> bytes:
+    encoded, found = number << 1, bytearray()
+    while encoded > 0x7F:
+        found.append(encoded & 0x7F | 0x80)
+        encoded >>= 7
+    return bytes([*found, encoded])
+
+
+def _require_fit(columns: StructType, kind: Descriptor, path: str) -> None:
+    """Raise ValueError unless a message has a field of a suitable type for each column."""
+    for column in columns:
+        name = f"{path}{column.name}"
+        field = kind.fields_by_name.get(column.name)
+        if field is None:
+            raise ValueError(f"{kind.full_name} has no field {name}")
+        single, declared = field, column.dataType
+        if isinstance(declared, MapType):
+            wanted, declared = is_map(field), declared.valueType
+            single = inner_type(field).fields_by_name["value"] if wanted else field
+        elif isinstance(declared, ArrayType):
+            wanted, declared = field.is_repeated and not is_map(field), declared.elementType
+        else:
+            wanted = not field.is_repeated
+        if isinstance(declared, StructType) and wanted and single.message_type is not None:
+            _require_fit(declared, single.message_type, f"{name}.")
+        elif not wanted or not _is_suitable(declared, single):
+            raise ValueError(f"{name} is {column.dataType.simpleString()}, which its field in {kind.full_name} is not")
+
+
+def _is_suitable(kind: DataType, field: FieldDescriptor) -> bool:
+    if isinstance(kind, TimestampType):
+        return field.message_type is not None and field.message_type.full_name == _TIMESTAMP
+    wanted = _TYPES.get(type(kind))
+    return wanted is not None and (field.type == wanted or field.type in _ALSO.get(wanted, ()))
+
+
+def _converter(kind: DataType) -> Callable[[Any], Any]:
+    """Return a function of values that are not NULL; within structs, NULL fields are left out."""
+    if isinstance(kind, StructType):
+        fields = {field.name: _converter(field.dataType) for field in kind}
+        return lambda row: {name: fields[name](each) for name, each in row.items() if each is not None}
+    if isinstance(kind, ArrayType):
+        element = _converter(kind.elementType)
+        return lambda values: [element(_present(each)) for each in values]
+    if isinstance(kind, MapType):
+        value = _converter(kind.valueType)
+        return lambda entries: {key: value(_present(each)) for key, each in entries.items()}
+    if isinstance(kind, TimestampType):
+        return _moment
+    if isinstance(kind, DecimalType):
+        return lambda number: format(number, "f")
+    if isinstance(kind, DateType):
+        return lambda day: day.isoformat()
+    if isinstance(kind, TimestampNTZType):
+        return lambda moment: moment.isoformat(timespec="microseconds")
+    return lambda value: value
+
+
+def _present(value: Any) -> Any:
+    if value is None:
+        raise ValueError("an array or a map has a NULL in it, which Protobuf does not have")
+    return value
+
+
+def _moment(moment: datetime) -> dict[str, int]:
+    seconds, micros = divmod((moment - _EPOCH) // _MICROSECOND, 1_000_000)
+    return {"seconds": seconds, "nanos": micros * 1_000}

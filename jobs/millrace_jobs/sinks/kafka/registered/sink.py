@@ -1,0 +1,51 @@
+"""The sink that appends results to a Kafka topic as values with a schema of a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.kafka.messages import key_column
+from millrace_jobs.sinks.kafka.registered.result_schema import Encode, ResultSchema
+from millrace_jobs.sinks.kafka.registered.result_values import rows_of
+from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import Outgoing
+
+_CHUNK = 10_000
+
+
+class RegisteredSink(KafkaSink):
+    """A ``KafkaSink`` whose values are Avro or Protobuf with the framing of a schema registry; keys are JSON."""
+
+    def __init__(
+        self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str, schema: ResultSchema
+    ) -> None:
+        super().__init__(topic, keys, query, checkpoint_id)
+        self.schema = schema
+        self._encode: Encode | None = None
+
+    def prepare(self, last: LastBatch) -> None:
+        """Find or register the schema before anything is written, and take over the topic's transactions."""
+        self._encode = self.schema.writer()
+        super().prepare(last)
+
+    def shape(self, results: DataFrame) -> DataFrame:
+        """Return the keys as JSON, and the results as structs, which the driver encodes."""
+        columns = [F.col("`" + name.replace("`", "``") + "`") for name in self.schema.columns.names]
+        return results.select(key_column(results, self._keys).alias("key"), F.struct(*columns).alias("value"))
+
+    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
+        self._transactions.write(batch, self._messages(fetched))
+        return int(fetched.num_rows)
+
+    def _messages(self, fetched: pa.Table) -> Iterator[Outgoing]:
+        assert self._encode is not None
+        for chunk in fetched.to_batches(max_chunksize=_CHUNK):
+            keys = chunk.column("key").to_pylist()
+            for key, row in zip(keys, rows_of(chunk.column("value")), strict=True):
+                yield Outgoing(key, self._encode(row))
