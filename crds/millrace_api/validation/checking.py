@@ -174,13 +174,14 @@ class _Check:
     def _check_folder(self) -> None:
         """Check that the query does not read the files that it writes; not a rule of Spec, like ``_check_topics``."""
         for at, output in self._outputs:
-            sink = output.sink.files or output.sink.delta
+            iceberg = output.sink.iceberg
+            sink = iceberg if iceberg is not None and iceberg.location is not None else None
+            written = sink or output.sink.files or output.sink.delta
             for name, source in self._spec.sources.items():
-                if sink is not None and source.files is not None and source.files.reads(sink.first_file):
-                    message = (
-                        f'source {name} reads the files in "{sink.path}", so every result would come back as a record'
-                    )
-                    self._add((*at, "sink", output.sink.kind, "path"), message, "write to another folder")
+                if written is not None and source.files is not None and source.files.reads(written.first_file):
+                    part, place = ("path", written.path) if sink is None else ("location", sink.location)
+                    message = f'source {name} reads the files in "{place}", so every result would come back as a record'
+                    self._add((*at, "sink", output.sink.kind, part), message, "write to another folder")
         for writer, source in self._spec.sources.items():
             folder = source.corrupt_records.path
             for name, other in self._spec.sources.items():
