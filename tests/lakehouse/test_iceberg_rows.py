@@ -151,7 +151,7 @@ def test_results_that_are_taken_back_remove_rows(spark: SparkSession, tmp_path: 
 def test_random_changes_in_partitions_come_to_the_last_row_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
     """Keys of several columns and types, some of them partitions, with compaction in between."""
     chance, fields = random.Random(7), in_folder(tmp_path)
-    shown = "day::VARCHAR, k, epoch_us(at), n"
+    shown = 'day::VARCHAR, k, epoch_us("at"), n'
     expected: dict[tuple[int, int], int] = {}
     base = spark.sql("SELECT DATE '2024-01-01' AS day, 1 AS k, TIMESTAMP '2024-01-01 00:00:00' AS at, 1L AS n")
     sink = prepared(fields, base, key=["day", "k", "at"], partitionBy=["day"], maintenance={"compactEvery": 2})

@@ -20,7 +20,7 @@ from .cases import CASES, objects_of
 RELEASED = Path(__file__).parents[3] / "crds" / "released"
 JOB = yaml.safe_load((RELEASED / "job.yaml").read_text(encoding="utf-8"))
 CRD = yaml.safe_load((RELEASED / f"{VERSION}.yaml").read_text(encoding="utf-8"))
-NEW_SINCE = ("additionalOutputs:", "table:", "s3:", "STRUCT<", "timeFormats:", "delta:")
+NEW_SINCE = ("additionalOutputs:", "table:", "s3:", "STRUCT<", "timeFormats:", "delta:", "iceberg:")
 """Fields that the released version lacks: a query that has one needs a later image."""
 
 

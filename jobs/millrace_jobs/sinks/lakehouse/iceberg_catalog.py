@@ -77,7 +77,7 @@ def open_catalog(spec: IcebergSinkSpec) -> Catalog:
     """
     with catalog_errors("opening the catalog"):
         if spec.catalog.rest is not None:
-            return _RestCatalog("rest", **_rest(spec.catalog.rest), **_FILES)
+            return _RestCatalog("rest", **rest_settings(spec.catalog.rest), **_FILES)
         if spec.catalog.postgres is not None:
             return _PostgresCatalog(spec.catalog.postgres, **_FILES)
         assert spec.catalog.file is not None
@@ -199,21 +199,37 @@ class _PostgresCatalog(SqlCatalog):
         self._init_catalog()
 
 
-def _rest(spec: RestCatalogSpec) -> dict[str, Any]:
+def rest_secrets(spec: RestCatalogSpec) -> dict[str, Secret]:
+    """Return the references to the secrets of a login, by their fields; read none."""
     where = f"for the catalog at {spec.uri}"
+    found = {}
+    if spec.token is not None:
+        found["token"] = Secret.of(f"the token {where}", spec.token)
+    if spec.client_secret is not None:
+        found["clientSecret"] = Secret.of(f"the secret of the client {where}", spec.client_secret)
+    return found
+
+
+def rest_settings(spec: RestCatalogSpec) -> dict[str, Any]:
+    """Return the library's settings of a catalog. Do not store them: they contain the login.
+
+    Raises:
+        MillraceError: a secret cannot be read.
+    """
+    secrets = {name: secret.resolve() for name, secret in rest_secrets(spec).items()}
     found: dict[str, Any] = {
         "uri": spec.uri,
         "header.X-Iceberg-Access-Delegation": "",  # tasks write by the query's own login, not by one of the catalog
     }
     if spec.warehouse is not None:
         found["warehouse"] = spec.warehouse
-    if spec.token is not None:
-        found["token"] = Secret.of(f"the token {where}", spec.token).resolve()
-    if spec.client_id is not None and spec.client_secret is not None:
+    if "token" in secrets:
+        found["token"] = secrets["token"]
+    if "clientSecret" in secrets:
         login = {
             "url": spec.token_uri or f"{spec.uri.rstrip('/')}/v1/oauth/tokens",
             "client_id": spec.client_id,
-            "client_secret": Secret.of(f"the secret of the client {where}", spec.client_secret).resolve(),
+            "client_secret": secrets["clientSecret"],
             "scope": spec.scope or "catalog",
         }
         found["auth"] = {"type": "custom", "impl": f"{__name__}.{ClientLogin.__name__}", "custom": login}
