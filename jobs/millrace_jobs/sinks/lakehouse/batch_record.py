@@ -18,7 +18,7 @@ NO_BATCH = -1
 
 
 @dataclass(frozen=True)
-class BatchRecord:
+class BatchesInTable:
     """What a table knows.
 
     Args:
@@ -32,7 +32,7 @@ class BatchRecord:
     of_another_checkpoint: bool
 
 
-def require_known(found: BatchRecord, last: LastBatch, query: str, table: str, field: str) -> None:
+def require_known(found: BatchesInTable, last: LastBatch, query: str, table: str, field: str) -> None:
     """Refuse a table that does not have the batches that Spark's log has, or has others.
 
     Args:

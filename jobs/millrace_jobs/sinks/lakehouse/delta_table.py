@@ -26,7 +26,7 @@ from millrace_jobs import s3_login
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import endpoint, region
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchRecord, require_known, taken_over
+from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
 from millrace_jobs.sinks.lakehouse.data_files import Folder
 from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
@@ -237,10 +237,10 @@ class DeltaTarget:
         return next(iter([*found, *(["column mapping"] if mapped else []), *of_columns]), None)
 
     @property
-    def _record(self) -> BatchRecord:
+    def _record(self) -> BatchesInTable:
         known = self._table.transaction_version
         other = known(self._checkpoints)
-        return BatchRecord(
+        return BatchesInTable(
             known(self._batches), known(self._drivers), other is not None and other != _number_of(self._checkpoint)
         )
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile as FileEntry
 from pyiceberg.table import FileScanTask, Table
@@ -113,7 +113,9 @@ def _between(keys: pa.Table) -> BooleanExpression:
             values = values.cast(pa.int32())
         if len(values) and (pa.types.is_integer(values.type) or pa.types.is_string(values.type)):
             bounds = pc.min_max(values).as_py()
-            above, below = GreaterThanOrEqual(name, value=bounds["min"]), LessThanOrEqual(name, value=bounds["max"])
+            term = Reference(name)
+            above = GreaterThanOrEqual(term=term, value=bounds["min"])
+            below = LessThanOrEqual(term=term, value=bounds["max"])
             found = And(found, And(above, below))
     return found
 

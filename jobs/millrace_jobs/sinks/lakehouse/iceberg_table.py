@@ -31,7 +31,7 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchRecord, require_known, taken_over
+from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import PARTITIONING, TargetColumns, match_columns, sql_type
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, Folder
 from millrace_jobs.sinks.lakehouse.iceberg_catalog import catalog_errors, open_catalog, require_namespace
@@ -176,9 +176,9 @@ class IcebergTarget:
         return location.rstrip("/")
 
     @property
-    def _record(self) -> BatchRecord:
+    def _record(self) -> BatchesInTable:
         other = self._table.properties.get(self._checkpoints)
-        return BatchRecord(
+        return BatchesInTable(
             self._number(self._batches),
             self._number(self._drivers),
             other is not None and other != self._checkpoint,
