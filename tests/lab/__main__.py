@@ -20,7 +20,7 @@ from .parts.clock_library import CLOCK_LIBRARY
 from .parts.commands import end_all
 from .parts.debian_packages import IMAGE_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
 from .parts.go_programs import GO_PROGRAMS, S3_SERVER
-from .parts.maven_jars import KAFKA_JARS, S3_JARS
+from .parts.maven_jars import ICEBERG_JARS, KAFKA_JARS, S3_JARS
 from .parts.millrace_images import MILLRACE_IMAGES
 from .parts.part import Made, Part
 from .parts.pause_image import PAUSE_IMAGE
@@ -31,6 +31,7 @@ _LANES: tuple[Sequence[Part], ...] = (
     (
         KAFKA_JARS,
         S3_JARS,
+        ICEBERG_JARS,
         POSTGRES_PACKAGES,
         NODE_PACKAGES,
         IMAGE_PACKAGES,

@@ -1,14 +1,18 @@
-"""Places for the tables of tests: a folder, or a prefix in a real S3 server that the tests share."""
+"""Places for the tables of tests, a folder or a prefix in a real S3 server that the tests share, and catalogs of them."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from lab.iceberg_catalog import running_catalog
+from lab.postgres import DATABASE, OWNER, PASSWORD, running_postgres
 from lab.s3_server import BUCKET, S3Server, running_s3
 from spark.conftest import spark, workspace  # noqa: F401
 
@@ -41,3 +45,32 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
         return str(request.getfixturevalue("in_s3"))
     return str(tmp_path / "a table, 50% done")
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the REST catalog that tests share."""
+    with running_catalog(tmp_path_factory.mktemp("catalog")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_catalog() -> Iterator[dict[str, Any]]:
+    """The PostgreSQL server with a catalog that tests share, as a query names it."""
+    os.environ["LAB_DATABASE_PASSWORD"] = PASSWORD
+    with running_postgres() as server:
+        login = {"user": OWNER, "password": {"env": "LAB_DATABASE_PASSWORD"}}
+        yield {"host": server.host, "database": DATABASE, **login}
+
+
+@pytest.fixture(params=["file", "postgres in S3", "rest"])
+def iceberg(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Fields of a sink for a new table: one in a folder with an odd name, one in S3, and one where a catalog puts it."""
+    name = f"a{uuid.uuid4().hex[:12]}.results"
+    if request.param == "file":
+        place = str(tmp_path / "a table, 50% done")
+        return {"catalog": {"file": str(tmp_path / "catalog.db")}, "table": name, "location": place}
+    if request.param == "rest":
+        return {"catalog": {"rest": {"uri": request.getfixturevalue("rest_catalog")}}, "table": name}
+    server, place = request.getfixturevalue("postgres_catalog"), request.getfixturevalue("in_s3")
+    return {"catalog": {"postgres": server}, "table": name, "location": place}

@@ -18,9 +18,10 @@ from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
-from millrace_jobs.sinks.lakehouse.delta_table import NO_BATCH, DeltaTarget
+from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
 
 from .tables import FRESH, asked, delta_table
 

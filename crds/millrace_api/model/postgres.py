@@ -36,8 +36,8 @@ TableName = Annotated[
 ]
 
 
-class PostgresSinkSpec(Model):
-    """Replaces rows of a PostgreSQL table by key, or appends to it; one transaction per batch."""
+class PostgresServerSpec(Model):
+    """How to reach a database of a PostgreSQL server."""
 
     host: Servers = Field(
         description=f"Server, host or host:port (default: {PORT}); of several, separated by commas, the one that "
@@ -45,15 +45,6 @@ class PostgresSinkSpec(Model):
         examples=["db.example.org"],
     )
     database: Text = Field(description="Database.", examples=["sales"])
-    table: TableName = Field(
-        description="Table for the results, table or schema.table; it has to exist.", examples=["trips_by_cell"]
-    )
-    key: tuple[ColumnName, ...] = Field(
-        default=(),
-        max_length=32,
-        description="Columns of the table's primary key, or of a unique constraint: a result replaces the row with its "
-        "key; default: none, and final results are appended.",
-    )
     user: Text = Field(description="User name.", examples=["millrace"])
     password: SecretValue | None = Field(default=None, description="Password.", examples=["{env: DATABASE_PASSWORD}"])
     tls: Tls | None = Field(
@@ -66,6 +57,20 @@ class PostgresSinkSpec(Model):
     def addresses(self) -> tuple[tuple[str, int], ...]:
         """Host, in lower case and without brackets, and port of each server."""
         return tuple(_address(each.strip()) for each in self.host.split(","))
+
+
+class PostgresSinkSpec(PostgresServerSpec):
+    """Replaces rows of a PostgreSQL table by key, or appends to it; one transaction per batch."""
+
+    table: TableName = Field(
+        description="Table for the results, table or schema.table; it has to exist.", examples=["trips_by_cell"]
+    )
+    key: tuple[ColumnName, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Columns of the table's primary key, or of a unique constraint: a result replaces the row with its "
+        "key; default: none, and final results are appended.",
+    )
 
     def is_table_of(self, other: PostgresSinkSpec) -> bool:
         """Return whether both name the same table: database and table are the same, and they share a server."""

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
@@ -132,7 +133,7 @@ class TableSinkSpec(KafkaConnection):
     )
 
 
-_KINDS = ("files", "console", "kafka", "table", "postgres", "delta")
+_KINDS = ("files", "console", "kafka", "table", "postgres", "delta", "iceberg")
 
 
 class SinkSpec(Model):
@@ -146,10 +147,11 @@ class SinkSpec(Model):
     table: TableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
     postgres: PostgresSinkSpec | None = Field(default=None, description="A table in PostgreSQL.")
     delta: DeltaSinkSpec | None = Field(default=None, description="A Delta table.")
+    iceberg: IcebergSinkSpec | None = Field(default=None, description="An Iceberg table.")
 
     @property
     def kind(self) -> str:
-        """The kind that is given, as in YAML: files, console, kafka, table, postgres or delta."""
+        """The kind that is given, as in YAML: files, console, kafka, table, postgres, delta or iceberg."""
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
     @property
@@ -173,7 +175,7 @@ class SinkSpec(Model):
     @property
     def lakehouse(self) -> LakehouseSinkSpec | None:
         """The table of a lakehouse that results go to, of whatever format."""
-        return self.delta
+        return self.delta or self.iceberg
 
     @property
     def records_batches(self) -> bool:
@@ -196,5 +198,7 @@ class SinkSpec(Model):
             return PurePosixPath(self.files.path) == PurePosixPath(other.files.path)
         if self.delta is not None and other.delta is not None:
             return self.delta.path.rstrip("/") == other.delta.path.rstrip("/")
+        if self.iceberg is not None and other.iceberg is not None:
+            return self.iceberg.is_table_of(other.iceberg)
         one, two = self.kafka or self.table, other.kafka or other.table
         return one is not None and two is not None and one.topic == two.topic and one.is_cluster_of(two)

@@ -190,13 +190,11 @@ class _Check:
     def _check_folder(self) -> None:
         """Check that the query does not read the files that it writes; not a rule of Spec, like ``_check_topics``."""
         for at, output in self._outputs:
-            sink = output.sink.files or output.sink.delta
-            for name, source in self._spec.sources.items():
-                if sink is not None and source.files is not None and source.files.reads(sink.first_file):
-                    message = (
-                        f'source {name} reads the files in "{sink.path}", so every result would come back as a record'
-                    )
-                    self._add((*at, "sink", output.sink.kind, "path"), message, "write to another folder")
+            sink, iceberg = output.sink.files or output.sink.delta, output.sink.iceberg
+            if sink is not None:
+                self._not_read_back((*at, "sink", output.sink.kind, "path"), sink.path, sink.first_file)
+            elif iceberg is not None and iceberg.location is not None:
+                self._not_read_back((*at, "sink", "iceberg", "location"), iceberg.location, iceberg.first_file)
         for writer, source in self._spec.sources.items():
             folder = source.corrupt_records.path
             for name, other in self._spec.sources.items():
@@ -204,6 +202,13 @@ class _Check:
                     message = f'source {name} reads the files in "{folder}", so every dead letter would come back'
                     at = ("spec", "sources", writer, "corruptRecords", "path")
                     self._add(at, f"{message} as a record", "write to another folder")
+
+    def _not_read_back(self, at: Location, place: str, first_file: str) -> None:
+        """Report sources that read the files of results."""
+        for name, source in self._spec.sources.items():
+            if source.files is not None and source.files.reads(first_file):
+                message = f'source {name} reads the files in "{place}", so every result would come back as a record'
+                self._add(at, message, "write to another folder")
 
     def _check_places(self) -> None:
         """Check that no two outputs mix their results."""

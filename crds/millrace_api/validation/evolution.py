@@ -53,6 +53,17 @@ _FIELDS = {
         spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
         spec.additionalOutputs.*.sink.delta.sortBy spec.additionalOutputs.*.sink.delta.schemaEvolution
         spec.additionalOutputs.*.sink.delta.maintenance spec.additionalOutputs.*.sink.files.filesPerPartition
+        spec.additionalOutputs.*.sink.iceberg.sortBy spec.additionalOutputs.*.sink.iceberg.schemaEvolution
+        spec.additionalOutputs.*.sink.iceberg.maintenance
+        spec.additionalOutputs.*.sink.iceberg.catalog.rest.token
+        spec.additionalOutputs.*.sink.iceberg.catalog.rest.clientId
+        spec.additionalOutputs.*.sink.iceberg.catalog.rest.clientSecret
+        spec.additionalOutputs.*.sink.iceberg.catalog.rest.tokenUri
+        spec.additionalOutputs.*.sink.iceberg.catalog.rest.scope
+        spec.additionalOutputs.*.sink.iceberg.catalog.postgres.host
+        spec.additionalOutputs.*.sink.iceberg.catalog.postgres.user
+        spec.additionalOutputs.*.sink.iceberg.catalog.postgres.password
+        spec.additionalOutputs.*.sink.iceberg.catalog.postgres.tls
     """,
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """

@@ -50,6 +50,11 @@ def paths(spec: Spec) -> Iterator[tuple[str, str]]:
             yield f"{field}.sink.files.path", output.sink.files.path
         if output.sink.delta is not None and output.sink.delta.is_local:
             yield f"{field}.sink.delta.path", output.sink.delta.path
+        if (iceberg := output.sink.iceberg) is not None:
+            if iceberg.location is not None and iceberg.is_local:
+                yield f"{field}.sink.iceberg.location", iceberg.location
+            if iceberg.catalog.file is not None:
+                yield f"{field}.sink.iceberg.catalog.file", iceberg.catalog.file
 
 
 def table_uris(spec: Spec) -> Iterator[tuple[str, str]]:
@@ -57,6 +62,9 @@ def table_uris(spec: Spec) -> Iterator[tuple[str, str]]:
     for field, output in spec.outputs.items():
         if output.sink.delta is not None and not output.sink.delta.is_local:
             yield f"{field}.sink.delta.path", output.sink.delta.path
+        iceberg = output.sink.iceberg
+        if iceberg is not None and iceberg.location is not None and not iceberg.is_local:
+            yield f"{field}.sink.iceberg.location", iceberg.location
 
 
 def _paths_of(field: str, source: SourceSpec) -> Iterator[tuple[str, str]]:

@@ -76,6 +76,8 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
             written[f"{field}.sink.files.path"] = (output.sink.files.first_file, "result")  # a folder or s3a://
         if output.sink.delta is not None and output.sink.delta.is_local:
             written[f"{field}.sink.delta.path"] = (output.sink.delta.first_file, "result")
+        if output.sink.iceberg is not None and output.sink.iceberg.is_local:
+            written[f"{field}.sink.iceberg.location"] = (output.sink.iceberg.first_file, "result")
     for name, source in spec.sources.items():
         if (folder := source.corrupt_records.path) is not None:
             written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
@@ -102,6 +104,7 @@ def nothing_new_note(spec: Spec, checkpoint: Place) -> str:
     """Return what to say of a run on a checkpoint that has processed all input before, and how to start over."""
     written = [output.sink.files or output.sink.delta for output in spec.outputs.values()]  # of this checkpoint only
     places = [absolute_path(each.path) if each.is_local else each.path for each in written if each is not None]
+    places += [output.sink.iceberg.table for output in spec.outputs.values() if output.sink.iceberg is not None]
     results = "".join(f" and {place}" for place in places)
     done = "nothing new: all input was processed by an earlier run"
     return f"{done}; remove {checkpoint}{results} to start over"

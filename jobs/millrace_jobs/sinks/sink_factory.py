@@ -34,6 +34,10 @@ def check_sinks(spec: Spec) -> None:
         if output.sink.delta is not None and output.sink.delta.is_local:
             with errors_of(field):
                 require_folder(output.sink.delta.path, "spec.sink.delta.path")
+        iceberg = output.sink.iceberg
+        if iceberg is not None and iceberg.location is not None and iceberg.is_local:
+            with errors_of(field):
+                require_folder(iceberg.location, "spec.sink.iceberg.location")
 
 
 def open_sinks(
@@ -109,6 +113,11 @@ def open_sink(
 
         assert results is not None, "a table is checked against the results"
         return DeltaSink(sink.delta, keys, results, query.name, checkpoint_id)
+    if sink.iceberg is not None:
+        from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink  # only these queries load the library
+
+        assert results is not None, "a table is checked against the results"
+        return IcebergSink(sink.iceberg, keys, results, query.name, checkpoint_id)
     spec = sink.kafka or sink.table
     assert spec is not None
     topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace_api.model.base import Model
+from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.registries import Avro, Protobuf, ResultSchemas
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import Spec
@@ -65,12 +66,31 @@ def databases(spec: Spec) -> Asked:
             yield f"{field}.host", server
 
 
+def catalogs(spec: Spec) -> Asked:
+    """Yield the URLs of all catalogs of tables, and of those that give out their tokens."""
+    for field, iceberg in _iceberg(spec):
+        rest = iceberg.catalog.rest
+        if rest is not None:
+            yield f"{field}.catalog.rest.uri", rest.uri
+            if rest.token_uri is not None:
+                yield f"{field}.catalog.rest.tokenUri", rest.token_uri
+
+
+def tables_without_places(spec: Spec) -> Iterator[str]:
+    """Yield the field of each table whose place only its catalog knows."""
+    for field, iceberg in _iceberg(spec):
+        if iceberg.location is None:
+            yield f"{field}.location"
+
+
 def s3_endpoints(spec: Spec) -> Asked:
     """Yield the URL of the S3 that the query uses, if it uses any; without one, it is that of AWS."""
     checkpoint = (spec.checkpoint and spec.checkpoint.uri) or ""
     if spec.s3 is not None and spec.s3.endpoint is not None:
         yield "spec.s3.endpoint", spec.s3.endpoint
-    elif any(map(is_object, (checkpoint, *(place for _, place in (*paths(spec), *table_uris(spec)))))):
+    elif any(tables_without_places(spec)) or any(
+        map(is_object, (checkpoint, *(place for _, place in (*paths(spec), *table_uris(spec)))))
+    ):
         yield "spec.s3.endpoint", AWS
 
 
@@ -89,6 +109,8 @@ def login_files(spec: Spec) -> Asked:
     for field, postgres in _databases(spec):
         yield from _secret_files(field, postgres)
         yield from _secret_files(f"{field}.tls", postgres.tls)
+    for field, iceberg in _iceberg(spec):
+        yield from _secret_files(f"{field}.catalog.rest", iceberg.catalog.rest)
     yield from _secret_files("spec.s3", spec.s3)
     for field, schemas in _registered(spec):
         if schemas.login is not None:
@@ -125,7 +147,16 @@ def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf | ResultSchem
             yield f"{field}.sink.kafka.schemas", output.sink.kafka.schemas
 
 
-def _databases(spec: Spec) -> Iterator[tuple[str, PostgresSinkSpec]]:
+def _databases(spec: Spec) -> Iterator[tuple[str, PostgresServerSpec]]:
     for field, output in spec.outputs.items():
         if output.sink.postgres is not None:
             yield f"{field}.sink.postgres", output.sink.postgres
+    for field, iceberg in _iceberg(spec):
+        if iceberg.catalog.postgres is not None:
+            yield f"{field}.catalog.postgres", iceberg.catalog.postgres
+
+
+def _iceberg(spec: Spec) -> Iterator[tuple[str, IcebergSinkSpec]]:
+    for field, output in spec.outputs.items():
+        if output.sink.iceberg is not None:
+            yield f"{field}.sink.iceberg", output.sink.iceberg

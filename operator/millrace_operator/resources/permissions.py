@@ -20,7 +20,16 @@ from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import paths, table_uris
 
-from .asked import Asked, brokers, databases, images, s3_endpoints, schema_registries
+from .asked import (
+    Asked,
+    brokers,
+    catalogs,
+    databases,
+    images,
+    s3_endpoints,
+    schema_registries,
+    tables_without_places,
+)
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
@@ -142,7 +151,10 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(databases(spec), rule.databases, database_address)
+    yield from among(catalogs(spec), rule.catalogs, url_address)
     yield from among(table_uris(spec), rule.tables, data_place)
+    for field in tables_without_places(spec) if rule.tables is not None else ():
+        yield Problem(f"a table wherever its catalog puts it is {where}", _allowed(rule.tables), field=field)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
     yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
     yield from among(paths(spec), rule.files, data_place)

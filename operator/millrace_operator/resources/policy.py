@@ -120,7 +120,7 @@ class PolicyRule(Model):
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."
     )
     databases: tuple[DatabasePattern, ...] | None = Field(
-        default=None, description="PostgreSQL servers, host:port, that sinks may name."
+        default=None, description="PostgreSQL servers, host:port, that sinks and catalogs may name."
     )
     s3_endpoints: tuple[UrlPattern, ...] | None = Field(
         default=None,
@@ -128,6 +128,9 @@ class PolicyRule(Model):
     )
     tables: tuple[TablePattern, ...] | None = Field(
         default=None, description="Places in object stores, s3a://bucket/prefix, that sinks may write tables to."
+    )
+    catalogs: tuple[UrlPattern, ...] | None = Field(
+        default=None, description="URLs of catalogs of Iceberg tables that sinks may name, and of what logs in to them."
     )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."

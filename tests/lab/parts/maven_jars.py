@@ -52,5 +52,8 @@ class MavenJars(FolderPart):
 _KAFKA = Path(__file__).with_name("kafka.pom.xml")
 KAFKA_JARS = MavenJars("Kafka's jars", "kafka", _KAFKA, ("kafka.tools.StorageTool", "random-uuid"))
 
+_ICEBERG = Path(__file__).with_name("iceberg.pom.xml")
+ICEBERG_JARS = MavenJars("the jars of Iceberg's REST catalog", "iceberg", _ICEBERG)
+
 _S3 = Path(__file__).parents[3] / "jobs" / "millrace_jobs" / "s3.pom.xml"
 S3_JARS = MavenJars("Spark's client for S3", "s3-client", _S3)

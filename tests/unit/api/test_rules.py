@@ -240,7 +240,7 @@ BROKEN = [
         MINIMAL,
         11,
         "  sink: {console: {}, files: {path: out}}",
-        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, delta is needed (got files, console); "
+        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, delta, iceberg is needed (got files, console); "
         "write one kind, such as console: {}",
     ),
     (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
+from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.history import NO_TIMES
@@ -27,6 +28,8 @@ from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
+from millrace_jobs.sinks.lakehouse.iceberg_catalog import rest_secrets, rest_settings
+from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
 from millrace_jobs.sinks.object_files import ObjectFilesSink
 from millrace_jobs.sinks.outputs import OutputSinks
 from millrace_jobs.sinks.postgres.connection import PostgresConnection
@@ -42,6 +45,8 @@ Number = int
 SQL = "SELECT window.start AS since, city, count(*) AS k FROM trips GROUP BY window(at, '1 minute'), city"
 TOPIC = BROKERS | {"topic": "out"}
 DATABASE = {"host": "db", "database": "sales", "table": "out", "key": ["city", "since"], "user": "millrace"}
+REST = {"uri": "https://catalog", "clientId": "a", "clientSecret": ENV[0]}
+ICEBERG = {"catalog": {"rest": REST}, "table": "a.out", "key": ["city", "since"]}
 DELTA = {"path": "out", "key": ["city", "since"]}
 HISTORY = {"topic": "earlier", "retention": "1h"}
 FINAL = {"emit": "OnWindowClose", "sink": {"files": {"path": "final"}}}
@@ -78,6 +83,8 @@ def described(sink: Sink) -> object:
         return sink.place, sink._wanted
     if isinstance(sink, DeltaSink):
         return sink.place, sink._keys, sink._spec.model_dump(exclude={"path", "key"})
+    if isinstance(sink, IcebergSink):
+        return sink.place, sink._keys, sink._spec.model_dump(exclude={"table", "key"})
     assert isinstance(sink, KafkaSink)
     kept = None
     if isinstance(sink, TableSink) and sink._history is not None:
@@ -103,6 +110,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         "table": TOPIC,
         "postgres": DATABASE,
         "delta": DELTA,
+        "iceberg": ICEBERG,
     }
     documents = {kind: written(base, place, {kind: sink}) for kind, sink in kinds.items()}
     none = written(base, place, {})
@@ -123,6 +131,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
     yield from of_postgres(f"{place}.postgres", documents["postgres"], see, number)
     yield from of_delta(f"{place}.delta", documents["delta"], see)
+    yield from of_iceberg(f"{place}.iceberg", documents["iceberg"], see, number)
 
 
 def of_schemas(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:
@@ -162,6 +171,16 @@ def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterato
         assert isinstance(sink, PostgresSink)
         return sink._connection
 
+    yield from server_probes(place, base, connection)
+    yield Probe(f"{place}.table", base, ("out", "sales.out"), see)
+    yield Probe(f"{place}.key", base, (ABSENT, ["city", "since"], ["city"]), see)
+
+
+def server_probes(
+    place: str, base: Document, connection: Callable[[StreamQuery], PostgresConnection]
+) -> Iterator[Probe]:
+    """Yield the probes of a connection to PostgreSQL, used as ``connection`` returns it."""
+
     def settings(asked: StreamQuery) -> object:
         with TemporaryDirectory() as folder:
             found = connection(asked).settings(Path(folder))
@@ -184,8 +203,6 @@ def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterato
         password=(ABSENT, *ENV),
         tls=(ABSENT, {}, {"ca": ENV[0]}),
     )
-    yield Probe(f"{place}.table", base, ("out", "sales.out"), see)
-    yield Probe(f"{place}.key", base, (ABSENT, ["city", "since"], ["city"]), see)
     tls = written(base, f"{place}.tls", dict.fromkeys(("ca", "certificate", "key"), ENV[0]))
     yield from probes(tls, settings, f"{place}.tls", ca=(ABSENT, *ENV), certificate=(ABSENT, *ENV), key=(ABSENT, *ENV))
     secrets = [(f"{place}.tls.{name}", tls) for name in ("ca", "certificate", "key")]
@@ -206,6 +223,64 @@ def of_delta(place: str, base: Document, see: See) -> Iterator[Probe]:
         schemaEvolution=("Refuse", "AddColumns"),
     )
     yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
+
+
+def of_iceberg(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:
+    """Yield the probes of an Iceberg table; no catalog is asked."""
+
+    def catalog(asked: StreamQuery) -> IcebergCatalogSpec:
+        sink = opened(asked, number)
+        assert isinstance(sink, IcebergSink)
+        return sink._spec.catalog
+
+    def rest(asked: StreamQuery) -> object:
+        found = catalog(asked).rest
+        return None if found is None else rest_settings(found)
+
+    def references(asked: StreamQuery) -> Iterator[tuple[str, Secret]]:
+        found = catalog(asked).rest
+        yield from () if found is None else rest_secrets(found).items()
+
+    def connection(asked: StreamQuery) -> PostgresConnection:
+        found = catalog(asked).postgres
+        assert found is not None
+        return PostgresConnection.of(found)
+
+    yield from probes(
+        base,
+        see,
+        place,
+        table=("a.out", "a.b.out"),
+        location=(ABSENT, "out", "s3a://lake/out"),
+        key=(ABSENT, ["city", "since"], ["city"]),
+        partitionBy=(ABSENT, ["city"], ["days(since)"]),
+        sortBy=(ABSENT, ["since"]),
+        schemaEvolution=("Refuse", "AddColumns"),
+    )
+    yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
+    none = written(base, f"{place}.catalog", {})
+    server = {"host": "db", "database": "lake", "user": "millrace"}
+    kinds = {"rest": REST, "postgres": server, "file": "catalog.db"}
+    yield from (Probe(f"{place}.catalog.{kind}", none, (ABSENT, found), see) for kind, found in kinds.items())
+    at = f"{place}.catalog.rest"
+    with_token = written(base, at, {"uri": "https://catalog", "token": ENV[0]})
+    yield from probes(
+        base,
+        rest,
+        at,
+        uri=("https://catalog", "https://catalog/iceberg"),
+        warehouse=(ABSENT, "lake"),
+        clientId=("a", "b"),
+        tokenUri=(ABSENT, "https://login/token"),
+        scope=(ABSENT, "all"),
+    )
+    secrets = [(f"{at}.token", with_token), (f"{at}.clientSecret", written(base, f"{at}.clientSecret", ENV[0]))]
+    yield from secret_probes(secrets, rest, references)
+    yield Probe(f"{at}.clientSecret", base, (ABSENT, *ENV), rest)
+    yield Probe(f"{at}.token", written(base, at, {"uri": "https://catalog"}), (ABSENT, *ENV), rest)
+    in_postgres = written(base, f"{place}.catalog", {"postgres": server})
+    yield Probe(f"{place}.catalog.postgres.name", in_postgres, ("millrace", "lake"), see)
+    yield from server_probes(f"{place}.catalog.postgres", in_postgres, connection)
 
 
 def mode(asked: StreamQuery) -> object:

@@ -73,6 +73,10 @@ ON_DATA = {
 }
 AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema": "cell STRING", "format": "avro"}
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
+REST = {"uri": "https://catalog.example.com/iceberg"}
+ICEBERG = {"catalog": {"rest": REST}, "table": "sales.trips", "location": "s3a://lake/team-a/trips", "key": ["cell"]}
+CATALOG = {"database": "lake", "user": "millrace"}
+LOCAL_ICEBERG = ICEBERG | {"catalog": {"file": "/data/catalog.db"}, "location": "/data/trips"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
 DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
 IMAGE = "registry.example.com/trips:1"
@@ -216,6 +220,49 @@ REFUSED = [
         {"sink": {"delta": {"path": "s3a://lake/team-a/trips", "key": ["cell"]}}},
         {"sink": {"delta": {"path": "s3a://lake/team-b/trips", "key": ["cell"]}}},
         'spec.sink.delta.path: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
+    ),
+    (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": ICEBERG | {"location": "s3a://lake/team-b/trips"}}},
+        'spec.sink.iceberg.location: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
+    ),
+    (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": {name: value for name, value in ICEBERG.items() if name != "location"}}},
+        "spec.sink.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; "
+        "write what matches one of s3a://lake/team-a/**",
+    ),
+    (
+        "catalogs",
+        {"catalogs": ["https://catalog.example.com/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"rest": REST | {"uri": "https://evil.example.com/iceberg"}}}}},
+        'spec.sink.iceberg.catalog.rest.uri: "https://evil.example.com/iceberg" is not allowed in namespace cabs',
+    ),
+    (
+        "catalogs",
+        {"catalogs": ["https://catalog.example.com/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"rest": REST | {"tokenUri": "https://evil.example.com/token"}}}}},
+        'spec.sink.iceberg.catalog.rest.tokenUri: "https://evil.example.com/token" is not allowed in namespace cabs',
+    ),
+    (
+        "databases",
+        {"databases": ["*.db.example.com:5432"]},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"postgres": CATALOG | {"host": "one.db.example.com"}}}}},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"postgres": CATALOG | {"host": "evil.example.com"}}}}},
+        'spec.sink.iceberg.catalog.postgres.host: "evil.example.com" is not allowed in namespace cabs',
+    ),
+    (
+        "files",
+        {"files": ["/data/**"]},
+        ON_DATA | {"sink": {"iceberg": LOCAL_ICEBERG}},
+        ON_DATA | {"sink": {"iceberg": LOCAL_ICEBERG | {"catalog": {"file": "/etc/catalog.db"}}}},
+        'spec.sink.iceberg.catalog.file: "/etc/catalog.db" is not allowed',
     ),
     (
         "schemaRegistries",

@@ -27,6 +27,7 @@ NEW_SINCE = (
     "STRUCT<",
     "timeFormats:",
     "delta:",
+    "iceberg:",
     "partitionColumns:",
     "protobuf",
     "login:",

@@ -69,7 +69,7 @@ _SQL: Mapping[pa.DataType, str] = MappingProxyType(
     }
 )
 
-_PARTITIONING = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.date32())
+PARTITIONING = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.date32())
 """Types of columns that a table can be partitioned by: those whose values have one text."""
 
 _ODD_CHARACTERS = frozenset(" ,;{}()\n\t=")
@@ -113,7 +113,7 @@ def result_schema(results: StructType, partition_by: Sequence[str], sort_by: Seq
     _require_columns(schema, partition_by, f"{field}.partitionBy")
     _require_columns(schema, sort_by, f"{field}.sortBy")
     for name in partition_by:
-        if schema.field(name).type not in _PARTITIONING:
+        if schema.field(name).type not in PARTITIONING:
             message = f"the table cannot be partitioned by {name}, which is {sql_type(schema.field(name).type)}"
             hint = "partition it by a BOOLEAN, integer, STRING or DATE column, such as CAST(at AS DATE) AS day"
             raise MillraceError(Problem(message, hint, field=f"{field}.partitionBy"))

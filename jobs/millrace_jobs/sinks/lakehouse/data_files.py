@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -116,14 +116,23 @@ class FileWriter:
 
 def write_files(rows: DataFrame, writer: FileWriter) -> list[DataFile]:
     """Write the rows in one job; return the files of the attempts that count."""
-    reported = rows.mapInArrow(writer, from_arrow_schema(_REPORT)).toArrow().to_pylist()
-    files = [
-        DataFile(each["name"], each["size"], json.loads(each["values"]), pq.read_metadata(io.BytesIO(each["footer"])))
-        for each in reported
-    ]
+    files = reported_files(rows.mapInArrow(writer, from_arrow_schema(_REPORT)).toArrow())
     if files and isinstance(writer.folder, Path):
         sync(writer.folder)
     return files
+
+
+def reported_files(reports: pa.Table) -> list[DataFile]:
+    """Return the files that the reports of a writer describe."""
+    return [
+        DataFile(each["name"], each["size"], json.loads(each["values"]), pq.read_metadata(io.BytesIO(each["footer"])))
+        for each in reports.to_pylist()
+    ]
+
+
+def opened_file(folder: Folder, name: str) -> BinaryIO:
+    """Return a file as a stream."""
+    return (folder / name).open("rb") if isinstance(folder, Path) else cast(BinaryIO, (folder / name).open())
 
 
 @dataclass

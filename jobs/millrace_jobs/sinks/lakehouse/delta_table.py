@@ -21,21 +21,18 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs import s3_login
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import endpoint, region
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
 from millrace_jobs.sinks.lakehouse.data_files import Folder
 from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 FIELD = "spec.sink.delta"
-
-NO_BATCH = -1
-"""Number before that of the first batch."""
 
 _ATTEMPTS = 5
 """How often a commit is tried while other writers get in its way."""
@@ -99,7 +96,7 @@ class DeltaTarget:
                 self._open = self._opened() or self._created()
             self._table.update_incremental()
             self._columns = self._matched()
-            self._require_known(last)
+            require_known(self._record, last, self._query, str(self._folder), f"{FIELD}.path")
             if self._columns.added:
                 fields = Schema.from_arrow(pa.schema(self._columns.added)).fields
                 self._table.alter.add_columns(fields)
@@ -239,21 +236,13 @@ class DeltaTarget:
         ]
         return next(iter([*found, *(["column mapping"] if mapped else []), *of_columns]), None)
 
-    def _require_known(self, last: LastBatch) -> None:
-        """Refuse a table that does not have the batches that Spark's log has, or has others."""
-        found = self._table.transaction_version(self._batches)
-        began = self._table.transaction_version(self._drivers)
-        if found is not None and found > (NO_BATCH if last.begun is None else last.begun):
-            newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
-            message = f"has results up to batch {found}, but the checkpoint knows of {newest}"
-            raise self._mismatch(message, "restore the newest checkpoint, or write another table")
-        if began is None and last.committed is not None and not last.elsewhere:
-            message = f"has no record of its batches, but the checkpoint has finished batch {last.committed}"
-            raise self._mismatch(message, f"restore the table, or start over with a new table and {ANOTHER_CHECKPOINT}")
-        other = self._table.transaction_version(self._checkpoints)
-        if began is None and last.begun is None and other is not None and other != _number_of(self._checkpoint):
-            message = f"has results of an earlier run of {self._query}, which began with another checkpoint"
-            raise self._mismatch(message, "to start over, remove the table, or write another one")
+    @property
+    def _record(self) -> BatchesInTable:
+        known = self._table.transaction_version
+        other = known(self._checkpoints)
+        return BatchesInTable(
+            known(self._batches), known(self._drivers), other is not None and other != _number_of(self._checkpoint)
+        )
 
     def _fence(self) -> None:
         began = (self._table.transaction_version(self._drivers) or 0) + 1
@@ -300,9 +289,7 @@ class DeltaTarget:
 
     def _require_newest(self, batch: ResultBatch) -> None:
         if self._table.transaction_version(self._drivers) != self._driver:
-            message = f"another driver has taken over writing the results of {self._query} to the table {self._folder}"
-            hint = "run only one driver on a checkpoint: stop this one or the other one"
-            raise MillraceError(Problem(f"{message} before batch {batch.number}", hint, field=FIELD))
+            raise taken_over(self._query, str(self._folder), batch.number, FIELD)
 
     def _retried(self, doing: str, action: Callable[[], None]) -> None:
         """Repeat an action from the table's newest version while other writers get in its way."""
@@ -322,9 +309,6 @@ class DeltaTarget:
             log = self._folder / "_delta_log"
             sync(log / f"{self._table.version():020d}.json")
             sync(log)
-
-    def _mismatch(self, what: str, hint: str) -> MillraceError:
-        return _problem(f"the table {self._folder} {what}", hint, "path")
 
 
 @contextmanager

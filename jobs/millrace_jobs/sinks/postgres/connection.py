@@ -19,7 +19,7 @@ from typing import Any, Self
 import psycopg
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_api.model.postgres import PostgresServerSpec
 from millrace_jobs.secrets import Secret
 
 Session = psycopg.Connection[tuple[Any, ...]]
@@ -77,8 +77,8 @@ class PostgresConnection:
     tls: tuple[tuple[str, Secret], ...] | None = None
 
     @classmethod
-    def of(cls, spec: PostgresSinkSpec) -> Self:
-        """Return the connection that a sink specifies; read no secret."""
+    def of(cls, spec: PostgresServerSpec) -> Self:
+        """Return the connection that a query specifies; read no secret."""
         where = f"for PostgreSQL at {spec.host}"
         password = None if spec.password is None else Secret.of(f"the password {where}", spec.password)
         tls = None

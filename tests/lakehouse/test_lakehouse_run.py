@@ -1,4 +1,4 @@
-"""Whole queries into Delta tables by ``millrace run``, killed at random moments, against DuckDB's answer."""
+"""Whole queries into tables of a lakehouse by ``millrace run``, killed at random moments, against DuckDB's answer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from spark.questions import Hop, Question
 from spark.test_kill import QUESTION as ALL_GROUPS
 from spark.test_kill import Process, choose_plan, document, recording
 
+from .iceberg_tables import iceberg_content, iceberg_table
 from .tables import content, delta_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
@@ -37,11 +38,11 @@ QUESTION = Question(
 KEY = ["window_start", "window_end", "key"]
 
 
-def query(folder: Path, sink: dict[str, Any], emit: str) -> dict[str, Any]:
+def query(folder: Path, sink: dict[str, Any], emit: str, kind: str = "delta") -> dict[str, Any]:
     """Return the query over the recording, with its results in a table."""
     found = document(folder, emit)
     found["spec"]["sources"]["events"]["replay"]["rate"] = RATE
-    return found | {"spec": found["spec"] | {"query": {"sql": QUESTION.spark}, "sink": {"delta": sink}}}
+    return found | {"spec": found["spec"] | {"query": {"sql": QUESTION.spark}, "sink": {kind: sink}}}
 
 
 def in_table(place: str) -> list[tuple[Any, ...]]:
@@ -68,20 +69,13 @@ def test_two_outputs_of_one_computation(tmp_path: Path) -> None:
     assert str(tmp_path / "live") in (again.out + again.err).replace("\n", "")
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("emit", "key", "placed"),
-    [("OnUpdate", KEY, "folder"), ("OnWindowClose", [], "s3")],
-    ids=["upserted and deleted", "appended in S3"],
-)
-def test_a_query_that_is_killed_again_and_again(tmp_path: Path, request, emit: str, key: list[str], placed: str):
-    chance = random.Random(emit)
-    events = recording(seed=len(emit)).slice(0, RECORDS)
+def killed_and_killed(tmp_path: Path, emit: str, kind: str, sink: dict[str, Any], seed: int) -> Any:
+    """Run a query that is killed at random moments and then ends; return the answer, and what the last run has said."""
+    chance = random.Random(seed)
+    events = recording(seed=seed).slice(0, RECORDS)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
-    place = str(tmp_path / "table") if placed == "folder" else request.getfixturevalue("in_s3")
     file, plan_file = tmp_path / "query.yaml", tmp_path / "plan.yaml"
-    sink = {"path": place, "key": key, "maintenance": {"compactEvery": 2}}
-    file.write_text(yaml.safe_dump(query(tmp_path, sink, emit)), encoding="utf-8")
+    file.write_text(yaml.safe_dump(query(tmp_path, sink, emit, kind)), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "millrace"), "run", str(file), "--plan", str(plan_file)]
     mark = Mark()
     for number in range(2):
@@ -93,6 +87,41 @@ def test_a_query_that_is_killed_again_and_again(tmp_path: Path, request, emit: s
     last = Process(*command, "--once", log=tmp_path / "last.log", mark=mark)
     assert last.wait() == 0, last.output
     wait_until(lambda: not mark.processes(), "all processes of the killed runs have ended")
-    assert_same(in_table(place), duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)
+    return duckdb_rows(events, QUESTION.duckdb), last.output.replace('"', "")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("emit", "key", "placed"),
+    [("OnUpdate", KEY, "folder"), ("OnWindowClose", [], "s3")],
+    ids=["upserted and deleted", "appended in S3"],
+)
+def test_a_query_that_is_killed_again_and_again(tmp_path: Path, request, emit: str, key: list[str], placed: str):
+    place = str(tmp_path / "table") if placed == "folder" else request.getfixturevalue("in_s3")
+    sink = {"path": place, "key": key, "maintenance": {"compactEvery": 2}}
+    expected, said = killed_and_killed(tmp_path, emit, "delta", sink, len(emit))
+    assert_same(in_table(place), expected, QUESTION.key_columns)
     assert delta_table(place).version() > 3
-    assert "results=Delta table" in last.output.replace('"', "")
+    assert "results=Delta table" in said
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("emit", "key", "kind"),
+    [("OnUpdate", KEY, "rest"), ("OnWindowClose", [], "postgres")],
+    ids=["upserted and deleted by a REST catalog", "appended in S3 by a catalog in PostgreSQL"],
+)
+def test_a_query_into_iceberg_that_is_killed_again_and_again(
+    tmp_path: Path, request, emit: str, key: list[str], kind: str
+):
+    if kind == "rest":
+        catalog, place = {"uri": request.getfixturevalue("rest_catalog")}, str(tmp_path / "table")
+    else:
+        catalog, place = request.getfixturevalue("postgres_catalog"), request.getfixturevalue("in_s3")
+    fields = {"catalog": {kind: catalog}, "table": f"killed.{kind}", "location": place}
+    sink = fields | {"key": key, "maintenance": {"compactEvery": 2}}
+    expected, said = killed_and_killed(tmp_path, emit, "iceberg", sink, len(emit) + 1)
+    assert_same(rows_of(iceberg_content(fields)), expected, QUESTION.key_columns)
+    found = iceberg_table(fields).properties
+    assert [number for name, number in found.items() if name.endswith(".driver")] == ["3"]
+    assert f"results=Iceberg table killed.{kind}" in said

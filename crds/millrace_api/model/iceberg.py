@@ -1,0 +1,131 @@
+"""Iceberg tables that results go to: their catalog, their name there, and where their files are."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, TablePath
+from millrace_api.model.postgres import PostgresServerSpec
+from millrace_api.model.secrets import SecretValue
+from millrace_api.model.values import Path, Text, text
+
+CatalogUrl = Annotated[
+    str,
+    *text(
+        r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]*)?",
+        1024,
+        "the URL of a catalog",
+        "write scheme, host and path, such as https://catalog.example.org/iceberg",
+    ),
+]
+TableIdentifier = Annotated[
+    str,
+    *text(
+        r"[^.\s/\"`]{1,128}(?:\.[^.\s/\"`]{1,128}){1,7}",
+        512,
+        "a table in a namespace",
+        "write namespace.table, such as sales.trips",
+    ),
+]
+
+
+class RestCatalogSpec(Model):
+    """How to reach a catalog that speaks Iceberg's REST protocol."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "clientId and clientSecret belong together",
+            "write both, or neither",
+            ("client_id", "client_secret"),
+            "has(self.clientId) == has(self.clientSecret)",
+            lambda rest: (rest.client_id is None) == (rest.client_secret is None),
+        ),
+        Rule(
+            "a token and a client's login exclude each other",
+            "write token, or clientId and clientSecret",
+            ("token", "client_id"),
+            "!(has(self.token) && has(self.clientId))",
+            lambda rest: rest.token is None or rest.client_id is None,
+        ),
+    )
+
+    uri: CatalogUrl = Field(description="URL of the catalog.", examples=["https://catalog.example.org/iceberg"])
+    warehouse: Text | None = Field(
+        default=None, description="Warehouse, for catalogs that have several.", examples=["lake"]
+    )
+    token: SecretValue | None = Field(default=None, description="Token that each request bears.")
+    client_id: Text | None = Field(default=None, description="Client of OAuth 2, which gets tokens by its login.")
+    client_secret: SecretValue | None = Field(default=None, description="Secret of the client.")
+    token_uri: CatalogUrl | None = Field(
+        default=None, description="URL that the client gets its tokens from; default: the catalog's own."
+    )
+    scope: Text | None = Field(default=None, description="Scope of the client's tokens; default: catalog.")
+
+
+class PostgresCatalogSpec(PostgresServerSpec):
+    """How to reach a catalog in PostgreSQL, in the tables that Iceberg's JDBC catalog has, too."""
+
+    name: Text = Field(default="millrace", description="Name of the catalog in its tables.", examples=["lake"])
+
+
+class IcebergCatalogSpec(Model):
+    """Where the current version of a table is registered."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("rest", "postgres", "file", hint="write one kind, such as rest: {uri: ...}"),
+    )
+
+    rest: RestCatalogSpec | None = Field(default=None, description="A catalog that speaks Iceberg's REST protocol.")
+    postgres: PostgresCatalogSpec | None = Field(default=None, description="A catalog in PostgreSQL.")
+    file: Path | None = Field(
+        default=None,
+        description="A catalog in a SQLite file, for one machine; it is created if it does not exist.",
+        examples=["lake/catalog.db"],
+    )
+
+
+class IcebergSinkSpec(LakehouseSinkSpec):
+    """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
+
+    catalog: IcebergCatalogSpec = Field(description="Catalog of the table.")
+    table: TableIdentifier = Field(
+        description="The table, namespace.table, which is created if it does not exist.", examples=["sales.trips"]
+    )
+    location: TablePath | None = Field(
+        default=None,
+        description="Folder or s3a:// prefix of the table; one that exists has to be there. Default: where the catalog "
+        "has it, or puts it.",
+        examples=["s3a://lake/trips"],
+    )
+
+    @property
+    def namespace(self) -> tuple[str, ...]:
+        """The namespace of the table."""
+        return tuple(self.table.split(".")[:-1])
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the table is known to be in a folder."""
+        return self.location is not None and not self.location.startswith(OBJECTS)
+
+    @property
+    def first_file(self) -> str:
+        """Path of a file with results, as its name begins, where the place is known."""
+        return f"{self.location}/data/batch-0000000000-.parquet"
+
+    def is_table_of(self, other: IcebergSinkSpec) -> bool:
+        """Return whether both name the same table."""
+        if self.table == other.table and _catalog(self.catalog) == _catalog(other.catalog):
+            return True
+        return self.location is not None and self.location.rstrip("/") == (other.location or "").rstrip("/")
+
+
+def _catalog(spec: IcebergCatalogSpec) -> object:
+    if spec.postgres is not None:
+        return spec.postgres.addresses, spec.postgres.database, spec.postgres.name
+    if spec.rest is not None:
+        return spec.rest.uri.rstrip("/").lower(), spec.rest.warehouse
+    return spec.file

@@ -1,0 +1,236 @@
+"""Catalogs of Iceberg tables, opened for a query, and their errors as sentences.
+
+Logins are read when a catalog is opened, and nothing of the library's own configuration files and variables is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import requests
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    CommitFailedException,
+    ForbiddenError,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    RESTError,
+    UnauthorizedError,
+    ValidationException,
+)
+from requests.adapters import HTTPAdapter
+from sqlalchemy import create_engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.model.iceberg import IcebergSinkSpec, PostgresCatalogSpec, RestCatalogSpec
+from millrace_jobs.disk import absolute_path
+from millrace_jobs.object_store import in_short
+from millrace_jobs.secrets import Secret
+from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
+from millrace_jobs.sinks.lakehouse.iceberg_io import FIELD, TableFiles
+from millrace_jobs.sinks.postgres.connection import PostgresConnection
+
+_FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
+"""What the library reads and writes files by, as a property of catalogs."""
+
+_CONNECT_SECONDS, _ANSWER_SECONDS = 5, 30
+"""Time-outs of a connection to a catalog, and of its answer."""
+
+_TOKEN_SECONDS = 600.0
+"""How long a token is used if its server does not say how long it is valid."""
+
+_ERRORS = (
+    RESTError,
+    OAuthError,
+    requests.RequestException,
+    SQLAlchemyError,
+    psycopg.Error,
+    CommitFailedException,
+    ValidationException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OSError,
+    ValueError,
+)
+"""What ``pyiceberg`` raises."""
+
+
+def open_catalog(spec: IcebergSinkSpec) -> Catalog:
+    """Return the catalog of a table; it has been asked at least once.
+
+    Raises:
+        MillraceError: a secret cannot be read, or the catalog cannot be used.
+    """
+    with catalog_errors("opening the catalog"):
+        if spec.catalog.rest is not None:
+            return _RestCatalog("rest", **rest_settings(spec.catalog.rest), **_FILES)
+        if spec.catalog.postgres is not None:
+            return _PostgresCatalog(spec.catalog.postgres, **_FILES)
+        assert spec.catalog.file is not None
+        file = absolute_path(spec.catalog.file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return SqlCatalog("millrace", uri=f"sqlite:///{file}", **_FILES)
+
+
+def require_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+    """Create the namespace of a new table if it does not exist."""
+    for depth in range(1, len(namespace) + 1):
+        if not catalog.namespace_exists(namespace[:depth]):
+            try:
+                catalog.create_namespace(namespace[:depth])
+            except NamespaceAlreadyExistsError:
+                continue  # of two queries that create it at once, the second finds the first one's
+
+
+@contextmanager
+def catalog_errors(doing: str) -> Iterator[None]:
+    """Raise the library's errors as sentences.
+
+    Args:
+        doing: what fails, such as ``writing batch 7 to the table sales.trips``.
+    """
+    try:
+        yield
+    except _ERRORS as error:
+        raise _sentence(error, doing) from error
+
+
+def _sentence(error: Exception, doing: str) -> MillraceError:
+    text = str(error)
+    detail = in_short(text.splitlines()[0] if text else type(error).__name__)
+    at = f"{FIELD}.catalog"
+    if isinstance(error, CommitFailedException | ValidationException):
+        what, hint = "other writers of the table got in the way", "look for other writers of the same rows"
+        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=FIELD))
+    if isinstance(error, UnauthorizedError | OAuthError | AuthorizationExpiredError) or "authentication failed" in text:
+        what, hint = "the catalog refuses the login", "check the login, and that it has not expired"
+        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
+    if isinstance(error, ForbiddenError) or "permission denied for" in text:
+        what, hint = "the catalog does not allow it", "let the login create, read and write the table"
+        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
+    if isinstance(error, SQLAlchemyError | psycopg.Error) and 'database "' in text and "does not exist" in text:
+        message = f"{doing} failed, because the server has no such database ({detail})"
+        return MillraceError(Problem(message, "create it, or correct its name", field=f"{at}.postgres.database"))
+    if isinstance(error, RESTError | requests.RequestException | SQLAlchemyError | psycopg.Error):
+        what, hint = (
+            "the catalog does not answer as it should",
+            "check its address, and that it and the network are healthy",
+        )
+        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
+    if "equality delete" in text:
+        what = "the table has equality deletes, which the library cannot read"
+        hint = "compact the table by the engine that writes them, or write another table"
+        return MillraceError(Problem(f"{doing} failed, because {what}", hint, field=f"{FIELD}.table"))
+    return lakehouse_error(error, doing, FIELD)
+
+
+class _RestCatalog(RestCatalog):
+    """A catalog whose requests end: the library's have no time-outs."""
+
+    def _create_session(self) -> requests.Session:
+        session = super()._create_session()
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, _Patience())
+        return session
+
+
+class _Patience(HTTPAdapter):
+    def send(self, request: requests.PreparedRequest, *arguments: Any, **more: Any) -> requests.Response:
+        return super().send(request, *arguments, **more | {"timeout": (_CONNECT_SECONDS, _ANSWER_SECONDS)})
+
+
+class ClientLogin(AuthManager):
+    """Tokens of an OAuth 2 client (RFC 6749, 4.4), which gets the next one before the last one expires."""
+
+    def __init__(self, url: str, client_id: str, client_secret: str, scope: str) -> None:
+        self._url = url
+        self._form = {
+            "grant_type": "client_credentials",
+            "client_id": client_id,
+            "client_secret": client_secret,
+            "scope": scope,
+        }
+        self._token, self._until, self._lock = "", 0.0, threading.Lock()
+
+    def auth_header(self) -> str:
+        """Return the header of a request."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._renew()
+            return f"Bearer {self._token}"
+
+    def _renew(self) -> None:
+        answer = requests.post(self._url, data=self._form, timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS))
+        if answer.status_code in (400, 401, 403):
+            raise OAuthError(f"{answer.status_code} from {self._url}")
+        answer.raise_for_status()
+        found = answer.json()
+        self._token = str(found["access_token"])
+        self._until = time.monotonic() + float(found.get("expires_in") or _TOKEN_SECONDS) * 0.8
+
+
+class _PostgresCatalog(SqlCatalog):
+    """A catalog whose server is reached like that of the sink ``postgres``; no URI has the password."""
+
+    def __init__(self, spec: PostgresCatalogSpec, **properties: str) -> None:
+        Catalog.__init__(self, spec.name, uri="postgresql+psycopg://", **properties)
+        connection = PostgresConnection.of(spec)
+
+        def connect() -> psycopg.Connection[Any]:
+            with tempfile.TemporaryDirectory(prefix="millrace-tls-") as folder:
+                settings = connection.settings(Path(folder)) | {"autocommit": False}
+                return psycopg.connect(**settings)  # type: ignore[arg-type]
+
+        self.engine = create_engine("postgresql+psycopg://", creator=connect, pool_pre_ping=True, pool_size=1)
+        self._init_catalog()
+
+
+def rest_secrets(spec: RestCatalogSpec) -> dict[str, Secret]:
+    """Return the references to the secrets of a login, by their fields; read none."""
+    where = f"for the catalog at {spec.uri}"
+    found = {}
+    if spec.token is not None:
+        found["token"] = Secret.of(f"the token {where}", spec.token)
+    if spec.client_secret is not None:
+        found["clientSecret"] = Secret.of(f"the secret of the client {where}", spec.client_secret)
+    return found
+
+
+def rest_settings(spec: RestCatalogSpec) -> dict[str, Any]:
+    """Return the library's settings of a catalog. Do not store them: they contain the login.
+
+    Raises:
+        MillraceError: a secret cannot be read.
+    """
+    secrets = {name: secret.resolve() for name, secret in rest_secrets(spec).items()}
+    found: dict[str, Any] = {
+        "uri": spec.uri,
+        "header.X-Iceberg-Access-Delegation": "",  # tasks write by the query's own login, not by one of the catalog
+    }
+    if spec.warehouse is not None:
+        found["warehouse"] = spec.warehouse
+    if "token" in secrets:
+        found["token"] = secrets["token"]
+    if "clientSecret" in secrets:
+        login = {
+            "url": spec.token_uri or f"{spec.uri.rstrip('/')}/v1/oauth/tokens",
+            "client_id": spec.client_id,
+            "client_secret": secrets["clientSecret"],
+            "scope": spec.scope or "catalog",
+        }
+        found["auth"] = {"type": "custom", "impl": f"{__name__}.{ClientLogin.__name__}", "custom": login}
+    return found

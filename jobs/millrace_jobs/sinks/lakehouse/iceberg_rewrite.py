@@ -1,0 +1,155 @@
+"""Files of an Iceberg table that are replaced: by files without some rows, or by fewer, larger ones.
+
+Both run in the driver, and read the table at one of its snapshots. What they plan is committed only if that is still
+the current one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual, Reference
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile as FileEntry
+from pyiceberg.table import FileScanTask, Table
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, opened_file, reported_files
+from millrace_jobs.sinks.lakehouse.iceberg_io import FIELD
+from millrace_jobs.sinks.lakehouse.iceberg_layout import arrow_schema
+
+_SMALL_BYTES, _FULL_BYTES = 100_000_000, 128 << 20
+"""Size below which compaction reads a file, and sum of sizes up to which it merges files into one."""
+
+_ROW = "millrace_row"
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A file of the table, and the files that have those of its rows which stay."""
+
+    old: tuple[FileEntry, ...]
+    new: tuple[DataFile, ...]
+
+
+def without_keys(table: Table, keys: pa.Table, folder: Folder, prefix: str) -> list[Replacement]:
+    """Return replacements of the files that have rows with any of these keys.
+
+    Args:
+        table: the table.
+        keys: the key columns, with the table's types and without NULL.
+        folder: where new files are written.
+        prefix: beginning of their names.
+
+    Raises:
+        MillraceError: a file has an earlier partitioning of the table.
+    """
+    found = []
+    for task in table.scan(row_filter=_between(keys)).plan_files():
+        if not _has(table, task, keys):
+            continue
+        if task.file.spec_id != table.metadata.default_spec_id:
+            message = f"the table has rows to replace in {task.file.file_path}, a file of an earlier partitioning"
+            hint = "rewrite the table's old files by another engine, such as Spark's procedure rewrite_data_files"
+            raise MillraceError(Problem(message, hint, field=f"{FIELD}.table"))
+        rest = (_outside(rows, keys) for rows in _rows(table, task))
+        found.append(Replacement((task.file,), tuple(_written(table, rest, folder, prefix))))
+    return found
+
+
+def merged(table: Table, folder: Folder, prefix: str) -> list[Replacement]:
+    """Return replacements of small files by larger ones with the same rows, within each partition in their order."""
+    groups: dict[Any, list[FileScanTask]] = defaultdict(list)
+    for task in table.scan().plan_files():
+        if task.file.spec_id == table.metadata.default_spec_id and task.file.file_size_in_bytes < _SMALL_BYTES:
+            groups[task.file.partition].append(task)
+    found = []
+    for tasks in (part for group in groups.values() for part in _parts(group)):
+        if len(tasks) > 1:
+            rows = (each for task in tasks for each in _rows(table, task))
+            old = tuple(task.file for task in tasks)
+            found.append(Replacement(old, tuple(_written(table, rows, folder, prefix))))
+    return found
+
+
+def key_rows(folder: Folder, files: Sequence[DataFile], key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return the key columns of all rows in these files."""
+    wanted = pa.schema([pa.field(name, schema.field(name).type) for name in key])
+    parts = [wanted.empty_table()]
+    for each in files:
+        with opened_file(folder, each.name) as stream:
+            parts.append(pq.read_table(stream, columns=list(key)).select(key).cast(wanted))
+    return pa.concat_tables(parts)
+
+
+def _parts(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
+    part: list[FileScanTask] = []
+    size = 0
+    for each in sorted(tasks, key=lambda task: task.file.file_path):  # by batch, as names of files begin with it
+        if part and size + each.file.file_size_in_bytes > _FULL_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += each.file.file_size_in_bytes
+    if part:
+        yield part
+
+
+def _between(keys: pa.Table) -> BooleanExpression:
+    """Return a condition that all rows with these keys meet, by which files are skipped."""
+    found: BooleanExpression = AlwaysTrue()
+    for name in keys.column_names:
+        values = keys.column(name)
+        if pa.types.is_timestamp(values.type):
+            values = values.cast(pa.int64())
+        elif pa.types.is_date32(values.type):
+            values = values.cast(pa.int32())
+        if len(values) and (pa.types.is_integer(values.type) or pa.types.is_string(values.type)):
+            bounds = pc.min_max(values).as_py()
+            term = Reference(name)
+            above = GreaterThanOrEqual(term=term, value=bounds["min"])
+            below = LessThanOrEqual(term=term, value=bounds["max"])
+            found = And(found, And(above, below))
+    return found
+
+
+def _has(table: Table, task: FileScanTask, keys: pa.Table) -> bool:
+    names = keys.column_names
+    scanned = ArrowScan(table.metadata, table.io, table.schema().select(*names), AlwaysTrue())
+    return any(_places(rows, keys).size for rows in scanned.to_record_batches([task]))
+
+
+def _rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, without those that the table says are deleted."""
+    schema = arrow_schema(table.schema())
+    scanned = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    for each in scanned.to_record_batches([task]):
+        yield from pa.Table.from_batches([each]).cast(schema).to_batches()
+
+
+def _outside(rows: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:
+    """Return the rows that have none of these keys."""
+    stays = np.ones(len(rows), bool)
+    stays[_places(rows, keys)] = False
+    return rows.filter(pa.array(stays))
+
+
+def _places(rows: pa.RecordBatch, keys: pa.Table) -> np.ndarray[Any, Any]:
+    """Return the places of the rows with one of these keys."""
+    names = keys.column_names
+    own = pa.Table.from_batches([rows]).select(names).cast(keys.schema)
+    numbered = own.append_column(_ROW, pa.array(np.arange(len(rows))))
+    return np.asarray(numbered.join(keys, names, join_type="left semi")[_ROW].to_numpy())
+
+
+def _written(table: Table, rows: Iterator[pa.RecordBatch], folder: Folder, prefix: str) -> list[DataFile]:
+    filled = (each for each in rows if len(each))
+    reports = list(FileWriter(folder, prefix, arrow_schema(table.schema()), (), FIELD)(filled))
+    return reported_files(pa.Table.from_batches(reports)) if reports else []
