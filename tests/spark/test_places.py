@@ -59,12 +59,12 @@ def test_a_query_in_a_folder_of_any_name(tmp_path: Path) -> None:
 def test_a_place_with_a_scheme_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("a.csv", "at,who,n\n2024-01-01T00:00:00Z,a,1\n")
-    for path, said in (("s3a://lake/revenue", "write the path of a mounted folder"), ("file:///lake", "write /lake")):
+    for path, said in (("gs://lake/revenue", "write the path of a mounted folder"), ("file:///lake", "write /lake")):
         query = project.query(SQL, sink={"files": {"path": path, "format": "csv"}})
         for command in (["validate"], ["run", "--once"]):
             refused = project.millrace(*command, query)
             assert refused.status == 1
-            assert f"spec.sink.files.path: {'is a URI' if path.startswith('file') else 'the scheme s3a:'}" in (
+            assert f"spec.sink.files.path: {'is a URI' if path.startswith('file') else 'the scheme gs:'}" in (
                 refused.out + refused.err
             )
             assert said in refused.out + refused.err
