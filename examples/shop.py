@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--topic", default="shop.public.customers", help="topic for the changes")
     parser.add_argument("--hours", type=int, default=2, help="how long clicks and changes go on")
     asked = parser.parse_args()
-    producer = Producer({"bootstrap.servers": asked.brokers})
+    producer = Producer({"bootstrap.servers": asked.brokers, "enable.idempotence": True})
     for key, value in changes(asked.hours):
         producer.produce(asked.topic, None if value is None else json.dumps(value), json.dumps(key))
         producer.poll(0)

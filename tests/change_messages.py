@@ -55,6 +55,12 @@ class ChangedTable:
                 begin = {"status": "BEGIN", "id": f"{number}", "event_count": None, "data_collections": None}
                 self.messages.append(({"id": f"{number}"}, begin))
 
+    def write_again(self, until: int) -> None:
+        """Write the changes of the first seconds once more, as a connector that has crashed, and then crashes again."""
+        end = _micros(BEGIN + timedelta(seconds=until))
+        later = (place for place, (_, value) in enumerate(self.messages) if value and _time(value) >= end)
+        self.messages += self.messages[: next(later)]
+
     def _set(self, op: str, key: int, at: datetime) -> None:
         level = len(self.messages)
         row = {"id": key, "name": f"name {level % 7}" if level % 5 else None, "level": level}
@@ -73,6 +79,11 @@ class ChangedTable:
         """Yield the keys and values of the messages."""
         for key, value in self.messages:
             yield json.dumps(key), None if value is None else json.dumps(value)
+
+
+def _time(value: Row) -> int:
+    time: int = value.get("source", {}).get("ts_us", 0)
+    return time
 
 
 def _micros(at: datetime) -> int:

@@ -13,12 +13,13 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
-from change_messages import BEGIN, ChangedTable
+from change_messages import BEGIN, ChangedTable, envelope
 from spark.cli import Project
 
-from .topics import PATIENCE, committed
+from .sources import opened, slices, transaction
+from .topics import PATIENCE, admin, committed, fill
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -28,6 +29,7 @@ CUSTOMERS = {
     "watermark": {"column": "_changed_at", "delay": "0s"},
     "table": {"keys": ["id"]},
 }
+KEY = ['{"id": 1}']
 SQL = "SELECT c.n, c.customer, t.name, t.level FROM clicks c LEFT JOIN customers t ON t.id = c.customer"
 ANSWER = """
     WITH versions AS (
@@ -51,7 +53,7 @@ EXAMPLE_ANSWER = """
 
 def filled(broker, topic, table, partitions=1):
     """Write the messages of a table: those of a key to one partition, at the time of writing, after their changes."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for number, (key, value) in enumerate(table.texts()):
         producer.produce(topic, value, key, sum(key.encode()) % partitions)
         if number % 100 == 0:
@@ -81,14 +83,8 @@ def _text(value):
     return "" if value is None else str(value)
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_clicks_meet_the_row_at_their_time(broker, make_topic, tmp_path, full):
-    topic = make_topic(2)
-    table = ChangedTable(seed=3, full=full)
-    table.change(150, seconds=300)
-    filled(broker, topic, table, partitions=2)
-    records = clicks(310, 400)
-    project = Project(tmp_path)
+def joined(broker, topic, records, project):
+    """Run the join of clicks with the table in a topic, and return the result of the command and the rows."""
     lines = [f"{at:%Y-%m-%dT%H:%M:%S.%fZ},{customer},{n}\n" for at, customer, n in records]
     project.give("clicks.csv", "at,customer,n\n" + "".join(lines))
     source = {
@@ -100,12 +96,55 @@ def test_clicks_meet_the_row_at_their_time(broker, make_topic, tmp_path, full):
     file = project.query(SQL, sources={"clicks": source, "customers": CUSTOMERS | {"kafka": kafka}})
     result = project.millrace("run", file, "--once")
     assert result.status == 0, result
+    return result, Counter(row[:4] for row in project.results().elements())
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_clicks_meet_the_row_at_their_time(broker, make_topic, tmp_path, full):
+    topic = make_topic(2)
+    table = ChangedTable(seed=3, full=full)
+    table.change(150, seconds=300)
+    filled(broker, topic, table, partitions=2)
+    records = clicks(310, 400)
+    result, found = joined(broker, topic, records, Project(tmp_path))
     skipped = sum(value is not None and "op" not in value for _, value in table.messages)
     assert f"incomplete={skipped}: these records" in result.out
-    found = Counter(row[:4] for row in project.results().elements())
     assert found == expected(table, records)
     assert sum(1 for row in found if row[3]) > 50
     assert sum(1 for row in found if not row[3]) > 50
+
+
+def test_changes_that_a_connector_writes_once_more_leave_newer_rows(broker, make_topic, tmp_path):
+    topic = make_topic(2)
+    table = ChangedTable(seed=3)
+    table.change(150, seconds=300)
+    table.write_again(until=200)
+    filled(broker, topic, table, partitions=2)
+    records = clicks(310, 400)
+    _, found = joined(broker, topic, records, Project(tmp_path))
+    assert found == expected(table, records)
+
+
+def test_a_tombstone_counts_only_without_its_delete(broker, topic, tmp_path):
+    delete = envelope("d", {"id": 1, "name": None, "level": None}, None, 1)
+    fill(broker, topic, [envelope("c", None, {"id": 1, "name": "a", "level": 1}, 1), delete, None], keys=KEY * 3)
+    with transaction(broker, topic) as producer:
+        producer.produce(topic, json.dumps(delete), KEY[0])
+    fill(broker, topic, [None, None], keys=[KEY[0], '{"id": 2}'])
+    source = opened(broker, tmp_path, {"topic": topic}, **CUSTOMERS)
+    assert source.latest(source.initial(), everything=True) == {topic: {"0": 7}}
+
+    def read(begin, end, replicas=1):
+        found = slices(source, {topic: {"0": begin}}, {topic: {"0": end}}, replicas)
+        return [(row[0], *row[-3:]) for rows, _ in found for row in rows]
+
+    others = [(1, False, False, 0), (1, True, False, 1), (1, True, False, 3), (2, True, True, 6)]
+    assert read(0, 7) == read(0, 7, replicas=7) == others  # there is a marker at 4
+    assert [read(at, at + 1) for at in (2, 5, 6)] == [[], [], others[-1:]]
+    client = admin(broker)  # which must live until the answer is there
+    [removed] = client.delete_records([TopicPartition(topic, 0, 5)]).values()
+    removed.result(PATIENCE)
+    assert read(5, 6) == [(1, True, True, 5)]
 
 
 def test_the_example(broker, make_topic, tmp_path):

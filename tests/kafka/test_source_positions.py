@@ -34,7 +34,7 @@ def run(source, replicas=2):
 
 def timed(broker, topic, millis, partition=0):
     """Write records ``at-N`` with the timestamps N."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for time_ in millis:
         producer.produce(topic, f"at-{time_}", partition=partition, timestamp=time_)
     assert producer.flush(topics.PATIENCE) == 0

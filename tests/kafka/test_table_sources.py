@@ -85,7 +85,7 @@ def test_a_stream_meets_no_row_after_its_delete(broker, topic, tmp_path):
     def write(key, value, second):
         producer.produce(topic, value and json.dumps(value), key, timestamp=int(BEGIN.timestamp() + second) * 1000)
 
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     write("a", record("a", 1, 0), 30)
     write("a", None, 20)
     write("a", record("a", 2, 40), 40)

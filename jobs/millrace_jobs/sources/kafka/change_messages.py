@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
 
 import numpy as np
@@ -16,6 +16,7 @@ from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.debezium import EnvelopeDecoder, RowChanges, decode_changes
 from millrace_jobs.sources.formats.messages import MessageDecoder
 from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
+from millrace_jobs.sources.kafka.range_reader import partition_of
 from millrace_jobs.sources.kafka.tombstones import Reject, with_changes
 
 _EMPTY = b'{"schema":null,"payload":null}'
@@ -26,13 +27,33 @@ _BEFORE_ALL = 1
 
 _HINT = "write REPLICA IDENTITY FULL in the database, or name the columns of the message's key in table.keys"
 
+NEAR = 16
+"""Offsets before the messages of a partition in which the delete of a tombstone at their beginning is looked for.
+
+The delete is one offset before its tombstone, unless markers of transactions or messages of other connectors are
+between them.
+"""
+
+Preceding = Callable[[Message], Sequence[Message]]
+"""Function that returns the messages in the ``NEAR`` offsets before a message in its partition, if they exist."""
+
+Deleted = Mapping[bytes | None, bool]
+"""Keys of messages, and whether the last message of each is a delete."""
+
+
+def _none(_: Message) -> Sequence[Message]:
+    return ()
+
 
 class ChangeDecoder:
     """A decoder of Debezium's messages to the records of a table, with the columns of CHANGED.
 
     A row is from ``after``, and the key of a delete from ``before``, or from the key of the message if ``before`` does
-    not have it. A change of the key in a row deletes the row of the key before. A tombstone follows each delete, and
-    deletes what its key has by then: it counts only where compaction has removed the delete.
+    not have it. A change of the key in a row deletes the row of the key before.
+
+    A tombstone follows each delete, and repeats it without its time. It is left out, unless compaction has removed the
+    delete; then it deletes what its key has by then. A connector that has crashed writes messages once more, behind
+    newer ones: a delete still counts from its own time on, but its tombstone would delete the newer row.
 
     Args:
         columns: the declared columns.
@@ -58,21 +79,39 @@ class ChangeDecoder:
         self._message_keys = message_keys
         self._include_metadata = include_metadata
 
-    def decode(self, messages: Sequence[Message], reject: Reject) -> Iterator[pa.RecordBatch]:
-        """Yield the records of messages; those that are about no row have no values, and so are no rows."""
-        valued = [message.value() not in (None, _EMPTY) for message in messages]
+    def decode(
+        self, messages: Sequence[Message], reject: Reject, preceding: Preceding = _none
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of messages; those that are about no row have no values, and so are no rows.
+
+        Args:
+            messages: partition by partition, in the order of their offsets.
+            reject: handler of bad messages.
+            preceding: returns the messages just before one in its partition.
+        """
+        valued = [_has_value(message) for message in messages]
         given = list(compress(messages, valued))
-        changes = decode_changes(
-            self._values,
-            [message.value() or b"" for message in given],
-            lambda index, reason: reject(given[index], reason),
-        )
+        changes = self._changes(given, reject)
         origins = [given[origin] for origin in changes.origins]
         yield self._set(changes, origins)
         yield self._moved(changes, origins)
         yield from self._deleted(changes, origins, reject)
-        tombstones = [message for message, has_value in zip(messages, valued, strict=True) if not has_value]
-        yield self._tombstones(tombstones, reject)
+        if len(given) < len(messages):
+            deletes = np.zeros(len(messages), np.bool_)
+            deletes[np.flatnonzero(valued)[changes.origins[changes.deleted]]] = True
+            lone = lone_tombstones(messages, valued, deletes, lambda first: self._last_deleted(preceding(first)))
+            yield self._tombstones(lone, reject)
+
+    def _changes(self, messages: Sequence[Message], reject: Reject) -> RowChanges:
+        values = [message.value() or b"" for message in messages]
+        return decode_changes(self._values, values, lambda index, reason: reject(messages[index], reason))
+
+    def _last_deleted(self, messages: Sequence[Message]) -> Deleted:
+        """Return the keys of messages, and whether the last message of each is a delete; tombstones do not count."""
+        given = list(filter(_has_value, messages))
+        changes = self._changes(given, lambda *_: None)  # a bad one was rejected where it was read itself
+        deletes = set(changes.origins[changes.deleted].tolist())
+        return {message.key(): place in deletes for place, message in enumerate(given)}
 
     def _set(self, changes: RowChanges, origins: Sequence[Message]) -> pa.RecordBatch:
         """Return the rows that are set, and what is about no row."""
@@ -149,6 +188,42 @@ class ChangeDecoder:
         schema = pa.schema([*self.schema, *METADATA]) if self._include_metadata else self.schema
         records = pa.RecordBatch.from_arrays([*columns, times, *more], schema=schema)
         return with_changes(records, messages, deleted=deleted, estimated=[estimated] * len(messages))
+
+
+def lone_tombstones(
+    messages: Sequence[Message],
+    valued: Sequence[bool],
+    deletes: NDArray[np.bool_],
+    deleted_before: Callable[[Message], Deleted],
+) -> list[Message]:
+    """Return the tombstones whose key has no delete as its last message before them.
+
+    Args:
+        messages: partition by partition, in the order of their offsets.
+        valued: which of them are no tombstones.
+        deletes: which of them are deletes, shape ``(messages,)``.
+        deleted_before: returns the keys in the ``NEAR`` offsets before a message. It is called at most once for each
+            partition, and only if a tombstone near its first message has no earlier message of its key.
+    """
+    found: list[Message] = []
+    last: dict[bytes | None, bool] = {}
+    partition, first, has_looked = None, 0, False
+    for place, message in enumerate(messages):
+        if partition_of(message) != partition:
+            last, partition, first, has_looked = {}, partition_of(message), place, False
+        key = message.key()
+        if valued[place]:
+            last[key] = bool(deletes[place])
+            continue
+        if key not in last and place - first < NEAR and not has_looked:
+            last, has_looked = {**deleted_before(messages[first]), **last}, True
+        if not last.get(key, False):
+            found.append(message)
+    return found
+
+
+def _has_value(message: Message) -> bool:
+    return message.value() not in (None, _EMPTY)
 
 
 def _column(rows: pa.StructArray, name: str) -> pa.Array:

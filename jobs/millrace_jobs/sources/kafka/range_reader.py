@@ -58,18 +58,25 @@ class RangeReader:
     """Reader of one or more offset ranges of different partitions; a context manager around its consumer.
 
     Every method raises MillraceError if Kafka fails permanently, or for longer than ``PATIENCE``.
+
+    ``may_be_gone``: records at the beginning of a range that the broker has removed are left out; otherwise, that is an
+    error.
     """
 
-    def __init__(self, source: str, connection: Connection, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(
+        self, source: str, connection: Connection, ranges: Sequence[OffsetRange], *, may_be_gone: bool = False
+    ) -> None:
         self._source = source
         self._connection = connection
         self._ranges = ranges
+        self._reset = {"auto.offset.reset": "earliest"} if may_be_gone else {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         ahead = {"queued.min.messages": _ahead(max(map(len, self._ranges)))}
+        settings = self._connection.settings() | _CONSUMER | self._reset | ahead
         try:
-            pooled = self._stack.enter_context(_pooled_consumer(self._connection.settings() | _CONSUMER | ahead))
+            pooled = self._stack.enter_context(_pooled_consumer(settings))
         except KafkaException as error:
             raise kafka_problem(error, "creating a consumer", self._connection) from error
         self._consumer, self._broker_errors = pooled

@@ -29,10 +29,10 @@ from millrace_jobs.sources.formats.messages import MessageDecoder
 from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
 from millrace_jobs.sources.kafka.backlog import BacklogCutter, RecordSize
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
-from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
+from millrace_jobs.sources.kafka.change_messages import NEAR, ChangeDecoder
 from millrace_jobs.sources.kafka.metadata import METADATA, arrivals, metadata_columns
 from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
-from millrace_jobs.sources.kafka.range_reader import RangeReader
+from millrace_jobs.sources.kafka.range_reader import RangeReader, offset_of, partition_of
 from millrace_jobs.sources.kafka.tombstones import TombstoneDecoder, with_positions
 
 LONGEST_LAGS = 8
@@ -200,7 +200,7 @@ class KafkaSource(Source):
     def _records(self, messages: Sequence[Message], rejects: BadMessageHandler) -> Iterator[pa.RecordBatch]:
         """Yield the records of a block of messages, for a table those that delete rows after the others."""
         if isinstance(self._decoder, ChangeDecoder):
-            yield from self._decoder.decode(messages, rejects.reject)
+            yield from self._decoder.decode(messages, rejects.reject, self._preceding)
             return
         if self._tombstones is None:
             yield self.decode(messages, rejects)[0]
@@ -210,6 +210,15 @@ class KafkaSource(Source):
         yield with_positions(records, [given[origin] for origin in origins])
         if len(given) < len(messages):
             yield self._tombstones.decode([each for each in messages if each.value() is None], rejects.reject)
+
+    def _preceding(self, message: Message) -> list[Message]:
+        """Return the messages in the ``NEAR`` offsets before a message, as far as they are still in its partition."""
+        end = offset_of(message)
+        part = OffsetRange(partition_of(message), max(end - NEAR, 0), end)
+        if not len(part):
+            return []
+        with RangeReader(self.name, self.connection, [part], may_be_gone=True) as reader:
+            return [each for block in reader.blocks() for each in block]
 
     def decode(
         self, messages: Sequence[Message], rejects: BadMessageHandler

@@ -96,11 +96,12 @@ def test_changes_in_avro(registry):
         (framed(2, {"id": 4}), framed(4, {"id": 4})),
         (b"{}", change("d", None, None)),
         (framed(2, {"id": 5}), b'{"op": "c"}'),
+        (framed(2, {"id": 6}), None),
     ]
     records, reasons = read(messages, TYPES, avro=registry)
     assert rows(records, "id", "born", "at", "tz", "balance") == [
         (1, date(1969, 12, 31), AT, AT, Decimal("1.50"), False),
-        *[(key, None, None, None, None, True) for key in (2, 2, 3)],
+        *[(key, None, None, None, None, True) for key in (2, 3, 6)],
     ]
     assert {record["_changed_at"] for record in records if not record["millrace_estimated"]} == {CHANGE, None}
     assert sorted(reasons) == [5, 6, 7]
