@@ -21,7 +21,7 @@ from spark.cli import Project
 from .sources import opened, slices, transaction
 from .topics import PATIENCE, admin, committed, fill
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.in_turn]
 
 CUSTOMERS = {
     "format": "debezium",

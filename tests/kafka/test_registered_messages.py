@@ -17,7 +17,7 @@ from spark.cli import Project
 from . import topics
 from .topics import committed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.in_turn]
 
 COLUMNS = "id BIGINT, customer STRING, at TIMESTAMP, channel STRING, items ARRAY<STRUCT<sku: STRING, count: BIGINT>>"
 SQL = (

@@ -25,6 +25,8 @@ from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
 
 from .tables import FRESH, asked, delta_table
 
+pytestmark = pytest.mark.in_turn
+
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
 

@@ -21,7 +21,7 @@ from millrace_jobs.tables.changes import WEIGHT
 from .tables import FRESH, asked, content, delta_sink, delta_table, write
 from .values import ROWS, TYPES, FailsAt, array, plain
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 
 @pytest.mark.parametrize("key", [[], ["number"]], ids=["appended", "upserted"])

@@ -21,6 +21,8 @@ from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
 from .iceberg_tables import data_files, iceberg_asked, iceberg_spec, iceberg_table
 from .tables import FRESH
 
+pytestmark = pytest.mark.in_turn
+
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
 Fields = dict[str, Any]

@@ -23,7 +23,7 @@ from millrace_jobs.sinks.lakehouse.iceberg_catalog import ClientLogin, open_cata
 from .iceberg_tables import iceberg_asked, iceberg_sink, iceberg_spec, iceberg_table
 from .tables import FRESH, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.in_turn]
 
 Fields = dict[str, Any]
 

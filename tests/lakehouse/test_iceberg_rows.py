@@ -23,7 +23,7 @@ from .iceberg_tables import data_files, iceberg_asked, iceberg_content, iceberg_
 from .tables import FRESH, write
 from .values import ROWS, TYPES, FailsAt, array, plain
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 Fields = dict[str, Any]
 

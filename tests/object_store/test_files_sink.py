@@ -19,7 +19,7 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.files import FilesSink
 from millrace_jobs.sinks.object_files import ObjectFilesSink
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 FRESH = LastBatch(None, None)
 ROWS = """
