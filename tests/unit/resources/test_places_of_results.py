@@ -2,7 +2,7 @@
 
 import pytest
 
-from .test_permissions import policy, query, said
+from .refused import policy, query, said
 
 ALLOWED = "s3a://lake/orders/**"
 

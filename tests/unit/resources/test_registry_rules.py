@@ -4,7 +4,7 @@ import pytest
 
 from millrace_operator.resources.asked import login_files, schema_registries
 
-from .test_permissions import AVRO, policy, query, said
+from .refused import AVRO, policy, query, said
 
 PROTOBUF = AVRO | {"format": "protobuf"}
 OUT = {"bootstrapServers": "kafka:9092", "topic": "out", "format": "avro"}

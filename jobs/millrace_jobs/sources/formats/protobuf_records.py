@@ -105,7 +105,7 @@ class ProtobufDecoder:
                 indexes.append(index)
         yield from convertible(reader.read, messages, indexes, bad)
 
-    def _reader(self, writer: ProtobufSchema) -> _Reader:
+    def _reader(self, writer: ProtobufSchema) -> _MessageReader:
         return _reader(writer, self.schema.serialize().to_pybytes(), self._timestamp_format)
 
 
@@ -114,16 +114,16 @@ rewriter_of = lru_cache(maxsize=_MOST_READERS)(rewriter)
 
 
 @lru_cache(maxsize=_MOST_READERS)
-def _reader(writer: ProtobufSchema, schema: bytes, timestamp_format: str) -> _Reader:
+def _reader(writer: ProtobufSchema, schema: bytes, timestamp_format: str) -> _MessageReader:
     """Return what reads columns from messages; raise ValueError if a type does not fit its column."""
     declared = pa.ipc.read_schema(pa.py_buffer(schema))
-    reader = _Reader(declared, timestamp_format, writer)
+    reader = _MessageReader(declared, timestamp_format, writer)
     reader.check()
     return reader
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader:
+class _MessageReader:
     schema: pa.Schema
     timestamp_format: str
     writer: ProtobufSchema
