@@ -84,6 +84,9 @@ def _bounded(text: str) -> Any:
 
 
 def _object(text: msgspec.Raw, kind: str = "") -> Any:
+    content = bytes(text)
+    if len(content) <= _SMALL and sum(map(content.count, (b",", b"[", b"{"))) <= MOST_VALUES_OF_QUERY:
+        return msgspec.json.decode(content)  # as if it had come alone
     fields = msgspec.json.decode(text, type=Fields)
     if "metadata" not in fields:
         return msgspec.json.decode(text)
