@@ -25,6 +25,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.registries import RegistryLogin
 from millrace_jobs.secrets import Secret
+from millrace_support.backoff import Backoff
 
 PATIENCE = 30.0
 """Seconds to keep trying while a registry does not answer."""
@@ -198,7 +199,7 @@ class SchemaRegistry:
             MillraceError, TransientError: as for ``schema``.
         """
         url = f"{self.url.rstrip('/')}{path}"
-        deadline = time.monotonic() + PATIENCE
+        deadline, pauses = time.monotonic() + PATIENCE, Backoff(_PAUSE, longest=5.0, jitter=0.5)
         while True:
             try:
                 return self._answer(url, body)
@@ -215,7 +216,7 @@ class SchemaRegistry:
             if time.monotonic() > deadline:
                 hint = f"check {self.field}, and whether the registry runs"
                 raise TransientError(Problem(f"the schema registry does not answer at {url}: {why}", hint))
-            time.sleep(_PAUSE)
+            time.sleep(pauses.next())
 
     def _schema(self, path: str, what: str) -> dict[str, Any] | None:
         found = self.request(path)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.sinks.column_names import named
 
 _FIELD = "spec.sink.files"
 _NULL = Problem(
@@ -49,7 +50,7 @@ def csv_header(names: Sequence[str]) -> bytes:
 
 def csv_columns(results: DataFrame, names: Sequence[str]) -> list[Column]:
     """Return these columns as they are written; a NULL that would be the empty string ends the query."""
-    columns = [F.col("`" + name.replace("`", "``") + "`") for name in names]
+    columns = [named(name) for name in names]
     if len(names) > 1 or not isinstance(results.schema[names[0]].dataType, StringType):
         return columns
     failure = f"{MillraceError.__module__}.{MillraceError.__name__}: {_NULL}"  # the form that run.failures knows

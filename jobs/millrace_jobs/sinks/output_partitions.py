@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.name_checks import repeated_name
+from millrace_jobs.sinks.column_names import named
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What stands for NULL, and for the empty string, in the name of a folder."""
@@ -104,11 +105,6 @@ def require_few_files(count: int, batch: int, field: str) -> None:
         message = f"batch {batch} has rows for {count:,} files, and a batch may write {MOST_FILES:,}"
         hint = "partition by columns with fewer values, such as a day in place of a time"
         raise MillraceError(Problem(message, hint, field=f"{field}.partitionBy"))
-
-
-def named(name: str) -> Column:
-    """Return the column with exactly this name."""
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def _escaped(text: str) -> str:

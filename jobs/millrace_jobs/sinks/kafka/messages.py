@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.name_checks import repeated_name
 from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
+from millrace_jobs.sinks.column_names import named, quoted
 from millrace_jobs.tables.changes import CHANGE, WEIGHT, net
 
 NO_END = (1 << 63) - 1
@@ -103,7 +104,7 @@ def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
 
 def window_end(window: WindowColumn) -> Column:
     """Return a column with the watermark, in microseconds since 1970, that a row expires at; ``NO_END`` without one."""
-    column = _quoted(window.name) + (".end" if window.part == "window" else "")
+    column = quoted(window.name) + (".end" if window.part == "window" else "")
     return F.coalesce(F.unix_micros(F.col(column)) + window.after, F.lit(NO_END))
 
 
@@ -126,18 +127,14 @@ def _json(columns: Sequence[str], changed: Mapping[str, Column] = MappingProxyTy
     """Return columns as a JSON object; ``changed`` has those of them that are written with other values."""
     if not columns:
         return F.lit("{}")
-    return F.to_json(F.struct(*(changed.get(name, F.col(_quoted(name))).alias(name) for name in columns)), _FORMATS)
+    return F.to_json(F.struct(*(changed.get(name, named(name)).alias(name) for name in columns)), _FORMATS)
 
 
 def _one_zero(results: DataFrame) -> dict[str, Column]:
     """Return the columns of floats, with -0.0 as 0.0: keys that are equal in Spark are one key, and have one text."""
     floats = [field for field in results.schema if isinstance(field.dataType, FloatType | DoubleType)]
-    columns = {field.name: (F.col(_quoted(field.name)), F.lit(0.0).cast(field.dataType)) for field in floats}
+    columns = {field.name: (named(field.name), F.lit(0.0).cast(field.dataType)) for field in floats}
     return {name: F.when(column == zero, zero).otherwise(column) for name, (column, zero) in columns.items()}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _odd_map(kind: DataType) -> MapType | None:

@@ -21,7 +21,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StructType
 
 from millrace_api.model.lakehouse import DeltaSinkSpec
@@ -29,6 +28,7 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.column_names import named
 from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, write_files
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
@@ -109,7 +109,7 @@ class DeltaSink(Sink):
         parts = self._target.partition_columns
         schema = pa.schema([each for each in self._target.columns if each.name not in parts])
         order = [*parts, *self._spec.sort_by]
-        rows = results.sortWithinPartitions(*map(_named, order)) if order else results
+        rows = results.sortWithinPartitions(*map(named, order)) if order else results
         files = write_files(rows, self._writer(self._folder, schema, batch, parts))
         if files:
             self._target.append(add_actions(files, schema), batch)
@@ -178,7 +178,3 @@ def _literal(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
-
-
-def _named(name: str) -> Any:
-    return F.col("`" + name.replace("`", "``") + "`")

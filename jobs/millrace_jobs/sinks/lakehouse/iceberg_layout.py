@@ -35,6 +35,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.sinks.column_names import quoted
 from millrace_jobs.sinks.lakehouse.columns import sql_type
 from millrace_jobs.sinks.lakehouse.data_files import DataFile
 
@@ -96,7 +97,7 @@ class PartitionTerm:
 
     def expression(self, schema: pa.Schema) -> Column:
         """Return the value by Spark, under the name ``computed``, whatever the time zone of its session."""
-        name = "`" + self.column.replace("`", "``") + "`"
+        name = quoted(self.column)
         if not self.unit:
             return F.expr(name)
         zoned = getattr(schema.field(self.column).type, "tz", None) is not None

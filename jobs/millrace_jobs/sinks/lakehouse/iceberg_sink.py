@@ -13,14 +13,14 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.column_names import named
 from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import FileWriter, write_files
 from millrace_jobs.sinks.lakehouse.iceberg_io import FIELD
@@ -108,12 +108,8 @@ class IcebergSink(Sink):
         rows = rows.select("*", *computed) if computed else rows
         parts = (*([REMOVED] if keyed else []), *(term.computed for term in terms))
         if order := [*parts, *self._spec.sort_by]:
-            rows = rows.sortWithinPartitions(*map(_named, order))
+            rows = rows.sortWithinPartitions(*map(named, order))
         writer = FileWriter(self._target.folder, f"batch-{batch.number:010d}-", pa.schema(schema), parts, FIELD)
         files = write_files(rows, writer)
         removed = [each for each in files if each.values.get(REMOVED)]
         return Changes([each for each in files if each not in removed], removed)
-
-
-def _named(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sinks.base import ADMITTED, ResultKeys
+from millrace_jobs.sinks.column_names import named, quoted
 from millrace_jobs.tables.changes import WEIGHT
 
 REMOVED = "millrace_removed"
@@ -31,20 +32,20 @@ def key_changes(results: DataFrame, keys: ResultKeys, field: str) -> DataFrame:
     mark = WEIGHT if keys.weighted else ADMITTED if keys.retracts else None
     columns = [name for name in results.columns if name != mark]
     if keys.weighted:
-        net = results.groupBy(*map(_named, columns)).agg(F.sum(_named(WEIGHT)).alias(WEIGHT))
-        rows = net.where(_named(WEIGHT) != 0).withColumn(_ORDER, _named(WEIGHT))
+        net = results.groupBy(*map(named, columns)).agg(F.sum(named(WEIGHT)).alias(WEIGHT))
+        rows = net.where(named(WEIGHT) != 0).withColumn(_ORDER, named(WEIGHT))
     else:
         rows = results.withColumn(_ORDER, F.monotonically_increasing_id())
-    removed = F.lit(False) if mark is None else _named(WEIGHT) < 0 if keys.weighted else ~_named(ADMITTED)
-    row = F.struct(*map(_named, columns), removed.alias(REMOVED))
-    latest = rows.groupBy(*map(_named, keys.columns)).agg(
-        F.max_by(row, _named(_ORDER)).alias(_ROW), F.count_if(~removed).alias(_ORDER)
+    removed = F.lit(False) if mark is None else named(WEIGHT) < 0 if keys.weighted else ~named(ADMITTED)
+    row = F.struct(*map(named, columns), removed.alias(REMOVED))
+    latest = rows.groupBy(*map(named, keys.columns)).agg(
+        F.max_by(row, named(_ORDER)).alias(_ROW), F.count_if(~removed).alias(_ORDER)
     )
-    missing = [_named(name).isNull() for name in keys.columns]
+    missing = [named(name).isNull() for name in keys.columns]
     checked = F.when(_any(missing), _fails(_null_key(keys.columns, field)))
     if keys.weighted:
-        checked = checked.when(_named(_ORDER) > 1, _fails(_repeated_key(keys.columns, field)))
-    fields = [F.col(f"{_ROW}.{_quoted(name)}").alias(name) for name in columns]
+        checked = checked.when(named(_ORDER) > 1, _fails(_repeated_key(keys.columns, field)))
+    fields = [F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns]
     return latest.select(*fields, checked.otherwise(F.col(f"{_ROW}.{REMOVED}")).alias(REMOVED))
 
 
@@ -68,11 +69,3 @@ def _any(conditions: list[Column]) -> Column:
     for each in others:
         first = first | each
     return first
-
-
-def _named(name: str) -> Column:
-    return F.col(_quoted(name))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -43,6 +43,7 @@ from pyspark.sql.types import (
 )
 
 from millrace_jobs.sinks.base import TIMES_AS_TEXT
+from millrace_jobs.sinks.column_names import named
 
 LINE = "line"
 """Name of the column with the lines."""
@@ -120,7 +121,7 @@ def payload(batch: pa.RecordBatch) -> memoryview:
 
 
 def _text(results: DataFrame, name: str) -> Column:
-    column, kind = F.col("`" + name.replace("`", "``") + "`"), results.schema[name].dataType
+    column, kind = named(name), results.schema[name].dataType
     if isinstance(kind, _NESTED):
         return _escaped(F.to_json(column, _JSON))
     if isinstance(kind, _TEXTS):

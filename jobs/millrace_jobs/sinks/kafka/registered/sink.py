@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.column_names import named
 from millrace_jobs.sinks.kafka.messages import key_column
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode, ResultSchema
 from millrace_jobs.sinks.kafka.registered.result_values import rows_of
@@ -36,7 +37,7 @@ class RegisteredSink(KafkaSink):
 
     def shape(self, results: DataFrame) -> DataFrame:
         """Return the keys as JSON, and the results as structs, which the driver encodes."""
-        columns = [F.col("`" + name.replace("`", "``") + "`") for name in self.schema.columns.names]
+        columns = [named(name) for name in self.schema.columns.names]
         return results.select(key_column(results, self._keys).alias("key"), F.struct(*columns).alias("value"))
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
