@@ -72,6 +72,7 @@ def test_an_executor_that_is_killed_is_replaced_beside_the_driver(counting: Coun
 
 def test_an_edit_whose_executors_do_not_start_is_rolled_back(counting: Counting) -> None:
     query = counting.query
+    query.wait_until_healthy()  # before that, there is nothing to go back to
     query.patch(sparkConf={"spark.executor.extraJavaOptions": "-Xss1"})  # less than a thread needs: the JVM ends
     wait_until(lambda: query.condition("Degraded").get("reason") == "RolledBack", "the edit is rolled back")
     assert (
