@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_api.errors import MillraceError, Problem, quote
+from millrace_support.collections_paused import collections_paused
 from millrace_support.http_server import ALL_ADDRESSES
 
 from ..telemetry.logs import LogFormat, configure
@@ -111,12 +113,14 @@ def operator(
     At SIGTERM, a standby ends with status 0, and so does a leader once its running steps are finished. A leader that
     has lost its Lease ends with status 1, to be restarted.
     """
-    from ..handlers.operator import OperatorOptions
-    from ..leadership.election import Timing
-    from ..leadership.shard import Shard
-    from ..metrics_source.settings import PrometheusSettings
-    from ..resources.pod_defaults import PodDefaults
-    from ..resources.policy import Policy
+    with collections_paused():
+        from .. import main  # noqa: F401 - its decorators fill kopf's registry
+        from ..handlers.operator import OperatorOptions
+        from ..leadership.election import Timing
+        from ..leadership.shard import Shard
+        from ..metrics_source.settings import PrometheusSettings
+        from ..resources.pod_defaults import PodDefaults
+        from ..resources.policy import Policy
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
     for name in namespaces:
@@ -159,10 +163,10 @@ def operator(
 def _run(options: OperatorOptions) -> None:
     import kopf
 
-    from .. import main  # noqa: F401 - its decorators fill kopf's registry
     from ..handlers.operator import Operator
 
     memo = kopf.Memo(operator=Operator(options))
+    gc.freeze()  # what the modules define stays, and no collection has to look through it
     kopf.run(
         registry=kopf.get_default_registry(),
         standalone=True,
