@@ -87,10 +87,10 @@ class SimulatedReplica:
         self._publish(self.cooperation.after_block(self.partitioner, now), now, lost)
         return ids
 
-    def end_interval(self, now: float, *, lost: bool = False) -> None:
-        """End an interval, and publish what is due."""
+    def end_interval(self, now: float, *, late: float = 0.0, lost: bool = False) -> None:
+        """End an interval, so many seconds late, and publish what is due."""
         self.partitioner.advance()
-        self._publish(self.cooperation.after_interval(self.partitioner, now), now, lost)
+        self._publish(self.cooperation.after_interval(self.partitioner, now, now - late), now, lost)
 
     def _publish(self, records: Sequence[Record], now: float, lost: bool) -> None:
         self.published.update(key for key, _ in records)

@@ -62,9 +62,9 @@ class Exchange:
         """Say what is to be said between two blocks."""
         self._publish(self._cooperation.after_block(partitioner, now))
 
-    def after_interval(self, partitioner: Partitioner, now: float) -> None:
-        """Say what is to be said at the end of an interval, and begin the next."""
-        self._publish(self._cooperation.after_interval(partitioner, now))
+    def after_interval(self, partitioner: Partitioner, now: float, due: float) -> None:
+        """Say what is to be said at the end of an interval, which should have been at ``due``, and begin the next."""
+        self._publish(self._cooperation.after_interval(partitioner, now, due))
 
     def _publish(self, records: Sequence[tuple[str, bytes]]) -> None:
         if not records:

@@ -102,6 +102,7 @@ class _Interval:
 
     batch: int
     most: int
+    due: float
     cut_off: float
     sends_from: float
     arrivals: Arrivals
@@ -213,7 +214,12 @@ class GenerationRun:
         heartbeat = number * length
         batch = max(self._batch + 1, round(heartbeat / self.work.interval))
         interval = _Interval(
-            batch, most, self._release.cut_off(heartbeat), heartbeat - _SENDING * length, Arrivals(heartbeat)
+            batch,
+            most,
+            heartbeat,
+            self._release.cut_off(heartbeat),
+            heartbeat - _SENDING * length,
+            Arrivals(heartbeat),
         )
         self.writer.begin(
             {EPOCH: str(self.placing.pin.epoch), BATCH: str(batch), GENERATION: self.work.generation},
@@ -285,7 +291,7 @@ class GenerationRun:
         used = time.process_time() - interval.used_before
         self._pack_size.observe(interval.counts.routed, self.writer.packs, busy)
         keys, ids = self.placing.end()
-        self.exchange.after_interval(self.placing.partitioner, time.time())
+        self.exchange.after_interval(self.placing.partitioner, time.time(), interval.due)
         report = IntervalReport(
             records=interval.messages,
             size=interval.counts.size,

@@ -85,6 +85,22 @@ def test_all_begin_an_interval_with_the_same_warm_keys(name):
 
 
 @pytest.mark.parametrize("name", AGREEING)
+def test_a_replica_that_ends_its_intervals_late_begins_with_the_same_warm_keys(name):
+    """On a busy machine, more than half of the next interval may have passed by then."""
+    _, members = replicas(a_pin(name, 2))
+    for number, records in enumerate(np.array_split(zipf(9000, 300, 1.0), 6)):
+        for member, late, block in zip(members, (0.0, 0.7), np.array_split(records, 2), strict=True):
+            now = 1001.0 + number + late
+            member.catch_up(now)
+            member.route(block, now)
+            member.end_interval(now, late=late)
+    first, second = (member.partitioner.warm for member in members)
+    assert len(first.keys) > 50
+    assert first.keys.tolist() == second.keys.tolist()
+    assert first.counts.tolist() == second.counts.tolist()
+
+
+@pytest.mark.parametrize("name", AGREEING)
 def test_a_replica_that_publishes_nothing_is_represented_by_its_past_for_a_while(name):
     topic, members = replicas(a_pin(name, 2))
     stream = zipf(3000, 100, 1.0)

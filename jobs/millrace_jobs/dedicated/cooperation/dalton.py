@@ -170,7 +170,7 @@ class PolicyExchange:
         self._adopt(partitioner)
         return [*self._sync(partitioner, now), *self._reduce(now)]
 
-    def after_interval(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
+    def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
         """Do what is due, as after a block: rounds do not end with intervals."""
         return self.after_block(partitioner, now)
 

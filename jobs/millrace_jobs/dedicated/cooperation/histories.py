@@ -1,6 +1,6 @@
 """What each replica published at the end of its past intervals, so that all replicas begin one with the same.
 
-Intervals are numbered by the clock. What replica B publishes about interval b is at replica A a moment after A has
+Intervals are numbered by the time at which they should end. What replica B publishes about interval b is at replica A a moment after A has
 begun b + 1, or a moment before. So A begins b + 1 with what all have published about b - 1: that is there, and the same
 on all replicas. Where a replica has published nothing about b - 1, its newest record before that stands in, for up to
 ``STALE`` intervals.
@@ -24,9 +24,9 @@ class Histories(Generic[_Kept]):
         self._interval = interval
         self._kept: dict[int, deque[tuple[int, _Kept]]] = {}
 
-    def number(self, now: float) -> int:
-        """Return the number of the interval that ends at about ``now``."""
-        return round(now / self._interval)
+    def number(self, due: float) -> int:
+        """Return the number of the interval that should end at about ``due``."""
+        return round(due / self._interval)
 
     def add(self, replica: int, number: int, record: _Kept) -> None:
         """Add a record about interval ``number``; it replaces one about the same interval."""

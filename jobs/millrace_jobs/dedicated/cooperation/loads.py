@@ -58,7 +58,7 @@ class LoadExchange:
         """Publish nothing within an interval."""
         return ()
 
-    def after_interval(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
+    def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
         """Publish what this replica has sent, and probe at the end of a period."""
         assert isinstance(partitioner, PartialKeyGrouping)
         loads = partitioner.loads

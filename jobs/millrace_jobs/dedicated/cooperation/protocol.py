@@ -33,8 +33,11 @@ class Cooperation(Protocol):
         """Return what to publish now; call it between two blocks, and also while no block comes."""
         ...
 
-    def after_interval(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
-        """Return what to publish at the end of an interval, and begin the next; call it after ``advance``."""
+    def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
+        """Return what to publish at the end of an interval, and begin the next; call it after ``advance``.
+
+        ``due`` is when the interval should have ended, which is the same time for all replicas, however late they are.
+        """
         ...
 
 
@@ -51,6 +54,6 @@ class Alone:
         """Publish nothing."""
         return ()
 
-    def after_interval(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
+    def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
         """Publish nothing."""
         return ()

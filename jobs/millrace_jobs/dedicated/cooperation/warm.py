@@ -63,10 +63,10 @@ class WarmKeyExchange:
         """Publish nothing within an interval."""
         return ()
 
-    def after_interval(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
+    def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
         """Publish the warm keys of the interval, if it had records, and agree on those of the next."""
         assert isinstance(partitioner, Agreeing)
-        number, own = self._published.number(now), partitioner.warm
+        number, own = self._published.number(due), partitioner.warm
         records: list[Record] = []
         if own is not self._given and own.records:
             self._published.add(self._replica, number, own)
