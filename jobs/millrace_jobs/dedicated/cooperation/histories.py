@@ -1,9 +1,9 @@
 """What each replica published at the end of its past intervals, so that all replicas begin one with the same.
 
-Intervals are numbered by the time at which they should end. What replica B publishes about interval b is at replica A a moment after A has
-begun b + 1, or a moment before. So A begins b + 1 with what all have published about b - 1: that is there, and the same
-on all replicas. Where a replica has published nothing about b - 1, its newest record before that stands in, for up to
-``STALE`` intervals.
+Intervals are numbered by the time at which they should end. What replica B publishes about interval b is at replica A a
+moment after A has begun b + 1, or a moment before. So A begins b + 1 with what all have published about b - 1: that is
+there, and the same on all replicas. Where a replica has published nothing about b - 1, its newest record before that
+stands in, for up to ``STALE`` intervals.
 """
 
 from __future__ import annotations
