@@ -10,9 +10,8 @@ from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import ByteSize, Count, Path, PositiveDuration, text
 
-LABEL_PREFIX = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/"
-LABEL_KEY = rf"({LABEL_PREFIX})?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
-"""The key of a label, by the grammar of Kubernetes."""
+LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9]){0,1}/){0,1}[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9]){0,1}"
+"""The key of a label in Kubernetes; without ``?``, which ``tools.crd_compatibility`` takes for an operator of CEL."""
 
 LabelKey = Annotated[
     str,
