@@ -36,6 +36,9 @@ _SECONDS = 60.0
 _CODEC = "zstd"
 _COMPACTED = ".compact"
 _FILE = re.compile(rf"events_(?P<index>[0-9]+)_.+\.{_CODEC}(?P<compacted>\{_COMPACTED})?")
+_RUN = re.compile(r"eventlog_v2_[a-z0-9_-]+")
+"""The folder of a run; whoever else writes to the place of the logs can have no other folder removed."""
+
 _NOT_IN_A_FOLDER = re.compile(r"[ :/]")
 _DOTTED = re.compile(r"[.${}'\"]")
 
@@ -113,7 +116,8 @@ class EventLog:
             found = json.loads(self.record.read_bytes())
         except (FileNotFoundError, ValueError):
             return []
-        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+        listed = found if isinstance(found, list) else []
+        return [each for each in listed if isinstance(each, str) and _RUN.fullmatch(each)]
 
     def begin(self, application: str) -> Place:
         """Record a run by the id of its application, and remove the logs of runs that are too many.

@@ -142,6 +142,18 @@ def test_a_run_that_begins_twice_counts_once_and_a_broken_record_is_no_record(tm
     assert log.runs() == []
 
 
+def test_a_forged_record_leads_to_no_other_folder(tmp_path):
+    (tmp_path / "logs").mkdir()
+    other = tmp_path / "eventlog_v2_other"
+    other.mkdir()
+    log = log_of(tmp_path / "logs", runs=1)
+    forged = ["../eventlog_v2_other", "..", "", str(other), "eventlog_v2_/../../eventlog_v2_other", 1]
+    (tmp_path / "logs" / log.record.name).write_text(json.dumps(forged))
+    log.begin("local-1")
+    assert other.is_dir()
+    assert log.runs() == ["eventlog_v2_local-1"]
+
+
 def test_another_checkpoint_is_another_owner(tmp_path):
     asked = read_query(query(KAFKA, eventLog={"path": str(tmp_path)}))
     one, two = EventLog.of(asked, "/one"), EventLog.of(asked, "/two")

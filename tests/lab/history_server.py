@@ -1,0 +1,74 @@
+"""A real history server of Spark, that of PySpark's package, on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from millrace_jobs.jvm import spark_home
+
+from .ports import free_port
+from .processes import Process
+from .waiting import wait_until
+
+
+class HistoryServer:
+    """A history server that shows the event logs in a folder."""
+
+    def __init__(self, folder: Path, logs: str) -> None:
+        port = free_port()
+        self._api = f"http://127.0.0.1:{port}/api/v1"
+        settings = {
+            "spark.history.fs.logDirectory": logs,
+            "spark.history.ui.port": str(port),
+            "spark.history.fs.update.interval": "1s",
+            "spark.ui.showConsoleProgress": "false",
+        }
+        environment = {
+            "SPARK_HISTORY_OPTS": " ".join(f"-D{name}={value}" for name, value in settings.items()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOG_DIR": str(folder),
+            "SPARK_NO_DAEMONIZE": "1",  # as in a container: the script stays the server
+            "SPARK_DAEMON_MEMORY": "512m",
+        }
+        self.process = Process(
+            [spark_home() / "sbin" / "start-history-server.sh"], folder / "history.log", environment=environment
+        )
+
+    def get(self, path: str) -> Any:
+        """Return what the API answers."""
+        with urlopen(f"{self._api}/{path}", timeout=60) as answer:  # noqa: S310 - on loopback
+            return json.load(answer)
+
+    def applications(self) -> dict[str, Any]:
+        """Return the applications by their ids; none before the server listens."""
+        assert self.process.status is None, self.process.said
+        try:
+            return {each["id"]: each for each in self.get("applications")}
+        except (URLError, ConnectionError):
+            return {}
+
+    def wait_for(self, *applications: str) -> dict[str, Any]:
+        """Wait until the server shows these applications, and return all by their ids."""
+
+        def shown() -> dict[str, Any] | None:
+            found = self.applications()
+            return found if found.keys() >= set(applications) else None
+
+        found: dict[str, Any] = wait_until(shown, lambda: self.process.said[-3000:])
+        return found
+
+
+@contextmanager
+def running_history_server(folder: Path, logs: str) -> Iterator[HistoryServer]:
+    """Run a history server over these logs; ``folder`` is for its output."""
+    server = HistoryServer(folder, logs)
+    try:
+        yield server
+    finally:
+        server.process.kill()
