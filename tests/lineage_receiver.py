@@ -79,7 +79,9 @@ SCHEMA = {
             name=_TEXT,
             facets=_object(
                 "jobType",
-                jobType=_facet(("processingType", "integration"), processingType=_TEXT, integration=_TEXT, jobType=_TEXT),
+                jobType=_facet(
+                    ("processingType", "integration"), processingType=_TEXT, integration=_TEXT, jobType=_TEXT
+                ),
                 sql=_facet(("query",), query=_TEXT, dialect=_TEXT),
             ),
         ),
@@ -101,9 +103,7 @@ def check_event(event: dict[str, Any]) -> None:
 def _check_published(event: dict[str, Any], folder: Path, formats: jsonschema.FormatChecker) -> None:
     files = [folder / "OpenLineage.json", *folder.glob("facets/*.json")]
     schemas = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    registry: Registry[Any] = Registry().with_resources(
-        (each["$id"], Resource.from_contents(each)) for each in schemas
-    )
+    registry: Registry[Any] = Registry().with_resources((each["$id"], Resource.from_contents(each)) for each in schemas)
     facets = [event["run"]["facets"], event["job"]["facets"]]
     for dataset in (*event["inputs"], *event["outputs"]):
         facets += [dataset["facets"], dataset.get("inputFacets", {}), dataset.get("outputFacets", {})]
@@ -157,7 +157,7 @@ def receiver() -> Iterator[Receiver]:
     found = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = found.take(self.path, self.headers["Authorization"], body)
             self.send_response(status)

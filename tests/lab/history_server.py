@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -16,18 +17,27 @@ from .ports import free_port
 from .processes import Process
 from .waiting import wait_until
 
+Settings = Mapping[str, str]
+
 
 class HistoryServer:
-    """A history server that shows the event logs in a folder."""
+    """A history server that shows the event logs in a folder or in S3.
 
-    def __init__(self, folder: Path, logs: str) -> None:
+    Args:
+        folder: folder for its output.
+        logs: URI of the logs.
+        options: further settings of Spark.
+        variables: further environment variables.
+    """
+
+    def __init__(self, folder: Path, logs: str, options: Settings, variables: Settings) -> None:
         port = free_port()
         self._api = f"http://127.0.0.1:{port}/api/v1"
         settings = {
             "spark.history.fs.logDirectory": logs,
             "spark.history.ui.port": str(port),
             "spark.history.fs.update.interval": "1s",
-            "spark.ui.showConsoleProgress": "false",
+            **options,
         }
         environment = {
             "SPARK_HISTORY_OPTS": " ".join(f"-D{name}={value}" for name, value in settings.items()),
@@ -35,6 +45,7 @@ class HistoryServer:
             "SPARK_LOG_DIR": str(folder),
             "SPARK_NO_DAEMONIZE": "1",  # as in a container: the script stays the server
             "SPARK_DAEMON_MEMORY": "512m",
+            **variables,
         }
         self.process = Process(
             [spark_home() / "sbin" / "start-history-server.sh"], folder / "history.log", environment=environment
@@ -42,7 +53,7 @@ class HistoryServer:
 
     def get(self, path: str) -> Any:
         """Return what the API answers."""
-        with urlopen(f"{self._api}/{path}", timeout=60) as answer:  # noqa: S310 - on loopback
+        with urlopen(f"{self._api}/{path}", timeout=60) as answer:
             return json.load(answer)
 
     def applications(self) -> dict[str, Any]:
@@ -65,9 +76,11 @@ class HistoryServer:
 
 
 @contextmanager
-def running_history_server(folder: Path, logs: str) -> Iterator[HistoryServer]:
-    """Run a history server over these logs; ``folder`` is for its output."""
-    server = HistoryServer(folder, logs)
+def running_history_server(
+    folder: Path, logs: str, options: Settings = MappingProxyType({}), variables: Settings = MappingProxyType({})
+) -> Iterator[HistoryServer]:
+    """Run a history server over these logs; see there."""
+    server = HistoryServer(folder, logs, options, variables)
     try:
         yield server
     finally:

@@ -20,9 +20,6 @@ from millrace_jobs.lineage.datasets import Dataset
 
 _WINDOW = "window"
 
-MOST_COLUMNS = 200
-"""Most columns of a result that are followed, since each one costs time."""
-
 
 def derived_columns(
     spec: Spec, columns: Mapping[str, Sequence[Column]], datasets: Mapping[str, Dataset]
@@ -49,19 +46,13 @@ def derived_columns(
 def _followed(sql: str, columns: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, Sequence[tuple[str, str]]]:
     """Return source and column of all that each result column comes from."""
     from sqlglot.lineage import lineage
-    from sqlglot.optimizer.qualify import qualify
 
     schema = {name: dict.fromkeys(listed, "STRING") for name, listed in columns}
     known = {name: {each.lower(): each for each in listed} for name, listed in columns}
+    found: dict[str, list[tuple[str, str]]] = {}
     try:
         query = _plain_columns(parse_query(sql), {each for listed in known.values() for each in listed})
-        qualified = qualify(query.copy(), dialect=StreamingSql, schema=schema, validate_qualify_columns=False)
-        results = qualified.named_selects  # type: ignore[attr-defined]
-        if len(results) > MOST_COLUMNS:
-            return {}
-        found = {}
-        for result in results:
-            node = lineage(result, query.copy(), schema=schema, dialect=StreamingSql, validate_qualify_columns=False)
+        for result, node in lineage(None, query, schema, dialect=StreamingSql, trim_selects=False).items():
             ends = [each for each in node.walk() if not each.downstream and isinstance(each.source, exp.Table)]
             places = [(each.source.name.lower(), each.name.rpartition(".")[2].strip("`").lower()) for each in ends]
             found[result] = [(name, known[name][part]) for name, part in places if part in known.get(name, {})]

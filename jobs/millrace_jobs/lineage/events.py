@@ -67,6 +67,7 @@ class RunDescription:
     def event(
         self,
         state: RunState,
+        at: datetime,
         inputs: Iterable[Dataset],
         outputs: Iterable[Dataset],
         *,
@@ -79,6 +80,7 @@ class RunDescription:
 
         Args:
             state: what has become of the run.
+            at: when, with a time zone.
             inputs, outputs: the datasets.
             read, written: records and results so far; None if they cannot be attributed to one dataset.
             error: class and field of a failure.
@@ -95,7 +97,7 @@ class RunDescription:
         if self.sql is not None:
             job["sql"] = _facet("sql", query=self.sql, dialect="spark")
         return {
-            "eventTime": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "eventTime": at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "eventType": state.value,
             "producer": _producer(),
             "schemaURL": _EVENT,

@@ -19,6 +19,10 @@ CLOSING_SECONDS = 5.0
 """Longest wait for the last event at the end of a run."""
 
 
+EventMaker = Callable[[], Mapping[str, Any]]
+"""Returns an event; called in the thread of the sender, since the columns of a large query take time to follow."""
+
+
 class LineageSender:
     """Delivers events in order. An event that finds no room, or is not delivered in ``ATTEMPTS`` attempts, is dropped.
 
@@ -32,7 +36,7 @@ class LineageSender:
         self.sent = self.dropped = 0
         self._transport, self._report = transport, report
         self._pause = pause
-        self._waiting: Queue[Mapping[str, Any]] = Queue(MOST_WAITING)
+        self._waiting: Queue[EventMaker] = Queue(MOST_WAITING)
         self._closing = Event()
         self._is_failing = False
         self._until = float("inf")
@@ -44,10 +48,10 @@ class LineageSender:
         """Whether an event waits, so that one of a running query would only add to it."""
         return not self._waiting.empty()
 
-    def send(self, event: Mapping[str, Any]) -> None:
-        """Deliver an event soon; return at once."""
+    def send(self, make: EventMaker) -> None:
+        """Make an event and deliver it soon; return at once."""
         try:
-            self._waiting.put_nowait(event)
+            self._waiting.put_nowait(make)
         except Full:
             self.dropped += 1
 
@@ -66,18 +70,18 @@ class LineageSender:
     def _deliver(self) -> None:
         while True:
             try:
-                event = self._waiting.get(timeout=0.2)
+                make = self._waiting.get(timeout=0.2)
             except Empty:
                 if self._closing.is_set():
                     return
                 continue
-            self._deliver_one(event)
+            self._deliver_one(make)
 
-    def _deliver_one(self, event: Mapping[str, Any]) -> None:
+    def _deliver_one(self, make: EventMaker) -> None:
         backoff = Backoff(self._pause, longest=15.0, jitter=0.2)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self._transport.send(event)
+                self._transport.send(make())
             except Exception as error:  # whatever it is, the query goes on
                 self._failed(error)
                 pause = backoff.next()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark import __version__ as spark_version
@@ -15,13 +16,13 @@ from millrace_api.sql.schema_ddl import Column, parse_schema
 from millrace_jobs.display.display import Outcome
 from millrace_jobs.lineage.columns import derived_columns
 from millrace_jobs.lineage.datasets import Dataset, inputs, outputs
-from millrace_jobs.lineage.events import RunDescription, RunState
+from millrace_jobs.lineage.events import Json, RunDescription, RunState
 from millrace_jobs.lineage.sender import LineageSender
 from millrace_jobs.lineage.transports import transport_of
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.inputs import user_schemas
 from millrace_jobs.run.reports import RunProgress
-from millrace_jobs.sources.base import Source
+from millrace_jobs.sources.base import Position, Source
 from millrace_jobs.sources.kafka.offsets import PLACED
 
 _STATES: Mapping[Outcome, RunState] = {
@@ -78,30 +79,37 @@ class RunLineage:
 
     def _send(self, state: RunState, error: str | None = None) -> None:
         self._last = self._clock()
-        by_source = inputs(self._spec, self._columns, self._topics())
-        read = list(dict.fromkeys(each for datasets in by_source.values() for each in datasets))
-        written = outputs(self._spec, self._results)
-        begun = self._progress if state is not RunState.START else None
-        event = self._run.event(
-            state,
-            read,
-            written,
-            read=self._rows if begun is not None and len(read) == 1 else None,
-            written=begun.results if begun is not None and len(written) == 1 else None,
-            error=error,
-            derived=derived_columns(self._spec, self._columns, _only(by_source)),
-        )
-        self.sender.send(event)
+        at, rows, progress = datetime.now(UTC), self._rows, self._progress
+        positions = {} if progress is None else progress.positions
+        results = 0 if progress is None else progress.results
 
-    def _topics(self) -> dict[str, tuple[str, ...]]:
-        """Return the topics that sources have read from, where the query names a pattern."""
-        positions = {} if self._progress is None else self._progress.positions
-        kafka = {name for name, source in self._spec.sources.items() if source.kafka is not None}
-        return {
-            name: tuple(topic for topic in position if topic != PLACED)
-            for name, position in positions.items()
-            if name in kafka
-        }
+        def make() -> Json:
+            by_source = inputs(self._spec, self._columns, _topics(self._spec, positions))
+            read = list(dict.fromkeys(each for datasets in by_source.values() for each in datasets))
+            written = outputs(self._spec, self._results)
+            begun = state is not RunState.START
+            return self._run.event(
+                state,
+                at,
+                read,
+                written,
+                read=rows if begun and len(read) == 1 else None,
+                written=results if begun and len(written) == 1 else None,
+                error=error,
+                derived=derived_columns(self._spec, self._columns, _only(by_source)),
+            )
+
+        self.sender.send(make)
+
+
+def _topics(spec: Spec, positions: Mapping[str, Position]) -> dict[str, tuple[str, ...]]:
+    """Return the topics that sources have read from, which a query with a pattern does not name."""
+    kafka = {name for name, source in spec.sources.items() if source.kafka is not None}
+    return {
+        name: tuple(topic for topic in position if topic != PLACED)
+        for name, position in positions.items()
+        if name in kafka
+    }
 
 
 def _only(by_source: Mapping[str, list[Dataset]]) -> dict[str, Dataset]:
