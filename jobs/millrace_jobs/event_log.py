@@ -35,7 +35,7 @@ _SECONDS = 60.0
 
 _CODEC = "zstd"
 _COMPACTED = ".compact"
-_FILE = re.compile(rf"events_(?P<index>[0-9]+)_.+\.{_CODEC}(?P<compacted>\{_COMPACTED})?")
+_FILE = re.compile(rf"events_(?P<number>[0-9]+)_.+\.{_CODEC}(?P<compacted>\{_COMPACTED})?")
 _RUN = re.compile(r"eventlog_v2_[a-z0-9_-]+")
 """The folder of a run; whoever else writes to the place of the logs can have no other folder removed."""
 
@@ -67,7 +67,7 @@ _EVENT = re.compile(rb'\{"Event":"([^"]+)"')
 class EventFile(NamedTuple):
     """A file of a log: its number, whether it stands for all files before it, and its name."""
 
-    index: int
+    number: int
     is_compacted: bool
     name: str
 
@@ -163,8 +163,8 @@ def folder_name(application: str) -> str:
 def event_files(names: Iterable[str]) -> list[EventFile]:
     """Return the files of a log among these names, in order, from the last one on that stands for those before it."""
     matches = ((name, _FILE.fullmatch(name)) for name in names)
-    found = sorted(EventFile(int(m["index"]), m["compacted"] is not None, name) for name, m in matches if m)
-    first = max((number for number, each in enumerate(found) if each.is_compacted), default=0)
+    found = sorted(EventFile(int(m["number"]), m["compacted"] is not None, name) for name, m in matches if m)
+    first = max((place for place, each in enumerate(found) if each.is_compacted), default=0)
     return found[first:]
 
 
@@ -183,13 +183,13 @@ def compact(folder: Place, files: int) -> bool:
     if len(complete) <= files:
         return False
     last = complete[-files - 1] if files else complete[-1]
-    old = [each for each in found if each.index <= last.index]
+    old = [each for each in found if each.number <= last.number]
     lines = kept_lines(line for each in old for line in _lines((folder / each.name).read_bytes()))
     write_durably(folder / f"{last.name}{_COMPACTED}", _compressed(lines), partial=".part")
     known = {last.name + _COMPACTED}
     for name in names:
         match = _FILE.fullmatch(name)
-        if match is not None and int(match["index"]) <= last.index and name not in known:
+        if match is not None and int(match["number"]) <= last.number and name not in known:
             (folder / name).unlink(missing_ok=True)
     return True
 

@@ -31,7 +31,7 @@ def test_a_log_in_s3_is_kept_small(place: ObjectPath) -> None:
         (folder / f"events_{number}_spark-2.zstd").write_bytes(event_log._compressed(lines(parts)))
         compact(folder, 2)
     found = event_files(name for name, _ in folder.objects())
-    assert [(each.index, each.is_compacted) for each in found] == [(4, True), (5, False), (6, False), (7, False)]
+    assert [(each.number, each.is_compacted) for each in found] == [(4, True), (5, False), (6, False), (7, False)]
     assert kept(*ALWAYS) == ALWAYS
     content = [line for each in found for line in event_log._lines((folder / each.name).read_bytes())]
     assert content == lines([*ALWAYS, TASK, TASK, TASK])

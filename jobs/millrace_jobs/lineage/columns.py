@@ -85,7 +85,8 @@ def _event_time(select: exp.Select) -> exp.Expr | None:
     for call in group.find_all(exp.Anonymous, exp.Func) if group is not None else ():
         name = call.name if isinstance(call, exp.Anonymous) else call.sql_name()
         if name.lower() in (_WINDOW, "session_window"):
-            return call.find(exp.Column)
+            time: exp.Column | None = call.find(exp.Column)
+            return time
     return None
 
 

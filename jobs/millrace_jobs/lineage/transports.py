@@ -50,8 +50,12 @@ class HttpTransport:
     @classmethod
     def of(cls, spec: LineageHttpSpec) -> HttpTransport:
         """Return the transport of a spec; read nothing."""
-        key = spec.api_key and Secret.of("the key for the receiver of lineage", spec.api_key)
-        return cls(spec.url, key, spec.ca and Secret.of("the certificate authority of the receiver", spec.ca))
+        key, ca = spec.api_key, spec.ca
+        return cls(
+            spec.url,
+            None if key is None else Secret.of("the key for the receiver of lineage", key),
+            None if ca is None else Secret.of("the certificate authority of the receiver", ca),
+        )
 
     def send(self, event: Mapping[str, Any]) -> None:
         """Post an event; redirects and proxies of the environment are not followed, since the key is for the URL."""

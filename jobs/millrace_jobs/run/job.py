@@ -218,8 +218,9 @@ class Job:
         metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None)
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
-        shown = {"garbage": GarbageCollection(self._spark), "reports": self._reports}
-        self._observer = Observer(self._display, metrics, health, self.platform, auto, note, **shown)
+        garbage, reports = GarbageCollection(self._spark), self._reports
+        shown = (self._display, metrics, health, self.platform, auto, note)
+        self._observer = Observer(*shown, garbage=garbage, reports=reports)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()

@@ -48,7 +48,7 @@ def write(folder: Path, number: int, *events, suffix=""):
 def read(folder: Path):
     """The events that a history server reads, which begins with the last file that stands for others."""
     found = event_files(each.name for each in folder.iterdir())
-    assert [each.index for each in found] == list(range(found[0].index, found[0].index + len(found)))
+    assert [each.number for each in found] == list(range(found[0].number, found[0].number + len(found)))
     return [json.loads(line) for each in found for line in event_log._lines((folder / each.name).read_bytes())]
 
 
