@@ -181,7 +181,7 @@ class Job:
         self._reports = RunReports(self.query, str(self._checkpoint.root), self._display.message)
         self._stack.callback(self._reports.close)
         self._spark = self._session(self._checkpoint.state_partitions, self._reports.query)
-        self._reports.spark_started(self._spark.sparkContext.applicationId)
+        self._reports.spark_started(self._spark)
 
     def _compile(self) -> None:
         """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError
@@ -75,12 +76,12 @@ class RunReports:
             self.query = without_event_log(query)
             self._message(f"this run has no event log: {log.place} cannot be written: {error}")
 
-    def spark_started(self, application: str) -> None:
-        """Begin to keep the event log small; ``application`` is the id of Spark's application."""
+    def spark_started(self, spark: SparkSession) -> None:
+        """Begin to keep the event log small, if Spark writes one."""
         if self._log is not None:
             from millrace_jobs.event_log import EventLogKeeper
 
-            self._keeper = EventLogKeeper(self._log, application, self._message)
+            self._keeper = EventLogKeeper(self._log, spark.sparkContext.applicationId, self._message)
 
     def started(self, spec: Spec, sources: Mapping[str, Source], results: StructType, progress: RunProgress) -> None:
         """Report the start of a run, with the schema of its results."""
