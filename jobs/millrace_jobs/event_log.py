@@ -35,6 +35,7 @@ _SECONDS = 60.0
 
 _CODEC = "zstd"
 _COMPACTED = ".compact"
+_UNFINISHED = ".millrace-unfinished"
 _FILE = re.compile(rf"events_(?P<number>[0-9]+)_.+\.{_CODEC}(?P<compacted>\{_COMPACTED})?")
 _RUN = re.compile(r"eventlog_v2_[a-z0-9_-]+")
 """The folder of a run; whoever else writes to the place of the logs can have no other folder removed."""
@@ -185,13 +186,23 @@ def compact(folder: Place, files: int) -> bool:
     last = complete[-files - 1] if files else complete[-1]
     old = [each for each in found if each.number <= last.number]
     lines = kept_lines(line for each in old for line in _lines((folder / each.name).read_bytes()))
-    write_durably(folder / f"{last.name}{_COMPACTED}", _compressed(lines), partial=".part")
+    _write(folder / f"{last.name}{_COMPACTED}", _compressed(lines))
     known = {last.name + _COMPACTED}
     for name in names:
         match = _FILE.fullmatch(name)
         if match is not None and int(match["number"]) <= last.number and name not in known:
             (folder / name).unlink(missing_ok=True)
     return True
+
+
+def _write(place: Place, content: bytes) -> None:
+    """Create a file of a log in one step; until then, and after a crash, a history server passes over its name."""
+    if isinstance(place, ObjectPath):
+        place.write_bytes(content)
+        return
+    unfinished = place.with_name(_UNFINISHED)
+    unfinished.write_bytes(content)
+    unfinished.replace(place)
 
 
 def kept_lines(lines: Iterable[bytes]) -> list[bytes]:

@@ -110,6 +110,19 @@ def test_old_files_that_were_left_when_a_step_was_cut_off_are_passed_over_and_re
     assert read(tmp_path) == [*ALWAYS, TASK, TASK]
 
 
+def test_a_file_that_was_not_finished_has_a_name_that_no_history_server_takes(tmp_path, monkeypatch):
+    for number in (1, 2, 3):
+        write(tmp_path, number, *ALWAYS)
+    before = read(tmp_path)
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="power cut"):
+        patched.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("power cut")))
+        compact(tmp_path, 1)
+    assert [each.name for each in tmp_path.iterdir() if not each.name.startswith("events_")] == [".millrace-unfinished"]
+    assert read(tmp_path) == before
+    assert compact(tmp_path, 1)
+    assert ".millrace-unfinished" not in {each.name for each in tmp_path.iterdir()}
+
+
 def log_of(place: Path, **more) -> EventLog:
     asked = read_query(query(KAFKA, eventLog={"path": str(place), **more}))
     log = EventLog.of(asked, "/checkpoint")
