@@ -52,17 +52,22 @@ class HistoryServer:
         )
 
     def get(self, path: str) -> Any:
-        """Return what the API answers."""
-        with urlopen(f"{self._api}/{path}", timeout=60) as answer:
-            return json.load(answer)
+        """Return what the API answers, once it does: the server listens before it has its pages."""
+
+        def answered() -> list[Any]:
+            assert self.process.status is None, self.process.said
+            try:
+                with urlopen(f"{self._api}/{path}", timeout=60) as answer:
+                    return [json.load(answer)]
+            except (URLError, ConnectionError, json.JSONDecodeError):
+                return []
+
+        found: list[Any] = wait_until(answered, lambda: self.process.said[-3000:])
+        return found[0]
 
     def applications(self) -> dict[str, Any]:
-        """Return the applications by their ids; none before the server listens."""
-        assert self.process.status is None, self.process.said
-        try:
-            return {each["id"]: each for each in self.get("applications")}
-        except (URLError, ConnectionError):
-            return {}
+        """Return the applications by their ids."""
+        return {each["id"]: each for each in self.get("applications")}
 
     def wait_for(self, *applications: str) -> dict[str, Any]:
         """Wait until the server shows these applications, and return all by their ids."""
