@@ -50,11 +50,13 @@ _KEYS = {
 }
 """Environment of Java's SDK where a query names keys. Driver and executors have the same image, so the same paths."""
 
-_SETTINGS = {
+_CHECKPOINT = {
     # writes each file by one request, where the default renames, which is a copy in S3
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-    ),
+    )
+}
+_SETTINGS = {
     _CREDENTIALS: _PROVIDERS,
     # no looks at what is there before it is written or removed: nothing but Spark writes there
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
@@ -119,13 +121,17 @@ def environment_of(s3: S3Spec) -> dict[str, str]:
     return found | places | (_KEYS if keys else {})
 
 
-def s3_settings(place: ObjectPath) -> dict[str, str]:
-    """Return Spark's settings for a checkpoint in S3.
+def s3_settings(checkpoint: ObjectPath | None, event_log: ObjectPath | None = None) -> dict[str, str]:
+    """Return Spark's settings for a checkpoint or an event log in S3; none if neither is there.
 
     Raises:
         MillraceError: the client's jars are missing.
     """
+    if checkpoint is None and event_log is None:
+        return {}
     settings = _SETTINGS | {"spark.hadoop.fs.s3a.endpoint.region": region()}
+    if checkpoint is not None:
+        settings |= _CHECKPOINT
     if (url := endpoint()) is not None:
         settings["spark.hadoop.fs.s3a.endpoint"] = url
         settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
@@ -137,8 +143,10 @@ def s3_settings(place: ObjectPath) -> dict[str, str]:
     folder = _jars_folder()
     found = [] if folder is None else sorted(folder.glob("*.jar"))
     if not found:
-        message = f"Spark has no client for S3, which the checkpoint {place} needs"
-        raise MillraceError(Problem(message, "run millrace prepare --s3", field="spec.checkpoint.uri"))
+        what = f"the checkpoint {checkpoint}" if checkpoint is not None else f"the event log {event_log}"
+        field = "spec.checkpoint.uri" if checkpoint is not None else "spec.eventLog.path"
+        message = f"Spark has no client for S3, which {what} needs"
+        raise MillraceError(Problem(message, "run millrace prepare --s3", field=field))
     return settings | {"spark.jars": ",".join(jar.as_uri() for jar in found)}
 
 

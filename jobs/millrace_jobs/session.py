@@ -24,6 +24,10 @@ _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBased
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # whoever reaches the pages of a query, where they are on, only reads
+    "spark.ui.killEnabled": "false",
+    # Spark's default passes over passwords that are called passphrases, and keys with '_' or '-' in their names
+    "spark.redaction.regex": r"(?i)secret|passw|passphrase|credential|token|(access|account|private|api)[._-]?key",
     "spark.sql.session.timeZone": "UTC",
     # the sources are the only tables: no FROM csv.`/folder`
     "spark.sql.runSQLOnFiles": "false",

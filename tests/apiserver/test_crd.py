@@ -13,6 +13,7 @@ import yaml
 from millrace_api.model.base import Model
 from unit.api.documents import MINIMAL, PYTHON, changed
 from unit.api.test_rules import BROKEN
+from unit.resources.cases import REPORTED
 
 from .conftest import CRD
 from .invalid import INVALID
@@ -20,7 +21,7 @@ from .invalid import INVALID
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-VALID = [MINIMAL, PYTHON, *(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.yaml")))]
+VALID = [MINIMAL, PYTHON, REPORTED, *(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.yaml")))]
 
 
 def rules_without_cel() -> set[str]:

@@ -18,6 +18,7 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
+from millrace_api.model.reporting import LABEL_KEY, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec
@@ -292,6 +293,13 @@ class Spec(Model):
             None,  # the type of the keys says it
         ),
         Rule(
+            "a label has a key that Kubernetes does not take",
+            "write at most 63 letters, digits, '-', '_' and '.', such as team or example.org/team",
+            ("labels",),
+            f"!has(self.labels) || self.labels.all(name, name.size() <= 317 && name.matches('^{LABEL_KEY}$'))",
+            None,  # the type of the keys says it
+        ),
+        Rule(
             "checkpoint cannot be changed",
             "to start from another one, delete this StreamQuery and create a new one",
             ("checkpoint",),
@@ -343,6 +351,18 @@ class Spec(Model):
         "has its own.",
     )
     spark_conf: dict[str, str] = Field(default={}, description="Spark settings, except those reserved by Millrace.")
+    labels: dict[LabelKey, LabelValue] | None = Field(
+        default=None,
+        max_length=16,
+        description="Labels of all pods of the query, by which costs are assigned to a team.",
+        examples=["{team: payments, cost-center: cc-4711}"],
+    )
+    event_log: EventLogSpec | None = Field(
+        default=None, description="Where Spark writes its event log; default: it writes none."
+    )
+    lineage: LineageSpec | None = Field(
+        default=None, description="Where OpenLineage's events go; default: none are sent."
+    )
     restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
     replan_nonce: WholeNumber | None = Field(default=None, description="Change it to request a new plan now.")
 

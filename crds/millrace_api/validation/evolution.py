@@ -36,7 +36,7 @@ _FIELDS = {
         spec.state spec.sink spec.sink.table.history.retention
         spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
         spec.scaling spec.checkpoint spec.s3 spec.image spec.serviceAccountName spec.sparkConf
-        spec.restartNonce spec.replanNonce
+        spec.labels spec.eventLog spec.lineage spec.restartNonce spec.replanNonce
         spec.sources.*.files.maxFilesPerBatch spec.sources.*.corruptRecords
         spec.sources.*.avro.registry spec.sources.*.avro.login spec.sources.*.watermark.delay
         spec.sources.*.protobuf.registry spec.sources.*.protobuf.login

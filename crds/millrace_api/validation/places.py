@@ -26,7 +26,7 @@ _OBJECTS = re.compile(rf"(s3a)://([a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])/({_PART}(?
 _OBJECT_FILES = re.compile(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2}(?:/|$))[^/\x00-\x1f\x7f$~]+)+/?")
 """Data in an object store: keys may have nearly all characters, but none by which a path would be expanded."""
 
-_HOLDS_RESULTS = re.compile(r"spec\.(?:additionalOutputs\.[^.]+\.)?sink\.files\.path")
+_HOLDS_RESULTS = re.compile(r"spec\.(?:(?:additionalOutputs\.[^.]+\.)?sink\.files|eventLog)\.path")
 _HOLDS_DATA = re.compile(rf"spec\.sources\.[^.]+\.files\.path|{_HOLDS_RESULTS.pattern}")
 """Fields of paths that may be in an object store."""
 
@@ -55,6 +55,10 @@ def paths(spec: Spec) -> Iterator[tuple[str, str]]:
                 yield f"{field}.sink.iceberg.location", iceberg.location
             if iceberg.catalog.file is not None:
                 yield f"{field}.sink.iceberg.catalog.file", iceberg.catalog.file
+    if spec.event_log is not None:
+        yield "spec.eventLog.path", spec.event_log.path
+    if spec.lineage is not None and spec.lineage.file is not None:
+        yield "spec.lineage.file", spec.lineage.file
 
 
 def table_uris(spec: Spec) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,10 @@
-"""The Spark settings of a query: those that it names, and those that its places in S3 need."""
+"""The Spark settings of a query: those that it names, and those that its places in S3 and its event log need."""
 
 from __future__ import annotations
 
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix
+from millrace_jobs import event_log
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.s3_client import environment_of, s3_settings
 
@@ -11,17 +12,19 @@ _JARS = "spark.jars"
 
 
 def settings_of(query: StreamQuery) -> dict[str, str]:
-    """Return the settings; those that the query names override the others.
+    """Return the settings; those that the query names override the others, but for the place of its event log.
 
     Raises:
-        MillraceError: the checkpoint needs a client of Spark that is missing.
+        MillraceError: the checkpoint or the event log needs a client of Spark that is missing.
     """
     uri = (query.spec.checkpoint and query.spec.checkpoint.uri) or ""
     place = ObjectPath.of(uri) if bucket_and_prefix(uri) is not None else None
-    own = s3_settings(place) if place is not None else {}
+    log = query.spec.event_log
+    logs = event_log.place_of(log) if log is not None else None
+    own = s3_settings(place, logs if isinstance(logs, ObjectPath) else None)
     if query.spec.s3 is not None:  # executors read objects, too
         own |= {f"spark.executorEnv.{name}": value for name, value in environment_of(query.spec.s3).items()}
     settings = own | dict(query.spec.spark_conf)
     if _JARS in own and own[_JARS] != settings[_JARS]:
         settings[_JARS] = f"{own[_JARS]},{settings[_JARS]}"
-    return settings
+    return settings | (event_log.settings(log) if log is not None else {})

@@ -56,6 +56,7 @@ from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
+from millrace_jobs.run.reports import RunReports, without_event_log
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import ResultKeys, Sink
@@ -134,7 +135,8 @@ class Job:
         """Describe how the query would run."""
         given = self._given_plans()
         sources = open_sources(self.query.spec, self._workspace / "sources", self._workspace)
-        spark = self._session(self.platform.state_partitions(self.query.spec))
+        partitions = self.platform.state_partitions(self.query.spec)
+        spark = self._session(partitions, without_event_log(self.query))
         compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
         check_streaming(compiled, self._spec, spark, sources)
         plan = given.current() if given is not None else None
@@ -176,7 +178,10 @@ class Job:
         check_sinks(self.query.spec)
         self._processes = self._replica_processes()
         self._display.starting("starting Spark")
-        self._spark = self._session(self._checkpoint.state_partitions)
+        self._reports = RunReports(self.query, str(self._checkpoint.root), self._display.message)
+        self._stack.callback(self._reports.close)
+        self._spark = self._session(self._checkpoint.state_partitions, self._reports.query)
+        self._reports.spark_started(self._spark)
 
     def _compile(self) -> None:
         """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink."""
@@ -207,13 +212,15 @@ class Job:
         counts = {
             CHECKPOINT_FAILURES: lambda: self._checkpoint.failed_writes,
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
+            **self._reports.counts,
         }
         root = self._checkpoint.root
         metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None)
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
-        garbage = GarbageCollection(self._spark)
-        self._observer = Observer(self._display, metrics, health, self.platform, auto, note, garbage=garbage)
+        garbage, reports = GarbageCollection(self._spark), self._reports
+        shown = (self._display, metrics, health, self.platform, auto, note)
+        self._observer = Observer(*shown, garbage=garbage, reports=reports)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()
@@ -246,6 +253,7 @@ class Job:
         assert run is not None
         observer.health.running()
         self.platform.started(self._spark, self._checkpoint.state_partitions)
+        self._reports.started(self._spec, self._sources, self._compiled.result, run)
         began = time.monotonic()
         before, closed = run.checkpoint.committed(), closed_until(run.checkpoint)
         outcome: Outcome = "failed"
@@ -259,8 +267,10 @@ class Job:
             if observer.tally.incomplete:
                 why = why_incomplete(observer.tally.incomplete, self._spec)
                 observer.message(shown_times(why, self.query.spec))
+            self._reports.ended(outcome)
         except BaseException as error:
             observer.health.failed(str(error))
+            self._reports.ended("failed", error if isinstance(error, Exception) else None)
             raise
         finally:
             observer.health.closing()
@@ -306,8 +316,8 @@ class Job:
 
         self._stack.push(end)
 
-    def _session(self, partitions: int) -> SparkSession:
-        spark = self.platform.session(self.query, partitions, self._workspace, quiet=not self.debug)
+    def _session(self, partitions: int, query: StreamQuery) -> SparkSession:
+        spark = self.platform.session(query, partitions, self._workspace, quiet=not self.debug)
         self._stack.callback(stop, spark)
         self._stack.callback(self.platform.close)
         return spark

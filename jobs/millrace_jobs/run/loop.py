@@ -152,6 +152,11 @@ class QueryRun:
         return self._restarts.total
 
     @property
+    def positions(self) -> Mapping[str, Position]:
+        """Where the sources are after the last batch of this run; empty before the first."""
+        return self._consumed
+
+    @property
     def plan_changes(self) -> int:
         """The number of plans adopted after the first one."""
         return self._steering.plan_changes

@@ -255,5 +255,12 @@ CONTRACT = (
         "Rows in the state after the last batch; of operators on tables, those in buckets processed since the start.",
     ),
     _metric("millrace_state_bytes", "gauge", "bytes", "Memory that the state store used after the last batch."),
+    _metric("millrace_lineage_events_total", "counter", "number", "Events of lineage that the receiver has taken."),
+    _metric(
+        "millrace_lineage_dropped_events_total",
+        "counter",
+        "number",
+        "Events of lineage that were given up, because the receiver did not take them.",
+    ),
 )
 """All metrics of a job."""

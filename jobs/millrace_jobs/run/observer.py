@@ -20,6 +20,7 @@ from millrace_support.http_server import ProbeResult
 
 if TYPE_CHECKING:
     from millrace_jobs.display.display import Display
+    from millrace_jobs.run.reports import RunReports
 
 
 class Health:
@@ -123,6 +124,7 @@ class Observer:
     """The message to show when the query has nothing to do for the first time; empty for none."""
     tally: RunTally = field(default_factory=RunTally)
     garbage: GarbageCollection | None = None
+    reports: RunReports | None = None
 
     def batch(self, report: BatchReport) -> None:
         """Report a finished batch to health, metrics, tally, display and platform, and let ``auto`` react to it."""
@@ -132,6 +134,8 @@ class Observer:
         self.tally.add(report)
         self.display.batch(report)
         self.platform.batch(report)
+        if self.reports is not None:
+            self.reports.batch(report.rows)
         if self.auto is not None:
             switch = self.auto.observe(report)
             self.metrics.record_choice(self.auto.selector.outcomes, switch)

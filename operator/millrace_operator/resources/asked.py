@@ -101,6 +101,12 @@ def schema_registries(spec: Spec) -> Asked:
             yield f"{field}.registry", schemas.registry
 
 
+def lineage_receivers(spec: Spec) -> Asked:
+    """Yield the URL that lineage is sent to."""
+    if spec.lineage is not None and spec.lineage.http is not None:
+        yield "spec.lineage.http.url", spec.lineage.http.url
+
+
 def login_files(spec: Spec) -> Asked:
     """Yield the paths of files that logins and certificates are read from."""
     for field, kafka in _connections(spec):
@@ -112,6 +118,7 @@ def login_files(spec: Spec) -> Asked:
     for field, iceberg in _iceberg(spec):
         yield from _secret_files(f"{field}.catalog.rest", iceberg.catalog.rest)
     yield from _secret_files("spec.s3", spec.s3)
+    yield from _secret_files("spec.lineage.http", spec.lineage and spec.lineage.http)
     for field, schemas in _registered(spec):
         if schemas.login is not None:
             yield from _secret_files(f"{field}.login", schemas.login)

@@ -28,7 +28,7 @@ FILES = "/etc/millrace/query"
 QUERY_FILE = f"{FILES}/query.yaml"
 """Path of the document that the driver runs."""
 
-_OPERATOR_FIELDS = frozenset({"state", "image", "serviceAccountName", "restartNonce", "replanNonce"})
+_OPERATOR_FIELDS = frozenset({"state", "image", "serviceAccountName", "labels", "restartNonce", "replanNonce"})
 """Fields of a spec that only the operator uses."""
 
 _OPERATOR_PARTS = {

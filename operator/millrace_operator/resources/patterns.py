@@ -63,6 +63,15 @@ SettingPattern = Annotated[
         "write the name of a setting, in which * stands for any characters, such as spark.sql.*",
     ),
 ]
+LabelPattern = Annotated[
+    str,
+    *text(
+        r"[A-Za-z0-9._*-]+",
+        63,
+        "a pattern of values of a label",
+        "write a value, in which * stands for any characters, such as payments-*",
+    ),
+]
 ImagePattern = Annotated[
     str,
     *text(

@@ -26,6 +26,7 @@ from .asked import (
     catalogs,
     databases,
     images,
+    lineage_receivers,
     s3_endpoints,
     schema_registries,
     tables_without_places,
@@ -41,6 +42,7 @@ from .patterns import (
     matches_any,
     url_address,
 )
+from .pod_labels import missing_labels
 from .pod_sizes import UNLIMITED, PodFootprint, pods_of, total
 from .policy import IdentityEndpoint, Policy, PolicyRule, QueryLimits, SettingsRule
 
@@ -156,6 +158,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     for field in tables_without_places(spec) if rule.tables is not None else ():
         yield Problem(f"a table wherever its catalog puts it is {where}", _allowed(rule.tables), field=field)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
+    yield from among(lineage_receivers(spec), rule.lineage, url_address)
     yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
     yield from among(paths(spec), rule.files, data_place)
     if spec.checkpoint is not None:
@@ -163,6 +166,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
         yield from among(uri, rule.checkpoint_uris, checkpoint_address)
     if rule.checkpoint_claims is not None and not (in_object_store(query) and rule.checkpoint_uris is not None):
         yield from _claim_problems(rule.checkpoint_claims, query, where)
+    yield from missing_labels(rule.labels, spec, where)
     for name, value in spec.spark_conf.items():
         hint = _setting_hint(rule, name, value)
         if hint is not None:

@@ -107,7 +107,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
     pod = _pod(container, _spark_volumes(query), volumes, secrets, defaults)
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
-    template = {"metadata": {"labels": owner.labels(DRIVER), "annotations": _SCRAPED}, "spec": pod}
+    template = {"metadata": {"labels": _labels(query, owner, DRIVER), "annotations": _SCRAPED}, "spec": pod}
     our_revision = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
     return _restricted(
         strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision), defaults
@@ -126,7 +126,7 @@ def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secret
     template = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": owner.labels(EXECUTOR)},
+        "metadata": {"labels": _labels(query, owner, EXECUTOR)},
         "spec": pod,
     }
     return _restricted(strategic_merge(template, query.spec.executors.pod_template or {}), defaults)
@@ -182,8 +182,13 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = _spread(owner, PARTITIONER)
-    template = {"metadata": {"labels": owner.labels(PARTITIONER), "annotations": _SCRAPED}, "spec": pod}
+    template = {"metadata": {"labels": _labels(query, owner, PARTITIONER), "annotations": _SCRAPED}, "spec": pod}
     return _restricted(strategic_merge(template, settings.pod_template or {}), defaults)
+
+
+def _labels(query: StreamQuery, owner: Owner, role: str) -> dict[str, str]:
+    """Return the labels of a pod: the user's for costs, and the operator's own, which nothing overrides."""
+    return {**(query.spec.labels or {}), **owner.labels(role)}
 
 
 def _restricted(template: Manifest, defaults: PodDefaults) -> Manifest:

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule
+from millrace_api.model.reporting import LabelKey
 from millrace_api.model.values import ByteSize, Count, WholeNumber, text
 from millrace_api.sql.outside import OutsideFunction
 from millrace_api.validation.loading import load_document
@@ -23,6 +24,7 @@ from .patterns import (
     CheckpointPattern,
     DatabasePattern,
     ImagePattern,
+    LabelPattern,
     NamePattern,
     PathPattern,
     SettingPattern,
@@ -138,6 +140,15 @@ class PolicyRule(Model):
     files: tuple[PathPattern, ...] | None = Field(
         default=None,
         description="Absolute paths that sources and sinks of files may name, on volumes that the query mounts.",
+    )
+    lineage: tuple[UrlPattern, ...] | None = Field(
+        default=None, description="URLs of receivers of lineage that spec.lineage.http.url may name."
+    )
+    labels: dict[LabelKey, tuple[LabelPattern, ...]] = Field(
+        default={},
+        description="Labels that all pods of a query must have, such as those by which costs are assigned, each with "
+        "the values that it may have.",
+        examples=[{"team": ["payments"]}],
     )
     identity_endpoints: tuple[IdentityEndpoint, ...] = Field(
         default=(),

@@ -22,6 +22,7 @@ from .bandwidth import wrong_bandwidths
 from .checkpoint_volume import checkpoint_problems
 from .confinement import checkpoint_overlaps
 from .driver_config import AUTH_FILE
+from .pod_labels import PREFIX, label_problems, reserved_label
 from .template_schema import schema_problems
 
 _OURS = (
@@ -105,20 +106,6 @@ A user alone is no secret: ``abfss://container@account`` has a container there.
 _JAVA_OPTIONS = re.compile(r"spark[.](driver|executor)[.](extra|default)JavaOptions", re.IGNORECASE)
 _LOGIN_HINT = "leave it out of the address, and log in by a Secret, such as that of sasl in a Kafka source"
 
-_PREFIX = "millrace.io/"
-"""Prefix of the labels by which the operator knows a query's pods, and of its annotations."""
-
-_POD_LABELS = (
-    "app.kubernetes.io/component",
-    "app.kubernetes.io/instance",
-    "app.kubernetes.io/managed-by",
-    "app.kubernetes.io/name",
-)
-"""Labels that the operator sets; by them, its own Service, NetworkPolicy and Deployment find its pods."""
-
-_POD_LABEL_PREFIXES = ("spark-", "apps.kubernetes.io/", "batch.kubernetes.io/", "statefulset.kubernetes.io/")
-"""Labels by which Spark knows the executors of a driver, which it also deletes, and Kubernetes the pods of a set."""
-
 _VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 )
@@ -198,6 +185,7 @@ def problems(query: StreamQuery) -> list[Problem]:
         if _LOGIN.search(f"://{address.partition('://')[2] or address}"):
             message = "has a password in it, which everyone who may read ConfigMaps would see"
             found.append(Problem(message, _LOGIN_HINT, field=field))
+    found += label_problems(query.spec)
     malformed = [
         problem
         for field, template in pod_templates(query.spec).items()
@@ -248,12 +236,11 @@ def _template_problems(field: str, template: Mapping[str, Any]) -> Iterator[Prob
         for name in map(str, names if isinstance(names, Mapping) else ()):
             if part == "annotations" and name.startswith(_PROFILES):
                 yield Problem(_PROFILE, "write securityContext.appArmorProfile", field=f"{field}.metadata.{part}")
-            elif name.startswith(_PREFIX):
+            elif part == "labels" and (found := reserved_label(name)) is not None:
+                yield Problem(*found, field=f"{field}.metadata.{part}")
+            elif name.startswith(PREFIX):
                 hint = "leave it out, or write it without that prefix"
                 yield Problem(f'"{name}" is the operator\'s own', hint, field=f"{field}.metadata.{part}")
-            elif part == "labels" and (name in _POD_LABELS or name.startswith(_POD_LABEL_PREFIXES)):
-                message = f'"{name}" says what the pod belongs to, and is set by Millrace, Spark or Kubernetes'
-                yield Problem(message, "leave it out, or write another label", field=f"{field}.metadata.{part}")
     spec = template.get("spec")
     for place, value in () if malformed else _forbidden(spec if isinstance(spec, Mapping) else {}):
         yield Problem(f"may not be {_shown(value)}", _HINT, field=f"{field}.spec.{place}")

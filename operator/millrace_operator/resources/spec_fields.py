@@ -60,6 +60,9 @@ EFFECTS = {
     "image": Effect.REPLACED,
     "serviceAccountName": Effect.REPLACED,
     "sparkConf": Effect.REPLACED,
+    "labels": Effect.REPLACED,
+    "eventLog": Effect.REPLACED,
+    "lineage": Effect.REPLACED,
     "restartNonce": Effect.REPLACED,
     "replanNonce": Effect.IN_PLACE,
 }

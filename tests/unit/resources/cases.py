@@ -154,7 +154,35 @@ spec:
     secretAccessKey: {secretKeyRef: {name: lake, key: AWS_SECRET_ACCESS_KEY}}
 """
 
-CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED, "dedicated": DEDICATED, "in-s3": IN_S3}
+REPORTED = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell, labels: {argocd.argoproj.io/instance: trips}}
+spec:
+  sources:
+    trips:
+      kafka: {bootstrapServers: "kafka:9092", topic: trips}
+      schema: cell STRING, fare DOUBLE
+  query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
+  sink: {console: {}}
+  partitioner: {placement: Dedicated}
+  checkpoint: {claim: checkpoints}
+  labels: {team: payments, example.org/cost-center: cc-4711}
+  eventLog: {path: /var/lib/millrace/checkpoint/_data/events}
+  lineage:
+    http:
+      url: https://marquez.example.org/api/v1/lineage
+      apiKey: {secretKeyRef: {name: marquez, key: token}}
+"""
+
+CASES = {
+    "smallest": SMALLEST,
+    "secured": SECURED,
+    "templated": TEMPLATED,
+    "dedicated": DEDICATED,
+    "in-s3": IN_S3,
+    "reported": REPORTED,
+}
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"
 AUTH = "trips-by-cell-auth-0123456789"

@@ -10,6 +10,7 @@ from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
 
 from .cases import SMALLEST
+from .refused_reports import REPORTS
 
 NAMESPACE = "cabs"
 
@@ -310,6 +311,7 @@ REFUSED = [
         {"sources__trips": FILES | {"files": {"path": "s3a://lake/orders2/a.json", "format": "json"}}},
         'spec.sources.trips.files.path: "s3a://lake/orders2/a.json" is not allowed',
     ),
+    *REPORTS,
     (
         "sparkConf.allow",
         {"sparkConf": {"allow": ["spark.sql.*"]}},

@@ -31,6 +31,8 @@ NEW_SINCE = (
     "partitionColumns:",
     "protobuf",
     "login:",
+    "eventLog:",
+    "lineage:",
 )
 """Fields that the released version lacks: a query that has one needs a later image."""
 

@@ -1,0 +1,112 @@
+"""What a query reports about itself to tools beside Prometheus: Spark's event log, and lineage."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.secrets import SecretValue
+from millrace_api.model.values import ByteSize, Count, Path, PositiveDuration, text
+
+LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9]){0,1}/){0,1}[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9]){0,1}"
+"""The key of a label in Kubernetes; without ``?``, which ``tools.crd_compatibility`` takes for an operator of CEL."""
+
+LabelKey = Annotated[
+    str,
+    *text(
+        LABEL_KEY,
+        317,
+        "the key of a label",
+        "write at most 63 letters, digits, '-', '_' and '.', such as team or example.org/team",
+    ),
+]
+LabelValue = Annotated[
+    str,
+    *text(
+        r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
+        63,
+        "the value of a label",
+        "write at most 63 letters, digits, '-', '_' and '.', the first and the last of them letters or digits",
+    ),
+]
+LineageUrl = Annotated[
+    str,
+    *text(
+        r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?/[A-Za-z0-9._~%/-]*",
+        1024,
+        "the URL of a receiver of lineage",
+        "write scheme, host and path, such as https://marquez.example.org/api/v1/lineage",
+    ),
+]
+LineageNamespace = Annotated[
+    str,
+    *text(r"[A-Za-z0-9._:/-]+", 255, "a namespace of jobs", "write letters, digits, '.', '_', ':', '/' and '-'"),
+]
+
+_SMALLEST_FILE = 10 << 20
+"""Least size in bytes at which Spark begins another file of its event log."""
+
+
+class EventLogSpec(Model):
+    """Spark's event log, which its history server shows after a run."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "fileSize is less than 10m, the least that Spark takes",
+            "write 10m or more",
+            ("file_size",),
+            None,  # the size is text to CEL
+            lambda log: log.file_size.bytes >= _SMALLEST_FILE,
+        ),
+    )
+
+    path: Path = Field(
+        description="Folder of the logs, or s3a:// with a bucket and a prefix; several queries may share it.",
+        examples=["s3a://lake/spark-events"],
+    )
+    file_size: ByteSize = Field(
+        default=ByteSize("16m"), description="Size of the events, before compression, at which another file begins."
+    )
+    files: Count = Field(
+        default=4,
+        description="Complete files of a run that are kept; of older ones, only what a history server cannot do "
+        "without.",
+    )
+    runs: Count = Field(default=3, description="Runs of the query whose logs are kept, the present one among them.")
+
+
+class LineageHttpSpec(Model):
+    """A receiver of OpenLineage's events over HTTP."""
+
+    url: LineageUrl = Field(
+        description="URL that events are posted to.", examples=["https://marquez.example.org/api/v1/lineage"]
+    )
+    api_key: SecretValue | None = Field(
+        default=None,
+        description="Key that each request bears, read again each time.",
+        examples=["{secretKeyRef: {name: marquez, key: token}}"],
+    )
+    ca: SecretValue | None = Field(
+        default=None, description="Certificate authority of the receiver, PEM; default: those of the system."
+    )
+
+
+class LineageSpec(Model):
+    """OpenLineage's events about what a query reads and writes."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("http", "file", hint="write http: {url: ...}, or file: for one machine"),
+    )
+
+    namespace: LineageNamespace | None = Field(
+        default=None, description="Namespace of the job; default: the query's own, else default."
+    )
+    interval: PositiveDuration = Field(
+        default=PositiveDuration("5m"), description="Time between two events of a running query, at least."
+    )
+    http: LineageHttpSpec | None = Field(default=None, description="A receiver over HTTP.")
+    file: Path | None = Field(
+        default=None, description="A file that events are appended to, one a line; for one machine."
+    )

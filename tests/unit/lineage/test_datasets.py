@@ -1,0 +1,93 @@
+"""The names of datasets, by OpenLineage's naming convention: two queries give one topic, table or folder one name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace_api.validation.loading import read_query
+from millrace_jobs.lineage.datasets import MOST_TOPICS, inputs, outputs
+from unit.fields.documents import KAFKA, query
+
+BROKERS = {"bootstrapServers": "kafka-b:9092, Kafka-A"}
+SERVER = {"host": "db-b.example.org:6432,db-a.example.org", "database": "sales", "user": "millrace"}
+ICEBERG = {"table": "sales.trips", "catalog": {"rest": {"uri": "https://catalog.example.org/iceberg/"}}}
+SQL = "SELECT city, count(*) AS n FROM trips GROUP BY city"
+AT = {"schema": "city STRING"}
+
+
+def names(datasets):
+    return [(each.namespace, each.name) for each in datasets]
+
+
+def read(source, topics=()):
+    spec = read_query(query(source, query={"sql": "SELECT * FROM trips"})).spec
+    return names(inputs(spec, {}, {"trips": topics})["trips"])
+
+
+def written(sink, **source):
+    spec = read_query(query({**KAFKA, **source}, query={"sql": SQL}, sink=sink)).spec
+    return [(each.namespace, each.name, each.alias) for each in outputs(spec, ())]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ({"kafka": {**BROKERS, "topic": "trips"}, **AT}, [("kafka://kafka-a:9092", "trips")]),
+        (
+            {"kafka": {**BROKERS, "topics": ["b", "a"]}, **AT},
+            [("kafka://kafka-a:9092", "a"), ("kafka://kafka-a:9092", "b")],
+        ),
+        ({"kafka": {**BROKERS, "topicPattern": "trips-.*"}, **AT}, []),
+        ({"files": {"path": "/data/day=*/*.csv", "format": "csv"}, **AT}, [("file", "/data")]),
+        ({"files": {"path": "/data/trips.csv", "format": "csv"}, **AT}, [("file", "/data/trips.csv")]),
+        ({"files": {"path": "s3a://lake/in/day=*/*.csv", "format": "csv"}, **AT}, [("s3://lake", "in")]),
+        ({"files": {"path": "s3a://lake/*.csv", "format": "csv"}, **AT}, [("s3://lake", "/")]),
+        ({"rate": {"recordsPerSecond": 10}}, []),
+    ],
+)
+def test_what_sources_read(source, expected):
+    assert read(source) == expected
+
+
+def test_a_pattern_of_topics_is_those_that_were_read_from_and_not_too_many():
+    source = {"kafka": {**BROKERS, "topicPattern": "trips-.*"}, **AT}
+    assert read(source, ("trips-2", "trips-1")) == [("kafka://kafka-a:9092", f"trips-{n}") for n in (1, 2)]
+    assert len(read(source, [f"trips-{n}" for n in range(500)])) == MOST_TOPICS
+
+
+def test_a_relative_path_is_absolute():
+    assert read({"files": {"path": "in/*.csv", "format": "csv"}, **AT}) == [("file", str(Path("in").absolute()))]
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        ({"console": {}}, []),
+        ({"kafka": {**BROKERS, "topic": "out"}}, [("kafka://kafka-a:9092", "out", None)]),
+        ({"table": {**BROKERS, "topic": "out"}}, [("kafka://kafka-a:9092", "out", None)]),
+        ({"files": {"path": "s3a://lake/out/"}}, [("s3://lake", "out", None)]),
+        ({"delta": {"path": "s3a://lake/trips", "key": ["city"]}}, [("s3://lake", "trips", None)]),
+        (
+            {"postgres": {**SERVER, "table": "trips", "key": ["city"]}},
+            [("postgres://db-a.example.org:5432", "sales.public.trips", None)],
+        ),
+        (
+            {"postgres": {**SERVER, "table": "taxi.trips", "key": ["city"]}},
+            [("postgres://db-a.example.org:5432", "sales.taxi.trips", None)],
+        ),
+        ({"iceberg": {**ICEBERG, "key": ["city"]}}, [("https://catalog.example.org/iceberg", "sales.trips", None)]),
+        (
+            {"iceberg": {**ICEBERG, "location": "s3a://lake/trips", "key": ["city"]}},
+            [("s3://lake", "trips", ("https://catalog.example.org/iceberg", "sales.trips"))],
+        ),
+    ],
+)
+def test_what_sinks_write(sink, expected):
+    assert written(sink) == expected
+
+
+def test_dead_letters_are_outputs_too():
+    found = written({"console": {}}, corruptRecords={"policy": "deadLetter", "topic": "trips-dead"})
+    assert found == [("kafka://kafka:9092", "trips-dead", None)]
