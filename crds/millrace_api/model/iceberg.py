@@ -1,4 +1,4 @@
-"""Iceberg tables that results go to: their catalog, their name there, and where their files are."""
+"""Iceberg tables, as sinks and sources: their catalog, their name there, and where their files are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model, Rule, exactly_one
-from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, TablePath
+from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, LakehouseSourceSpec, TablePath
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import Path, Text, text
@@ -30,6 +30,8 @@ TableIdentifier = Annotated[
         "write namespace.table, such as sales.trips",
     ),
 ]
+
+SnapshotId = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 
 
 class RestCatalogSpec(Model):
@@ -121,6 +123,32 @@ class IcebergSinkSpec(LakehouseSinkSpec):
         if self.table == other.table and _catalog(self.catalog) == _catalog(other.catalog):
             return True
         return self.location is not None and self.location.rstrip("/") == (other.location or "").rstrip("/")
+
+
+class IcebergSourceSpec(LakehouseSourceSpec):
+    """The rows of an Iceberg table, and those that are added to it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        at_most_one("start_from", "starting_snapshot", hint="keep one of them, or none to start with the whole table"),
+    )
+
+    catalog: IcebergCatalogSpec = Field(description="Catalog of the table.")
+    table: TableIdentifier = Field(description="The table, namespace.table.", examples=["sales.trips"])
+    location: TablePath | None = Field(
+        default=None,
+        description="Folder or s3a:// prefix that the table has to be in; default: wherever its catalog has it.",
+        examples=["s3a://lake/trips"],
+    )
+    starting_snapshot: SnapshotId | None = Field(
+        default=None,
+        description="Snapshot whose added rows are the first ones that a new query reads.",
+        examples=[3051729675574597004],
+    )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the table is known to be in a folder."""
+        return self.location is not None and not self.location.startswith(OBJECTS)
 
 
 def _catalog(spec: IcebergCatalogSpec) -> object:

@@ -1,4 +1,4 @@
-"""Tables of a lakehouse that results go to: where they are, their key, their layout, and how they are maintained."""
+"""Tables of a lakehouse: where they are, what sinks need to write them, and where sources start to read them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model, Rule
-from millrace_api.model.values import ColumnName, PositiveDuration, WholeNumber, text
+from millrace_api.model.base import Model, Rule, at_most_one
+from millrace_api.model.values import ColumnName, Count, PositiveDuration, WholeNumber, text
 
 OBJECTS = "s3a://"
 """How the place of a table in an object store begins."""
@@ -103,3 +103,57 @@ class DeltaSinkSpec(LakehouseSinkSpec):
     def first_file(self) -> str:
         """Path of a file with results, as its name begins."""
         return f"{self.path}/batch-0000000000-.parquet"
+
+
+class TableStart(StrEnum):
+    """Where the first run on a table begins."""
+
+    TABLE = "Table"
+    """With the rows that the table has; those that are added later follow."""
+    LATEST = "Latest"
+    """Behind the rows that the table has."""
+
+
+class OtherCommits(StrEnum):
+    """What happens to commits that change or remove rows, which a stream of added rows cannot have."""
+
+    REFUSE = "Refuse"
+    """The query fails."""
+    SKIP = "Skip"
+    """They are left out as a whole, with the rows that they add."""
+
+
+class LakehouseSourceSpec(Model):
+    """What the sources of all formats of tables have."""
+
+    start_from: TableStart | None = Field(
+        default=None,
+        description="Where a new query starts: with the rows that the table has then (Table, the default), or behind "
+        "them (Latest).",
+    )
+    other_commits: OtherCommits = Field(
+        default=OtherCommits.REFUSE,
+        description="What happens to a commit that changes or removes rows: the query fails (Refuse), or the whole "
+        "commit is left out (Skip). Compaction changes no rows, and is always left out.",
+    )
+    max_files_per_batch: Count | None = Field(
+        default=None, description="Maximum number of data files per batch; default: all."
+    )
+
+
+class DeltaSourceSpec(LakehouseSourceSpec):
+    """The rows of a Delta table, and those that are added to it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        at_most_one("start_from", "starting_version", hint="keep one of them, or none to start with the whole table"),
+    )
+
+    path: TablePath = Field(description="Folder or s3a:// prefix of the table.", examples=["s3a://lake/trips"])
+    starting_version: WholeNumber | None = Field(
+        default=None, description="Version whose added rows are the first ones that a new query reads.", examples=[12]
+    )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the table is in a folder."""
+        return not self.path.startswith(OBJECTS)

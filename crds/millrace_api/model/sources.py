@@ -1,4 +1,4 @@
-"""Where records come from: files, a replayed recording, a generator, Kafka."""
+"""Where records come from: files, tables of a lakehouse, a replayed recording, a generator, Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
 from millrace_api.model.generators import NexmarkSourceSpec, RateSourceSpec
+from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
+from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.registries import Avro, Protobuf
 from millrace_api.model.values import (
     ColumnName,
@@ -212,15 +214,18 @@ class SourceSpec(Model):
             "rate",
             "kafka",
             "nexmark",
+            "delta",
+            "iceberg",
             hint='write one kind, such as files: {path: "data/*.csv"}',
         ),
         Rule(
             "schema is missing",
             "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
             (),
-            "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
+            "has(self.schema) || !(has(self.files) || has(self.replay) || has(self.delta) || has(self.iceberg) || "
+            "(has(self.kafka) && "
             "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
-            lambda s: s.ddl is not None or s.protobuf is not None or not (s.files or s.replay or s.needs_schema),
+            lambda s: s.ddl is not None or s.protobuf is not None or (not s.has_files and not s.needs_schema),
         ),
         Rule(
             "schema is missing: messages name their own, which may be many",
@@ -310,6 +315,13 @@ class SourceSpec(Model):
             ),
         ),
         Rule(
+            "the rows of a lakehouse table are a stream, which has no key",
+            "leave table out",
+            ("table",),
+            "!has(self.table) || !(has(self.delta) || has(self.iceberg))",
+            lambda s: s.table is None or s.lakehouse is None,
+        ),
+        Rule(
             "a dead-letter topic needs a kafka source",
             "write corruptRecords.path instead",
             ("corrupt_records",),
@@ -330,6 +342,10 @@ class SourceSpec(Model):
     rate: RateSourceSpec | None = Field(default=None, description="Generated records timestamp, key, value.")
     kafka: KafkaSourceSpec | None = Field(default=None, description="Kafka topics.")
     nexmark: NexmarkSourceSpec | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
+    delta: DeltaSourceSpec | None = Field(default=None, description="A Delta table, and rows that are added to it.")
+    iceberg: IcebergSourceSpec | None = Field(
+        default=None, description="An Iceberg table, and rows that are added to it."
+    )
     format: RecordFormat | None = Field(
         default=None,
         description="How kafka messages are written; default json. debezium: changes of a database's table, with their "
@@ -369,8 +385,19 @@ class SourceSpec(Model):
 
     @property
     def kind(self) -> str:
-        """The kind that is given, as in YAML: files, replay, rate, kafka or nexmark."""
-        return next(k for k in ("files", "replay", "rate", "kafka", "nexmark") if getattr(self, k) is not None)
+        """The kind that is given, as in YAML: files, replay, rate, kafka, nexmark, delta or iceberg."""
+        kinds = ("files", "replay", "rate", "kafka", "nexmark", "delta", "iceberg")
+        return next(kind for kind in kinds if getattr(self, kind) is not None)
+
+    @property
+    def lakehouse(self) -> DeltaSourceSpec | IcebergSourceSpec | None:
+        """The table of a lakehouse, if the source is one."""
+        return self.delta or self.iceberg
+
+    @property
+    def has_files(self) -> bool:
+        """Whether records come from files, be they a table's."""
+        return any(each is not None for each in (self.files, self.replay, self.delta, self.iceberg))
 
     @property
     def is_static(self) -> bool:

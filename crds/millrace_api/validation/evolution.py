@@ -44,6 +44,13 @@ _FIELDS = {
         spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
         spec.sources.*.kafka.includeMetadata
+        spec.sources.*.delta.otherCommits spec.sources.*.delta.maxFilesPerBatch
+        spec.sources.*.iceberg.otherCommits spec.sources.*.iceberg.maxFilesPerBatch
+        spec.sources.*.iceberg.catalog.rest.token spec.sources.*.iceberg.catalog.rest.clientId
+        spec.sources.*.iceberg.catalog.rest.clientSecret spec.sources.*.iceberg.catalog.rest.tokenUri
+        spec.sources.*.iceberg.catalog.rest.scope spec.sources.*.iceberg.catalog.postgres.host
+        spec.sources.*.iceberg.catalog.postgres.user spec.sources.*.iceberg.catalog.postgres.password
+        spec.sources.*.iceberg.catalog.postgres.tls
         spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
         spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
         spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.table.bootstrapServers
@@ -77,10 +84,14 @@ _FIELDS = {
         spec.sources.*.replay.header spec.sources.*.replay.delimiter
         spec.sources.*.kafka.topic spec.sources.*.kafka.topics
         spec.sources.*.kafka.topicPattern spec.sources.*.kafka.partitions
+        spec.sources.*.delta.path spec.sources.*.iceberg.catalog spec.sources.*.iceberg.table
+        spec.sources.*.iceberg.location
     """,
     SpecChange.START: """
         spec.sources.*.kafka.startingOffsets spec.sources.*.kafka.startingTimestamp
         spec.sources.*.kafka.endingOffsets spec.sources.*.kafka.endingTimestamp
+        spec.sources.*.delta.startFrom spec.sources.*.delta.startingVersion
+        spec.sources.*.iceberg.startFrom spec.sources.*.iceberg.startingSnapshot
     """,
     SpecChange.STATE: """
         spec.sources.*.watermark.column spec.sources.*.table spec.query.python spec.sink.table.history.topic

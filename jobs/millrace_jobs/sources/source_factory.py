@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_api.model.generators import NexmarkSourceSpec
+from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.kafka import KafkaOffsets, KafkaSourceSpec
+from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.registries import Avro, Protobuf, RegistryLogin
 from millrace_api.model.sources import (
     FileOrder,
@@ -77,6 +79,8 @@ def open_source(name: str, spec: SourceSpec, state: Place, cache: Path) -> Sourc
         return _kafka(name, spec, spec.kafka, state, corrupt)
     if spec.files is not None:
         return _files(name, spec, spec.files, state, corrupt)
+    if spec.lakehouse is not None:
+        return _table(name, spec, spec.lakehouse, state)
     replay = spec.replay
     assert replay is not None
     return ReplaySource(
@@ -105,7 +109,7 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
     Raises:
         MillraceError: the files do not exist, or the columns of the first one do not match the schema.
     """
-    if spec.files is not None:
+    if spec.files is not None or spec.lakehouse is not None:
         open_source(name, spec, state, state)
     elif spec.replay is not None:
         replay = spec.replay
@@ -183,6 +187,18 @@ def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Place, co
         source.check()
     except MillraceError as error:
         error.failure = FailureClass.SOURCE  # the class that the batch reading the file would report
+        raise
+    return source
+
+
+def _table(name: str, spec: SourceSpec, table: DeltaSourceSpec | IcebergSourceSpec, state: Place) -> Source:
+    from millrace_jobs.sources.lakehouse.source import LakehouseSource  # only these queries load it
+
+    source = LakehouseSource(name, table, schema_of(spec), state, spec.timestamp_format.value)
+    try:
+        source.check()
+    except MillraceError as error:
+        error.failure = FailureClass.SOURCE_MISSING if isinstance(error, MissingInputError) else FailureClass.SOURCE
         raise
     return source
 

@@ -7,7 +7,7 @@ import pytest
 from psycopg import errors as states
 
 from millrace_api.errors import TransientError
-from millrace_jobs.sinks.postgres.connection import PostgresConnection
+from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.sinks.postgres.errors import is_conflict, postgres_problem
 
 DATABASE = PostgresConnection((("db", 5432), ("::1", 5433)), "sales", "millrace")

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import psycopg
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.sinks.postgres.connection import PostgresConnection
+from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_support.backoff import Backoff
 
 PATIENCE = 45.0

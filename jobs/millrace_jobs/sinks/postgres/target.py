@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sinks.postgres.connection import PostgresConnection, Session
+from millrace_jobs.postgres.connection import PostgresConnection, Session
 from millrace_jobs.sinks.postgres.copy_text import ColumnType, column_type
 from millrace_jobs.sinks.postgres.errors import FIELD
 
