@@ -28,7 +28,7 @@ from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.sources.lakehouse.deleted_rows import packed
-from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys
+from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys, metadata_of
 from millrace_jobs.sources.lakehouse.table_commits import BYTES_PER_RECORD, AddedFile, TablePosition
 from millrace_jobs.sources.seen_file import unreadable
 
@@ -90,8 +90,8 @@ class DeltaCommits:
             self._actions(version)
             return TablePosition(version)
         if self._spec.start_from is TableStart.LATEST:
-            return TablePosition(newest, len(self.added(newest, skip=True)))
-        return TablePosition(newest, whole=True)
+            return TablePosition(newest, is_done=True)
+        return TablePosition(newest, is_whole=True)
 
     def keys(self, declared: pa.Schema) -> FieldKeys:
         """Return by what the files know the declared columns."""
@@ -102,17 +102,17 @@ class DeltaCommits:
         version = 0 if commit is None else commit + 1
         return version if version <= self._table.version() else None
 
-    def added(self, commit: int, *, skip: bool = False) -> Sequence[AddedFile]:
+    def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a version has added to the table's rows, in the order of the log.
 
         Raises:
-            MillraceError: it also changes or removes rows, and such commits are neither skipped by the query, nor by
-                ``skip``; or the log does not have it any more.
+            MillraceError: it also changes or removes rows, and the query does not skip such commits; or the log does
+                not have it any more.
         """
         actions = self._actions(commit)
         changed = any(each["remove"].get("dataChange", True) for each in actions if "remove" in each)
         if changed or any("cdc" in each for each in actions):
-            if skip or self._spec.other_commits is OtherCommits.SKIP:
+            if self._spec.other_commits is OtherCommits.SKIP:
                 return []
             raise self._refused(commit, actions)
         added = [each["add"] for each in actions if "add" in each]
@@ -161,8 +161,8 @@ class DeltaCommits:
 
     def _key(self, column: str) -> str:
         """Return the name that files and their partitions have for a column."""
-        metadata = self.schema.field(column).metadata if column in self.schema.names else None
-        return (metadata or {}).get(_PHYSICAL_NAME, column.encode()).decode()
+        is_known = column in self.schema.names
+        return metadata_of(self.schema.field(column), _PHYSICAL_NAME, column) if is_known else column
 
     def _place(self, path: str) -> str:
         """Return the place of a data file, which the log names by a path in the table's folder."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.nested_columns import is_nested, parts_of
 from millrace_jobs.sources.formats.typed_columns import places_of
 
@@ -38,9 +39,16 @@ class FieldKeys:
     names: tuple[tuple[str, str], ...] = ()
 
     def named(self, stored: pa.Schema) -> pa.Schema:
-        """Return the schema of a file with the declared names; others get names that nothing has."""
+        """Return the schema of a file with the declared names; others get names that nothing has.
+
+        Raises:
+            MillraceError: fields have numbers in the table, and neither the file nor the table says which.
+        """
         has_ids = any(self._id(field) for field in stored)
         if self.by_id and not has_ids:
+            if not self.names:
+                message = "a file of the table has no numbers of fields, and the table no schema.name-mapping.default"
+                raise MillraceError(Problem(message, "set that property of the table, or write the file again"))
             known, numbers = {column.key: column for column in self.columns}, dict(self.names)
             found = [known.get(numbers.get(field.name, "")) for field in stored]
             return pa.schema(
@@ -77,7 +85,7 @@ class FieldKeys:
 
     @staticmethod
     def _id(field: pa.Field) -> str:
-        return (field.metadata or {}).get(FILE_ID, b"").decode()
+        return metadata_of(field, FILE_ID)
 
 
 def field_keys(declared: pa.Schema, table: pa.Schema, key: bytes) -> tuple[FieldKey, ...]:
@@ -91,6 +99,12 @@ def field_keys(declared: pa.Schema, table: pa.Schema, key: bytes) -> tuple[Field
     return tuple(_key_of(field, table.field(place_of(field.name, table)), key) for field in declared)
 
 
+def metadata_of(field: pa.Field, key: bytes, default: str = "") -> str:
+    """Return what the metadata of a field say under a key."""
+    found: bytes = (field.metadata or {}).get(key, default.encode())
+    return found.decode()
+
+
 def place_of(name: str, table: pa.Schema) -> int:
     """Return the place of a declared column among a table's; -1 if there is none, -2 if there are several."""
     exact = table.get_all_field_indices(name)
@@ -99,7 +113,7 @@ def place_of(name: str, table: pa.Schema) -> int:
 
 
 def _key_of(declared: pa.Field, found: pa.Field, key: bytes) -> FieldKey:
-    own = (found.metadata or {}).get(key, found.name.encode()).decode()
+    own = metadata_of(found, key, found.name)
     if not is_nested(declared.type) or not is_nested(found.type):
         return FieldKey(declared.name, own)
     places = places_of(found.type, declared)

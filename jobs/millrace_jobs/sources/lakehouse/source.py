@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -127,21 +127,23 @@ class LakehouseSource(Source):
         """
         self._look(once=everything)
         before = at = TablePosition.of(start)
-        kept = {_beginning(at)}
+        kept = {at.beginning}
         files, records, limit = 0, 0, self._spec.max_files_per_batch
         while limit is None or files < limit:
             found = self._files_of(at)
-            if at.files < len(found):
+            if not at.is_done and at.files < len(found):
                 records += found[at.files].records
                 if files and most is not None and records > most:
                     break
-                at, files = TablePosition(at.commit, at.files + 1, at.whole), files + 1
+                files, read = files + 1, at.files + 1
+                at = TablePosition(at.commit, read, at.is_whole, is_done=read == len(found))
                 continue
             following = self._commits.following(at.commit)
             if following is None or not self._can_go_on(following, is_first=at == before):
                 break
             at = TablePosition(following)
-            kept.add(at)
+            at = replace(at, is_done=not self._files_of(at))
+            kept.add(at.beginning)
         self._files = {key: found for key, found in self._files.items() if key in kept}
         return at.to_json()
 
@@ -249,21 +251,22 @@ class LakehouseSource(Source):
             raise MillraceError(*problems)
 
     def _files_of(self, at: TablePosition) -> list[AddedFile]:
-        """Return the files of the commit that a position is in."""
+        """Return the files of the commit that a position is in; empty if all of them were read."""
+        return [] if at.is_done else self._all_files_of(at)
+
+    def _all_files_of(self, at: TablePosition) -> list[AddedFile]:
         if at.commit is None:
             return []
-        key = _beginning(at)
-        if key not in self._files:
-            found = self._commits.existing(at.commit) if at.whole else self._commits.added(at.commit)
-            self._files[key] = list(found)
-        return self._files[key]
+        if at.beginning not in self._files:
+            found = self._commits.existing(at.commit) if at.is_whole else self._commits.added(at.commit)
+            self._files[at.beginning] = list(found)
+        return self._files[at.beginning]
 
     def _parts(self, at: TablePosition, end: TablePosition) -> Iterator[FilePart]:
         """Yield all files between two positions."""
         while True:
-            files = self._files_of(at)
-            is_last = (at.commit, at.whole) == (end.commit, end.whole)
-            taken = files[at.files : end.files if is_last else len(files)]
+            is_last = at.beginning == end.beginning
+            taken = self._files_of(at)[at.files : end.files if is_last else None]
             deleted = self._commits.deleted(at.commit, [file.path for file in taken]) if at.commit is not None else {}
             yield from (FilePart(file, 0, file.size, deleted.get(file.path, b"")) for file in taken)
             if is_last:
@@ -294,7 +297,3 @@ class LakehouseSource(Source):
         except OSError as error:
             message = f"cannot be read: {error.strerror or error}"
             raise MillraceError(Problem(message, "let this user read it", str(self._state))) from error
-
-
-def _beginning(at: TablePosition) -> TablePosition:
-    return TablePosition(at.commit, 0, at.whole)

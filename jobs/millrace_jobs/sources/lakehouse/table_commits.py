@@ -41,21 +41,29 @@ class TablePosition:
     Args:
         commit: version of a Delta table, or id of an Iceberg snapshot; None before the first one.
         files: the number of its files that were read.
-        whole: whether its files are all that the table had at this commit, and not those that it added.
+        is_whole: whether its files are all that the table had at this commit, and not those that it added.
+        is_done: whether all of its files were read. Then the table may have forgotten the commit.
     """
 
     commit: int | None
     files: int = 0
-    whole: bool = False
+    is_whole: bool = False
+    is_done: bool = False
 
     @classmethod
     def of(cls, position: Position) -> Self:
         """Return the position that JSON stands for."""
-        return cls(position["commit"], int(position["files"]), bool(position.get("whole", False)))
+        return cls(position["commit"], int(position["files"]), bool(position.get("whole")), bool(position.get("done")))
 
     def to_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
-        return {"commit": self.commit, "files": self.files} | ({"whole": True} if self.whole else {})
+        flags = {"whole": True} if self.is_whole else {}
+        return {"commit": self.commit, "files": self.files} | flags | ({"done": True} if self.is_done else {})
+
+    @property
+    def beginning(self) -> TablePosition:
+        """The position before the first file of the same commit."""
+        return TablePosition(self.commit, is_whole=self.is_whole)
 
 
 class TableCommits(Protocol):
