@@ -87,12 +87,12 @@ class IcebergCatalogSpec(Model):
     )
 
 
-class IcebergSinkSpec(LakehouseSinkSpec):
-    """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
+class IcebergTableSpec(Model):
+    """Where an Iceberg table is registered, and where its files are."""
 
     catalog: IcebergCatalogSpec = Field(description="Catalog of the table.")
     table: TableIdentifier = Field(
-        description="The table, namespace.table, which is created if it does not exist.", examples=["sales.trips"]
+        description="The table, namespace.table; a sink creates it if it does not exist.", examples=["sales.trips"]
     )
     location: TablePath | None = Field(
         default=None,
@@ -110,6 +110,14 @@ class IcebergSinkSpec(LakehouseSinkSpec):
     def is_local(self) -> bool:
         """Whether the table is known to be in a folder."""
         return self.location is not None and not self.location.startswith(OBJECTS)
+
+
+class IcebergSourceSpec(IcebergTableSpec):
+    """Reads an Iceberg table as a static table, as of its current snapshot."""
+
+
+class IcebergSinkSpec(LakehouseSinkSpec, IcebergTableSpec):
+    """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
 
     @property
     def first_file(self) -> str:

@@ -1,4 +1,4 @@
-"""Tables of a lakehouse that results go to: where they are, their key, their layout, and how they are maintained."""
+"""Tables of a lakehouse: where they are, their key, their layout, and how they are maintained."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class LakehouseSinkSpec(Model):
     )
 
 
-class DeltaSinkSpec(LakehouseSinkSpec):
-    """Appends to a Delta table, or replaces its rows by key; one commit per batch."""
+class DeltaTableSpec(Model):
+    """Where a Delta table is."""
 
     path: TablePath = Field(
-        description="Folder or s3a:// prefix of the table, which is created if it does not exist.",
+        description="Folder or s3a:// prefix of the table; a sink creates it if it does not exist.",
         examples=["s3a://lake/trips"],
     )
 
@@ -98,6 +98,14 @@ class DeltaSinkSpec(LakehouseSinkSpec):
     def is_local(self) -> bool:
         """Whether the table is in a folder."""
         return not self.path.startswith(OBJECTS)
+
+
+class DeltaSourceSpec(DeltaTableSpec):
+    """Reads a Delta table as a static table, as of its latest version."""
+
+
+class DeltaSinkSpec(LakehouseSinkSpec, DeltaTableSpec):
+    """Appends to a Delta table, or replaces its rows by key; one commit per batch."""
 
     @property
     def first_file(self) -> str:

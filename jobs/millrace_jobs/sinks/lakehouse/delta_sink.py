@@ -33,7 +33,7 @@ from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, write_files
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
 from millrace_jobs.sinks.lakehouse.delta_table import FIELD, DeltaTarget
-from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
+from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED, key_changes
 
 _STAGED = "_millrace"

@@ -40,9 +40,9 @@ from millrace_api.model.iceberg import IcebergSinkSpec, PostgresCatalogSpec, Res
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.object_store import in_short
 from millrace_jobs.secrets import Secret
-from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
-from millrace_jobs.sinks.lakehouse.iceberg_io import FIELD, TableFiles
-from millrace_jobs.sinks.postgres.connection import PostgresConnection
+from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
+from millrace_jobs.postgres.connection import PostgresConnection
 
 _FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
 """What the library reads and writes files by, as a property of catalogs."""

@@ -15,14 +15,14 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath, ObjectWriter
-from millrace_jobs.sinks.lakehouse.data_files import Folder
+from millrace_jobs.places import Place
 
 FIELD = "spec.sink.iceberg"
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 
 
-def folder_of(location: str) -> Folder:
+def folder_of(location: str) -> Place:
     """Return a place as a table's metadata writes it: a file or a folder.
 
     Raises:
@@ -107,5 +107,5 @@ class _FlushedFile(PlainFile):
             sync(Path(self.name).parent)
 
 
-def _size(place: Folder) -> int:
+def _size(place: Place) -> int:
     return place.stat().st_size if isinstance(place, Path) else place.look().size
