@@ -154,8 +154,7 @@ class TableSpec(Model):
             "refreshEvery, maxRows and maxSize are for static tables, which are read as a whole",
             "add static: true, or leave them out",
             ("refresh_every", "max_rows", "max_size"),
-            "(has(self.static) && self.static) || "
-            "!(has(self.refreshEvery) || has(self.maxRows) || has(self.maxSize))",
+            "(has(self.static) && self.static) || !(has(self.refreshEvery) || has(self.maxRows) || has(self.maxSize))",
             lambda table: table.static or (table.refresh_every, table.max_rows, table.max_size) == (None, None, None),
         ),
         Rule(
@@ -282,9 +281,7 @@ class SourceSpec(Model):
             f"has(self.schema) || !(has(self.files) || has(self.replay) || {_IS_WHOLE} || (has(self.kafka) && "
             "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
             lambda s: (
-                s.ddl is not None
-                or s.protobuf is not None
-                or not (s.files or s.replay or s.is_whole or s.needs_schema)
+                s.ddl is not None or s.protobuf is not None or not (s.files or s.replay or s.is_whole or s.needs_schema)
             ),
         ),
         Rule(
@@ -372,10 +369,7 @@ class SourceSpec(Model):
             f"({_IS_WHOLE} || (has(self.files) && !has(self.files.maxFilesPerBatch))))",
             lambda s: (
                 not s.is_static
-                or (
-                    s.watermark is None
-                    and (s.is_whole or (s.files is not None and not s.files.max_files_per_batch))
-                )
+                or (s.watermark is None and (s.is_whole or (s.files is not None and not s.files.max_files_per_batch)))
             ),
         ),
         Rule(

@@ -28,7 +28,7 @@ from urllib.parse import quote
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.places import Place
+from millrace_jobs.places import Place, may_be_away
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch

@@ -36,13 +36,13 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.iceberg import IcebergSinkSpec, PostgresCatalogSpec, RestCatalogSpec
+from millrace_api.model.iceberg import IcebergTableSpec, PostgresCatalogSpec, RestCatalogSpec
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import in_short
-from millrace_jobs.secrets import Secret
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
+from millrace_jobs.object_store import in_short
 from millrace_jobs.postgres.connection import PostgresConnection
+from millrace_jobs.secrets import Secret
 
 _FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
 """What the library reads and writes files by, as a property of catalogs."""
@@ -69,7 +69,7 @@ _ERRORS = (
 """What ``pyiceberg`` raises."""
 
 
-def open_catalog(spec: IcebergSinkSpec) -> Catalog:
+def open_catalog(spec: IcebergTableSpec) -> Catalog:
     """Return the catalog of a table; it has been asked at least once.
 
     Raises:

@@ -57,8 +57,8 @@ from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
-from millrace_jobs.selection.costs import Resources
 from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.outputs import errors_of

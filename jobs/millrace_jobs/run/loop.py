@@ -33,6 +33,7 @@ from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, e
 from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
+from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Position, Source
 

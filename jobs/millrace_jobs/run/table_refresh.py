@@ -263,7 +263,9 @@ class _RefreshedTable(threading.Thread):
                 self._say(f"source {name}: {read.rejected} records of the static table do not decode")
             if read.incomplete:
                 keys = " or ".join(self._table.keys)
-                self._say(f"source {name}: {read.incomplete} records of the static table are no rows: they have no {keys}")
+                self._say(
+                    f"source {name}: {read.incomplete} records of the static table are no rows: they have no {keys}"
+                )
 
     def _failed(self, error: Exception) -> None:
         """Count a refresh that has failed, and say why unless that was said last."""

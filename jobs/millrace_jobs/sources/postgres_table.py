@@ -93,7 +93,7 @@ class PostgresTable:
         self._what = f"table {spec.table}" if spec.table is not None else "the result of the query"
         self._relation = _relation(spec)
 
-    def read(self, known: str | None) -> TableRead:  # noqa: ARG002 - a table has no version
+    def read(self, known: str | None) -> TableRead:
         """Return the rows, which are read as they are taken.
 
         Raises:
@@ -101,7 +101,9 @@ class PostgresTable:
         """
         nested = [each for each in self._schema if is_nested(each.type)]
         if nested:
-            message = f"column {nested[0].name} is {spark_type(nested[0].type)}, which no column of PostgreSQL is read as"
+            message = (
+                f"column {nested[0].name} is {spark_type(nested[0].type)}, which no column of PostgreSQL is read as"
+            )
             raise self._error(message, "declare it STRING, and select text, such as to_json(tags)::text AS tags")
         return TableRead(None, self._rows())
 

@@ -112,6 +112,14 @@ def open_table(name: str, spec: SourceSpec, workspace: Path) -> WholeTable:
         from millrace_jobs.sources.postgres_table import PostgresTable  # the client library takes time to load
 
         return PostgresTable(name, spec.postgres, schema_of(spec))
+    if spec.delta is not None:
+        from millrace_jobs.sources.delta_snapshot import DeltaSnapshot  # so does this library
+
+        return DeltaSnapshot(name, spec.delta, schema_of(spec))
+    if spec.iceberg is not None:
+        from millrace_jobs.sources.iceberg_snapshot import IcebergSnapshot  # and this one
+
+        return IcebergSnapshot(name, spec.iceberg, schema_of(spec))
     return RecordsAsTable(open_source(name, spec, workspace / "static" / name, workspace))
 
 

@@ -63,7 +63,7 @@ class RecordsAsTable:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def read(self, known: str | None) -> TableRead:  # noqa: ARG002 - files have no version
+    def read(self, known: str | None) -> TableRead:
         """Return all records that the source has now."""
         start = self._source.initial()
         pieces = self._source.slices(start, self._source.latest(start, everything=True), 1)

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.lookups.history import NO_TIMES
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.build import output_mode
@@ -19,6 +20,7 @@ from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_compile import times_ahead
 from millrace_jobs.pipeline.table_needs import holds_back
+from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console import ConsoleSink, _Head
@@ -28,11 +30,9 @@ from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
-from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
 from millrace_jobs.sinks.object_files import ObjectFilesSink
 from millrace_jobs.sinks.outputs import OutputSinks
-from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.sinks.postgres.sink import PostgresSink
 from millrace_jobs.sinks.sink_factory import open_sinks
 

@@ -16,9 +16,8 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
+from millrace_jobs.postgres.connection import SINK, Session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.postgres.connection import Session
-from millrace_jobs.postgres.connection import SINK
 from millrace_jobs.sinks.postgres.target import TargetTable
 
 BATCHES = "millrace_batches"
