@@ -89,12 +89,12 @@ class IcebergCatalogSpec(Model):
     )
 
 
-class IcebergSinkSpec(LakehouseSinkSpec):
-    """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
+class IcebergTableSpec(Model):
+    """Where an Iceberg table is registered, and where its files are."""
 
     catalog: IcebergCatalogSpec = Field(description="Catalog of the table.")
     table: TableIdentifier = Field(
-        description="The table, namespace.table, which is created if it does not exist.", examples=["sales.trips"]
+        description="The table, namespace.table; a sink creates it if it does not exist.", examples=["sales.trips"]
     )
     location: TablePath | None = Field(
         default=None,
@@ -113,6 +113,29 @@ class IcebergSinkSpec(LakehouseSinkSpec):
         """Whether the table is known to be in a folder."""
         return self.location is not None and not self.location.startswith(OBJECTS)
 
+
+class IcebergSourceSpec(IcebergTableSpec, LakehouseSourceSpec):
+    """Reads an Iceberg table and the rows that are added to it; or, as a static table, its current snapshot."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        at_most_one("start_from", "starting_snapshot", hint="keep one of them, or none to start with the whole table"),
+    )
+
+    starting_snapshot: SnapshotId | None = Field(
+        default=None,
+        description="Snapshot whose added rows are the first ones that a new query reads.",
+        examples=[3051729675574597004],
+    )
+
+    @property
+    def streams(self) -> bool:
+        """Whether a field is set that only a stream has."""
+        return super().streams or self.starting_snapshot is not None
+
+
+class IcebergSinkSpec(LakehouseSinkSpec, IcebergTableSpec):
+    """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
+
     @property
     def first_file(self) -> str:
         """Path of a file with results, as its name begins, where the place is known."""
@@ -123,32 +146,6 @@ class IcebergSinkSpec(LakehouseSinkSpec):
         if self.table == other.table and _catalog(self.catalog) == _catalog(other.catalog):
             return True
         return self.location is not None and self.location.rstrip("/") == (other.location or "").rstrip("/")
-
-
-class IcebergSourceSpec(LakehouseSourceSpec):
-    """The rows of an Iceberg table, and those that are added to it."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        at_most_one("start_from", "starting_snapshot", hint="keep one of them, or none to start with the whole table"),
-    )
-
-    catalog: IcebergCatalogSpec = Field(description="Catalog of the table.")
-    table: TableIdentifier = Field(description="The table, namespace.table.", examples=["sales.trips"])
-    location: TablePath | None = Field(
-        default=None,
-        description="Folder or s3a:// prefix that the table has to be in; default: wherever its catalog has it.",
-        examples=["s3a://lake/trips"],
-    )
-    starting_snapshot: SnapshotId | None = Field(
-        default=None,
-        description="Snapshot whose added rows are the first ones that a new query reads.",
-        examples=[3051729675574597004],
-    )
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the table is known to be in a folder."""
-        return self.location is not None and not self.location.startswith(OBJECTS)
 
 
 def _catalog(spec: IcebergCatalogSpec) -> object:

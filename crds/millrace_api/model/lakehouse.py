@@ -1,4 +1,4 @@
-"""Tables of a lakehouse: where they are, what sinks need to write them, and where sources start to read them."""
+"""Tables of a lakehouse: where they are, their key, their layout, and how they are maintained."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class LakehouseSinkSpec(Model):
     )
 
 
-class DeltaSinkSpec(LakehouseSinkSpec):
-    """Appends to a Delta table, or replaces its rows by key; one commit per batch."""
+class DeltaTableSpec(Model):
+    """Where a Delta table is."""
 
     path: TablePath = Field(
-        description="Folder or s3a:// prefix of the table, which is created if it does not exist.",
+        description="Folder or s3a:// prefix of the table; a sink creates it if it does not exist.",
         examples=["s3a://lake/trips"],
     )
 
@@ -98,11 +98,6 @@ class DeltaSinkSpec(LakehouseSinkSpec):
     def is_local(self) -> bool:
         """Whether the table is in a folder."""
         return not self.path.startswith(OBJECTS)
-
-    @property
-    def first_file(self) -> str:
-        """Path of a file with results, as its name begins."""
-        return f"{self.path}/batch-0000000000-.parquet"
 
 
 class TableStart(StrEnum):
@@ -124,36 +119,49 @@ class OtherCommits(StrEnum):
 
 
 class LakehouseSourceSpec(Model):
-    """What the sources of all formats of tables have."""
+    """What the sources of all formats of tables have: how the rows that are added are streamed."""
 
     start_from: TableStart | None = Field(
         default=None,
         description="Where a new query starts: with the rows that the table has then (Table, the default), or behind "
         "them (Latest).",
     )
-    other_commits: OtherCommits = Field(
-        default=OtherCommits.REFUSE,
-        description="What happens to a commit that changes or removes rows: the query fails (Refuse), or the whole "
-        "commit is left out (Skip). Compaction changes no rows, and is always left out.",
+    other_commits: OtherCommits | None = Field(
+        default=None,
+        description="What happens to a commit that changes or removes rows: the query fails (Refuse, the default), or "
+        "the whole commit is left out (Skip). Compaction changes no rows, and is always left out.",
     )
     max_files_per_batch: Count | None = Field(
         default=None, description="Maximum number of data files per batch; default: all."
     )
 
+    @property
+    def streams(self) -> bool:
+        """Whether a field is set that only a stream has."""
+        return (self.start_from, self.other_commits, self.max_files_per_batch) != (None, None, None)
 
-class DeltaSourceSpec(LakehouseSourceSpec):
-    """The rows of a Delta table, and those that are added to it."""
+
+class DeltaSourceSpec(DeltaTableSpec, LakehouseSourceSpec):
+    """Reads a Delta table and the rows that are added to it; or, as a static table, its latest version."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         at_most_one("start_from", "starting_version", hint="keep one of them, or none to start with the whole table"),
     )
 
-    path: TablePath = Field(description="Folder or s3a:// prefix of the table.", examples=["s3a://lake/trips"])
     starting_version: WholeNumber | None = Field(
         default=None, description="Version whose added rows are the first ones that a new query reads.", examples=[12]
     )
 
     @property
-    def is_local(self) -> bool:
-        """Whether the table is in a folder."""
-        return not self.path.startswith(OBJECTS)
+    def streams(self) -> bool:
+        """Whether a field is set that only a stream has."""
+        return super().streams or self.starting_version is not None
+
+
+class DeltaSinkSpec(LakehouseSinkSpec, DeltaTableSpec):
+    """Appends to a Delta table, or replaces its rows by key; one commit per batch."""
+
+    @property
+    def first_file(self) -> str:
+        """Path of a file with results, as its name begins."""
+        return f"{self.path}/batch-0000000000-.parquet"

@@ -75,6 +75,7 @@ _FIELDS = {
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """
         spec.sources.*.rate spec.sources.*.nexmark
+        spec.sources.*.postgres spec.sources.*.delta spec.sources.*.iceberg
         spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.timeFormats spec.sources.*.avro.writerSchema
         spec.sources.*.protobuf.message spec.sources.*.protobuf.descriptorFile spec.sources.*.protobuf.descriptorSet
         spec.sources.*.files.path spec.sources.*.files.format
@@ -84,8 +85,6 @@ _FIELDS = {
         spec.sources.*.replay.header spec.sources.*.replay.delimiter
         spec.sources.*.kafka.topic spec.sources.*.kafka.topics
         spec.sources.*.kafka.topicPattern spec.sources.*.kafka.partitions
-        spec.sources.*.delta.path spec.sources.*.iceberg.catalog spec.sources.*.iceberg.table
-        spec.sources.*.iceberg.location
     """,
     SpecChange.START: """
         spec.sources.*.kafka.startingOffsets spec.sources.*.kafka.startingTimestamp

@@ -58,7 +58,7 @@ def paths(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def table_uris(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Yield the places in object stores of tables that are read and written, each with its field."""
+    """Yield the places in object stores that tables are read from and written to, each with its field."""
     for name, source in spec.sources.items():
         if source.delta is not None and not source.delta.is_local:
             yield f"spec.sources.{name}.delta.path", source.delta.path

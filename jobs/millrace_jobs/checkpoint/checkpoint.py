@@ -1,8 +1,9 @@
 """The checkpoint of a query: the query it belongs to, the driver that holds it, and Spark's logs and state.
 
 Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (what a
-source records besides its offsets), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's
-own checkpoint: offsets with the pinned plans, commits, state).
+source records besides its offsets), ``policies`` (what the partitioner replicas have learned), ``tables/NAME`` (the
+contents of a static table that batches have joined), and ``spark`` (Spark's own checkpoint: offsets with the pinned
+plans, commits, state).
 """
 
 from __future__ import annotations
@@ -336,7 +337,7 @@ class Checkpoint(SparkLog):
         """
         if not self._is_new:
             return
-        for name in (self.spark.name, self.policies.name, "sources"):
+        for name in (self.spark.name, self.policies.name, "sources", "tables"):
             remove_all(self.root / name)
         for name in ("millrace.new", MARKER, "lock"):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)

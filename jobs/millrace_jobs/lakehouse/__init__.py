@@ -1,4 +1,1 @@
-"""What sources and sinks of lakehouse tables share: clients of catalogs and stores, and their errors as sentences.
-
-It may import the clients of databases and object stores, and no source or sink.
-"""
+"""Tables of a lakehouse as sinks and sources find them: catalogs, files, logins, and errors as sentences."""

@@ -36,7 +36,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.iceberg import IcebergSinkSpec, IcebergSourceSpec, PostgresCatalogSpec, RestCatalogSpec
+from millrace_api.model.iceberg import IcebergTableSpec, PostgresCatalogSpec, RestCatalogSpec
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
@@ -69,7 +69,7 @@ _ERRORS = (
 """What ``pyiceberg`` raises."""
 
 
-def open_catalog(spec: IcebergSinkSpec | IcebergSourceSpec, field: str = FIELD) -> Catalog:
+def open_catalog(spec: IcebergTableSpec, field: str = FIELD) -> Catalog:
     """Return the catalog of a table; it has been asked at least once.
 
     Args:

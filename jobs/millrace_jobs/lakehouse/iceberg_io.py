@@ -37,7 +37,7 @@ def folder_of(location: str, field: str = f"{FIELD}.table") -> Place:
     plain = location.removeprefix("file:")
     if plain.startswith("/"):
         return Path(f"/{plain.strip('/')}")
-    message = f"the table has files in {location}, which Millrace cannot read or write"
+    message = f"the table has files in {location}, where Millrace cannot read or write"
     raise MillraceError(Problem(message, "name a table in S3 or in a folder", field=field))
 
 

@@ -59,6 +59,7 @@ class Control:
             has ended.
         most: the maximum number of records in the next batch, by source; a source that is not named has no limit.
         held: the sources that offer nothing yet, because others are to be read first.
+        tables: the content of each static table that the batch joins, where a checkpoint has its contents.
     """
 
     pin: Pin
@@ -66,6 +67,7 @@ class Control:
     closing_time: int | None = None
     most: Mapping[str, int] = field(default_factory=dict)
     held: Sequence[str] = ()
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_control(path: Path, control: Control) -> None:

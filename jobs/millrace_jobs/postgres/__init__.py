@@ -1,1 +1,1 @@
-"""Connections to PostgreSQL, for the sink and for catalogs of tables that are kept there."""
+"""Connections to PostgreSQL and the meaning of its errors, for a sink, a source and a catalog of tables."""

@@ -34,13 +34,13 @@ def open_sources(spec: Spec, state: Place, workspace: Path) -> dict[str, Source]
 
 
 def read_static_tables(spec: Spec, workspace: Path, say: Callable[[str], None]) -> dict[str, pa.Table]:
-    """Read the static tables, and say how many of their records were left out.
+    """Read the static tables that are read once, and say how many of their records were left out.
 
     A checkpoint has nothing of them: the next start reads all of them again.
     """
     tables = {}
     for name, source in spec.sources.items():
-        if source.table is None or not source.is_static:
+        if source.table is None or not source.is_static or source.has_contents:
             continue
         with attributed_to(FailureClass.SOURCE):
             opened = open_source(name, source, workspace / "static" / name, workspace)

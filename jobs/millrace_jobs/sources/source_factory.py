@@ -50,6 +50,7 @@ from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
 from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
+from millrace_jobs.sources.static_tables import RecordsAsTable, WholeTable
 
 if TYPE_CHECKING:
     from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder
@@ -98,6 +99,32 @@ def open_source(name: str, spec: SourceSpec, state: Place, cache: Path) -> Sourc
         corrupt=corrupt,
         state=state,
     )
+
+
+def open_table(name: str, spec: SourceSpec, workspace: Path) -> WholeTable:
+    """Return a static table that can be read again and again.
+
+    Args:
+        name: the name of the source in the query.
+        spec: the settings of the source.
+        workspace: folder for what the source needs while it reads.
+
+    Raises:
+        MillraceError: the files of the table do not exist, or its columns cannot be read.
+    """
+    if spec.postgres is not None:
+        from millrace_jobs.sources.postgres_table import PostgresTable  # the client library takes time to load
+
+        return PostgresTable(name, spec.postgres, schema_of(spec))
+    if spec.delta is not None:
+        from millrace_jobs.sources.delta_snapshot import DeltaSnapshot  # so does this library
+
+        return DeltaSnapshot(name, spec.delta, schema_of(spec))
+    if spec.iceberg is not None:
+        from millrace_jobs.sources.iceberg_snapshot import IcebergSnapshot  # and this one
+
+        return IcebergSnapshot(name, spec.iceberg, schema_of(spec))
+    return RecordsAsTable(open_source(name, spec, workspace / "static" / name, workspace))
 
 
 def check_input(name: str, spec: SourceSpec, state: Path) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.confinement import require_data
-from millrace_jobs.disk import absolute_path
+from millrace_jobs.lakehouse.delta_store import delta_place
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
@@ -55,7 +55,7 @@ class DeltaSink(Sink):
         self, spec: DeltaSinkSpec, keys: ResultKeys, results: StructType, query: str, checkpoint_id: str
     ) -> None:
         self._spec, self._keys, self._results = spec, keys, results
-        self._folder: Folder = absolute_path(spec.path) if spec.is_local else ObjectPath.of(spec.path.rstrip("/"))
+        self._folder: Folder = delta_place(spec)
         self._staged = self._folder / _STAGED / checkpoint_id
         self._query, self._checkpoint = query, checkpoint_id
         self._prepared: DeltaTarget | None = None

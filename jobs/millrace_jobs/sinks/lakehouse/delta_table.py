@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import sync
-from millrace_jobs.lakehouse.delta_client import DELTA_ERRORS, storage_options
+from millrace_jobs.lakehouse.delta_store import delta_options
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
@@ -34,6 +34,9 @@ FIELD = "spec.sink.delta"
 
 _ATTEMPTS = 5
 """How often a commit is tried while other writers get in its way."""
+
+_ERRORS = (DeltaError, OSError, ValueError)
+"""What ``deltalake`` raises."""
 
 _RULES = ("delta.constraints.", "delta.enableRowTracking", "delta.enableIcebergCompat")
 _COLUMN_RULES = ("delta.generationExpression", "delta.identity.", "delta.invariants")
@@ -166,7 +169,7 @@ class DeltaTarget:
 
     def _opened(self) -> DeltaTable | None:
         try:
-            return DeltaTable(str(self._folder), storage_options=storage_options(self._folder))
+            return DeltaTable(str(self._folder), storage_options=delta_options(self._folder))
         except TableNotFoundError:
             return None
 
@@ -181,7 +184,7 @@ class DeltaTarget:
             mode="ignore",  # of two queries that create it at once, the second finds the first one's
             partition_by=list(self._spec.partition_by),
             configuration={"delta.logRetentionDuration": kept, "delta.deletedFileRetentionDuration": kept},
-            storage_options=storage_options(self._folder),
+            storage_options=delta_options(self._folder),
         )
 
     def _matched(self) -> TargetColumns:
@@ -277,7 +280,7 @@ class DeltaTarget:
         for attempt in range(_ATTEMPTS):
             try:
                 return action()
-            except DELTA_ERRORS as error:
+            except _ERRORS as error:
                 may_pass = isinstance(lakehouse_error(error, doing, FIELD), TransientError)
                 if not may_pass or attempt == _ATTEMPTS - 1:
                     raise
@@ -297,7 +300,7 @@ def _errors(doing: str) -> Iterator[None]:
     """Raise the library's errors as sentences."""
     try:
         yield
-    except DELTA_ERRORS as error:
+    except _ERRORS as error:
         raise lakehouse_error(error, doing, FIELD) from error
 
 

@@ -17,16 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_api.model.lakehouse import DeltaSourceSpec, OtherCommits, TableStart
 from millrace_jobs.confinement import require_data
-from millrace_jobs.disk import absolute_path
-from millrace_jobs.lakehouse.delta_client import DELTA_ERRORS, storage_options
+from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.places import Place
 from millrace_jobs.sources.lakehouse.deleted_rows import packed
 from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys, metadata_of
 from millrace_jobs.sources.lakehouse.table_commits import BYTES_PER_RECORD, AddedFile, TablePosition
@@ -54,7 +51,7 @@ class DeltaCommits:
     def __init__(self, spec: DeltaSourceSpec, name: str) -> None:
         self._spec, self._name = spec, name
         self._field = f"spec.sources.{name}.delta"
-        self._folder: Place = ObjectPath.of(spec.path) if not spec.is_local else absolute_path(spec.path)
+        self._folder = delta_place(spec)
         self._open: DeltaTable | None = None
         self._deleted: tuple[int, dict[str, bytes]] | None = None
         if isinstance(self._folder, Path):
@@ -201,7 +198,7 @@ class DeltaCommits:
 
     def _at_version(self, version: int | None) -> DeltaTable:
         try:
-            return DeltaTable(str(self._folder), version=version, storage_options=storage_options(self._folder))
+            return DeltaTable(str(self._folder), version=version, storage_options=delta_options(self._folder))
         except TableNotFoundError:
             message = f"source {self._name}: there is no Delta table at {self._folder}"
             problem = Problem(message, "create it, or correct the path", field=f"{self._field}.path")
@@ -226,7 +223,7 @@ class DeltaCommits:
     def _errors(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except DELTA_ERRORS as error:
+        except (DeltaError, OSError, ValueError) as error:
             raise lakehouse_error(error, f"{doing} the {self} of source {self._name}", self._field) from error
 
 

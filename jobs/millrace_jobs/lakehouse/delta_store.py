@@ -1,26 +1,28 @@
-"""How the library for Delta tables reaches a store, and what it raises."""
+"""Where Delta tables are, and how the library reaches them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from deltalake.exceptions import DeltaError
-
+from millrace_api.model.lakehouse import DeltaTableSpec
 from millrace_jobs import s3_login
-from millrace_jobs.object_store import endpoint, region
+from millrace_jobs.disk import absolute_path
+from millrace_jobs.object_store import ObjectPath, endpoint, region
 from millrace_jobs.places import Place
-
-DELTA_ERRORS = (DeltaError, OSError, ValueError)
-"""What ``deltalake`` raises."""
 
 _OPTIONS = {"timeout": "60s", "connect_timeout": "3s", "max_retries": "4", "retry_timeout": "30s"}
 """Settings of the library's client for S3: time-outs of a request, of a connection and of all repetitions."""
 
 
-def storage_options(folder: Place) -> dict[str, str]:
+def delta_place(spec: DeltaTableSpec) -> Place:
+    """Return where a table is."""
+    return absolute_path(spec.path) if spec.is_local else ObjectPath.of(spec.path.rstrip("/"))
+
+
+def delta_options(place: Place) -> dict[str, str]:
     """Return what the library has to know of the store; without keys of the query, it finds the login itself."""
-    if isinstance(folder, Path):
+    if isinstance(place, Path):
         return {}
     url = endpoint()
     own = {} if url is None else {"aws_endpoint_url": url, "allow_http": str(url.startswith("http:")).lower()}
