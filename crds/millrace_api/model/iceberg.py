@@ -113,6 +113,12 @@ class IcebergTableSpec(Model):
         """Whether the table is known to be in a folder."""
         return self.location is not None and not self.location.startswith(OBJECTS)
 
+    def is_table_of(self, other: IcebergTableSpec) -> bool:
+        """Return whether both name the same table."""
+        if self.table == other.table and _catalog(self.catalog) == _catalog(other.catalog):
+            return True
+        return self.location is not None and self.location.rstrip("/") == (other.location or "").rstrip("/")
+
 
 class IcebergSourceSpec(IcebergTableSpec, LakehouseSourceSpec):
     """Reads an Iceberg table and the rows that are added to it; or, as a static table, its current snapshot."""
@@ -140,12 +146,6 @@ class IcebergSinkSpec(LakehouseSinkSpec, IcebergTableSpec):
     def first_file(self) -> str:
         """Path of a file with results, as its name begins, where the place is known."""
         return f"{self.location}/data/batch-0000000000-.parquet"
-
-    def is_table_of(self, other: IcebergSinkSpec) -> bool:
-        """Return whether both name the same table."""
-        if self.table == other.table and _catalog(self.catalog) == _catalog(other.catalog):
-            return True
-        return self.location is not None and self.location.rstrip("/") == (other.location or "").rstrip("/")
 
 
 def _catalog(spec: IcebergCatalogSpec) -> object:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -98,6 +100,10 @@ class DeltaTableSpec(Model):
     def is_local(self) -> bool:
         """Whether the table is in a folder."""
         return not self.path.startswith(OBJECTS)
+
+    def is_table_of(self, other: DeltaTableSpec) -> bool:
+        """Return whether both name the same table, as far as that is known without a file system."""
+        return PurePosixPath(normpath(self.path)) == PurePosixPath(normpath(other.path))
 
 
 class TableStart(StrEnum):

@@ -18,6 +18,7 @@ from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.lakehouse.source import LakehouseSource
 from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
 
@@ -86,7 +87,9 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
             message = f"every {what} would be written into {checkpoint}, which is the checkpoint of a query"
             raise MillraceError(Problem(message, "write to a folder outside of it", field=field))
         for name, opened in sources.items():
-            if isinstance(opened, FilesSource) and opened.reads(file if is_object(file) else absolute_path(file)):
+            if not isinstance(opened, FilesSource | LakehouseSource):
+                continue
+            if opened.reads(file if is_object(file) else absolute_path(file)):
                 message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"
                 raise MillraceError(Problem(message, "write to another folder", field=field))
 

@@ -136,7 +136,7 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
     Raises:
         MillraceError: the files do not exist, or the columns of the first one do not match the schema.
     """
-    if spec.files is not None or spec.lakehouse is not None:
+    if spec.files is not None or (spec.lakehouse is not None and not spec.is_static):
         open_source(name, spec, state, state)
     elif spec.replay is not None:
         replay = spec.replay

@@ -94,10 +94,10 @@ class DeltaCommits:
         """Return by what the files know the declared columns."""
         return FieldKeys(field_keys(declared, self.schema, _PHYSICAL_NAME))
 
-    def following(self, commit: int | None) -> int | None:
-        """Return the version after this one; None if the table has no newer one."""
-        version = 0 if commit is None else commit + 1
-        return version if version <= self._table.version() else None
+    def following(self, at: TablePosition) -> TablePosition | None:
+        """Return the beginning of the version after that of a position; None if the table has no newer one."""
+        version = 0 if at.commit is None else at.commit + 1
+        return TablePosition(version) if version <= self._table.version() else None
 
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a version has added to the table's rows, in the order of the log.

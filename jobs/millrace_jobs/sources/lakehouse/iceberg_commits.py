@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io.pyarrow import _read_deletes, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV1
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem
@@ -43,7 +45,8 @@ class IcebergCommits:
         self._field = f"spec.sources.{name}.iceberg"
         self._catalog: Catalog | None = None
         self._open: Table | None = None
-        self._next: dict[int | None, int] = {}
+        self._next: dict[int | None, Snapshot] = {}
+        self._oldest: Snapshot | None = None
         self._deletes: dict[str, tuple[DataFile, ...]] = {}
         file = spec.catalog.file
         if file is not None:
@@ -75,22 +78,27 @@ class IcebergCommits:
             self.schema = schema_to_pyarrow(self._table.schema())
         now = self._table.current_snapshot()
         if now is not None and (before is None or before.snapshot_id != now.snapshot_id):
-            self._next = {each.parent_snapshot_id: each.snapshot_id for each in ancestors_of(now, self._table.metadata)}
+            ancestors = list(ancestors_of(now, self._table.metadata))
+            self._oldest = ancestors[-1]
+            self._next = {each.parent_snapshot_id: each for each in ancestors}
 
     def start(self) -> TablePosition:
         """Return where a new query starts."""
         current = self._table.current_snapshot()
         if (chosen := self._spec.starting_snapshot) is not None:
-            if chosen not in self._next.values():
+            found = [each for each in self._next.values() if each.snapshot_id == chosen]
+            if not found:
                 message = f"source {self._name}: the {self} has no snapshot {chosen} that led to its current one"
                 hint = "write one that its history has, or startFrom"
                 raise MillraceError(Problem(message, hint, field=f"{self._field}.startingSnapshot"))
-            return TablePosition(chosen)
+            return _beginning(found[0])
         if current is None:
-            return TablePosition(None, is_done=True)
+            metadata = self._table.metadata
+            sequence = None if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number
+            return TablePosition(None, is_done=True, sequence=sequence)
         if self._spec.start_from is TableStart.LATEST:
-            return TablePosition(current.snapshot_id, is_done=True)
-        return TablePosition(current.snapshot_id, is_whole=True)
+            return replace(_beginning(current), is_done=True)
+        return replace(_beginning(current), is_whole=True)
 
     def keys(self, declared: pa.Schema) -> FieldKeys:
         """Return by what the files know the declared columns.
@@ -108,17 +116,21 @@ class IcebergCommits:
         names = [] if mapping is None else [(name, str(each.field_id)) for each in mapping.root for name in each.names]
         return FieldKeys(field_keys(declared, self.schema, FILE_ID), by_id=True, names=tuple(names))
 
-    def following(self, commit: int | None) -> int | None:
-        """Return the snapshot after this one; None if it is the current one.
+    def following(self, at: TablePosition) -> TablePosition | None:
+        """Return the beginning of the snapshot after that of a position; None if that is the current one.
+
+        Once a snapshot has expired, the next one may not name it any more; then the numbers of the commits tell.
 
         Raises:
             MillraceError: it did not lead to the current one, or what came after it has expired.
         """
-        if commit in self._next:
-            return self._next[commit]
-        current = self._table.current_snapshot()
+        commit, current, oldest = at.commit, self._table.current_snapshot(), self._oldest
         if current is None or current.snapshot_id == commit:
             return None
+        if commit is not None and commit in self._next:
+            return _beginning(self._next[commit])
+        if oldest is not None and at.sequence is not None and oldest.sequence_number == at.sequence + 1:
+            return _beginning(oldest)
         if commit is None:
             what = "the first snapshots of the {0} have expired"
         elif self._table.snapshot_by_id(commit) is None:
@@ -230,3 +242,7 @@ class IcebergCommits:
                 hint = "write the location of the table, or leave it out"
                 raise MillraceError(Problem(message, hint, field=f"{self._field}.location"))
         return place
+
+
+def _beginning(snapshot: Snapshot) -> TablePosition:
+    return TablePosition(snapshot.snapshot_id, sequence=snapshot.sequence_number)

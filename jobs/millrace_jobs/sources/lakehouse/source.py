@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_jobs.confinement import require_data
+from millrace_jobs.disk import absolute_path
 from millrace_jobs.places import Place, may_be_away, write_durably
 from millrace_jobs.sources.base import OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
 from millrace_jobs.sources.formats.event_time_column import completed, without_event_time
@@ -81,6 +83,14 @@ class LakehouseSource(Source):
         )
         return f"{kind} table {place}"
 
+    def reads(self, file: Path | str) -> bool:
+        """Return whether results that are written to this absolute path, as to a table's folder, would be read."""
+        if not isinstance(file, Path) or not self._spec.is_local:
+            return False  # of places in object stores, the specs say enough
+        place = self._spec.path if isinstance(self._spec, DeltaSourceSpec) else self._spec.location
+        folders = [folder.resolve() for folder in file.parents[:2]]
+        return place is not None and absolute_path(place).resolve() in folders
+
     @cached_property
     def _commits(self) -> TableCommits:
         commits = self._opened()
@@ -136,21 +146,20 @@ class LakehouseSource(Source):
                 if files and most is not None and records > most:
                     break
                 files, read = files + 1, at.files + 1
-                at = TablePosition(at.commit, read, at.is_whole, is_done=read == len(found))
+                at = replace(at, files=read, is_done=read == len(found))
                 continue
-            following = self._commits.following(at.commit)
+            following = self._commits.following(at)
             if following is None or not self._can_go_on(following, is_first=at == before):
                 break
-            at = TablePosition(following)
-            at = replace(at, is_done=not self._files_of(at))
+            at = replace(following, is_done=not self._files_of(following))
             kept.add(at.beginning)
         self._files = {key: found for key, found in self._files.items() if key in kept}
         return at.to_json()
 
-    def _can_go_on(self, commit: int, *, is_first: bool) -> bool:
+    def _can_go_on(self, at: TablePosition, *, is_first: bool) -> bool:
         """Return whether a batch can go on with this commit; one that cannot be read ends it, and fails the next."""
         try:
-            self._files_of(TablePosition(commit))
+            self._files_of(at)
         except MillraceError:
             if is_first:
                 raise
@@ -163,15 +172,14 @@ class LakehouseSource(Source):
         It is what the log of the table says, and an estimate for files of which it says nothing. Of a long backlog,
         the next ``LOOKED_AHEAD`` commits are counted.
         """
-        at = TablePosition.of(position)
-        waiting = sum(file.records for file in self._files_of(at)[at.files :])
-        commit = at.commit
+        at: TablePosition | None = TablePosition.of(position)
+        waiting = 0
         for _ in range(LOOKED_AHEAD):
-            commit = self._commits.following(commit)
-            if commit is None:
+            if at is None:
                 break
             try:
-                waiting += sum(file.records for file in self._files_of(TablePosition(commit)))
+                waiting += sum(file.records for file in self._files_of(at)[at.files :])
+                at = self._commits.following(at)
             except MillraceError:
                 break  # the batch that comes to it reports it
         return waiting
@@ -271,11 +279,11 @@ class LakehouseSource(Source):
             yield from (FilePart(file, 0, file.size, deleted.get(file.path, b"")) for file in taken)
             if is_last:
                 return
-            following = self._commits.following(at.commit)
+            following = self._commits.following(at)
             if following is None:
                 message = f"source {self.name}: the checkpoint is at commit {end.commit}, which the {self.input} lacks"
                 raise MillraceError(Problem(message, "restore the table, or start with another checkpoint"))
-            at = TablePosition(following)
+            at = following
 
     def _reader(self) -> TableReader:
         return TableReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)

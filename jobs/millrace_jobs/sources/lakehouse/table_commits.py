@@ -43,26 +43,35 @@ class TablePosition:
         files: the number of its files that were read.
         is_whole: whether its files are all that the table had at this commit, and not those that it added.
         is_done: whether all of its files were read. Then the table may have forgotten the commit.
+        sequence: number of the commit among all commits, where the table counts them apart from their ids.
     """
 
     commit: int | None
     files: int = 0
     is_whole: bool = False
     is_done: bool = False
+    sequence: int | None = None
 
     @classmethod
     def of(cls, position: Position) -> Self:
         """Return the position that JSON stands for."""
-        return cls(position["commit"], int(position["files"]), bool(position.get("whole")), bool(position.get("done")))
+        return cls(
+            position["commit"],
+            int(position["files"]),
+            bool(position.get("whole")),
+            bool(position.get("done")),
+            position.get("sequence"),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
-        flags = {"whole": True} if self.is_whole else {}
-        return {"commit": self.commit, "files": self.files} | flags | ({"done": True} if self.is_done else {})
+        optional = {"whole": self.is_whole or None, "done": self.is_done or None, "sequence": self.sequence}
+        given = {name: value for name, value in optional.items() if value is not None}
+        return {"commit": self.commit, "files": self.files} | given
 
     @property
     def beginning(self) -> TablePosition:
-        """The position before the first file of the same commit."""
+        """What identifies the files of the commit."""
         return TablePosition(self.commit, is_whole=self.is_whole)
 
 
@@ -86,8 +95,8 @@ class TableCommits(Protocol):
         """Return by what the files know the declared columns."""
         ...
 
-    def following(self, commit: int | None) -> int | None:
-        """Return the commit after this one; None if no newer one is known."""
+    def following(self, at: TablePosition) -> TablePosition | None:
+        """Return the beginning of the commit after that of a position; None if no newer one is known."""
         ...
 
     def added(self, commit: int) -> Sequence[AddedFile]:
