@@ -196,10 +196,8 @@ class _Check:
             elif iceberg is not None and iceberg.location is not None:
                 self._not_read_back((*at, "sink", "iceberg", "location"), iceberg.location, iceberg.first_file)
             for name, source in self._spec.sources.items():
-                if source.table is None and output.sink.is_table_of(source.lakehouse):
-                    message = (
-                        f"source {name} streams the rows of this table, so every result would come back as a record"
-                    )
+                if output.sink.is_streamed_by(source):
+                    message = f"source {name} streams this table, so every result would come back as a record"
                     self._add((*at, "sink", output.sink.kind), message, "write to another table")
         for writer, source in self._spec.sources.items():
             folder = source.corrupt_records.path
