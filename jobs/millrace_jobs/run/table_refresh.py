@@ -115,7 +115,7 @@ class RefreshedTables:
 
     def states(self) -> Mapping[str, TableState]:
         """Return the state of each table."""
-        return {name: table.state() for name, table in self._tables.items()}
+        return {name: table.state() for name, table in self._tables.items() if table.ready.is_set() and not table.error}
 
     def close(self) -> None:
         """End the refreshes; one that is under way ends by itself, without an effect."""
@@ -284,7 +284,7 @@ class _RefreshedTable(threading.Thread):
             stored = self._contents.columns(name)
         except FileNotFoundError:
             return True  # the task that needs it says so
-        fits = stored.equals(self.schema)
+        fits = bool(stored.equals(self.schema))
         if not fits:
             self._say(
                 f"table {self.name_in_query}: a batch is repeated with the newest content, since its own one has other "

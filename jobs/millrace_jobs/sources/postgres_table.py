@@ -200,7 +200,7 @@ def _relation(spec: PostgresSourceSpec) -> Composed:
         return SQL("{}").format(Identifier(*spec.table.split(".")))
     text = (spec.query or "").strip().rstrip(";")
     # a comment at its end must not hide the bracket
-    return SQL("({}\n) AS source").format(SQL(text))  # type: ignore[arg-type]
+    return SQL("({}\n) AS source").format(SQL(text))
 
 
 def _text_of(column: Identifier, kind: _ServerType) -> Composed:
