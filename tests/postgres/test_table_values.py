@@ -35,8 +35,11 @@ VALUES = [
     (
         "TIMESTAMP",
         "timestamptz",
-        [datetime(2026, 3, 29, 2, 30, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)]
-        + [datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)],
+        [
+            datetime(1, 1, 1, tzinfo=UTC),
+            datetime(2026, 3, 29, 2, 30, tzinfo=UTC),
+            datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        ],
     ),
     ("TIMESTAMP", "timestamp", [datetime(2026, 3, 29, 2, 30, 0, 1, tzinfo=UTC)]),
     ("STRING", "text", ["", "a,b", 'say "hi"', "two\nlines\r\n", "\\.", "\\N", "NULL", " ä€😀\t"]),

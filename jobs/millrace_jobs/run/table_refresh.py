@@ -22,9 +22,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.sources import SourceSpec, TableSpec
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
+from millrace_api.model.tables import TableSpec
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.source_factory import open_table, schema_of
