@@ -64,7 +64,7 @@ def test_values(server: PostgresServer, make_table: MakeTable, declared: str, st
     found = read(server, f"n INT, `the value` {declared}", table=table).sort_by("n")["the value"].to_pylist()
     assert found == [*values, None]
     assert [math.copysign(1, each) for each in found if isinstance(each, float)] == [
-        math.copysign(1, each) for each in values if isinstance(each, float)
+        math.copysign(1, each) for each in values if isinstance(found[0], float)
     ]
 
 
@@ -125,7 +125,9 @@ def test_columns_that_are_refused(server, make_table: MakeTable, columns: str, s
 def test_values_that_are_refused(server: PostgresServer, make_table: MakeTable, declared: str, stored: str, value: str):
     table = make_table(f"n bigint, v {stored}")
     server.execute(f"INSERT INTO {table} VALUES (1, NULL), (2, %s)", value)
-    with pytest.raises(MillraceError, match=r"column v of table \S+ has a value that .* cannot hold \(.+\)$") as raised:
+    with pytest.raises(
+        MillraceError, match=r"column v of table \S+ has a value that .* cannot hold \(.+\); "
+    ) as raised:
         read(server, f"n BIGINT, v {declared}", table=table)
     assert raised.value.problems[0].field == "spec.sources.customers.schema"
 
@@ -135,7 +137,7 @@ def test_what_the_server_refuses(server: PostgresServer, make_table: MakeTable) 
     asked = [
         ({"table": "nowhere.at_all"}, "has no such table (relation", ""),
         ({"query": "SELECT FROM WHERE"}, "does not accept the query (syntax error", ".query"),
-        ({"query": "SELECT 1 AS n) AS x; DROP TABLE x; --"}, "cannot insert multiple commands", ".query"),
+        ({"query": "SELECT 1 AS n) AS x; SELECT * FROM (SELECT 1"}, "cannot insert multiple commands", ".query"),
         ({"query": f"DELETE FROM {table} RETURNING n"}, "does not accept the query", ".query"),
         ({"query": "SELECT 1 / (n - 1) AS n FROM (VALUES (1)) AS v (n)"}, "cannot compute a value (division", ".query"),
         ({"query": f"SELECT nextval('{table}_s') AS n"}, "does not let a source write", ".query"),
@@ -146,7 +148,7 @@ def test_what_the_server_refuses(server: PostgresServer, make_table: MakeTable) 
     server.execute(f"CREATE SEQUENCE {table}_s")
     for postgres, said, field in asked:
         with pytest.raises(MillraceError) as raised:
-            read(server, "n INT", **postgres)
+            read(server, "n BIGINT", **postgres)
         (problem,) = raised.value.problems
         assert said in problem.message, problem
         assert problem.field == f"spec.sources.customers.postgres{field}"
