@@ -198,7 +198,8 @@ class Job:
         for message in self._tables.messages():
             self._display.message(message)
         for name, (columns, place, size) in self._tables.tables().items():
-            refreshed_table(self._spark, name, columns, place, size).createOrReplaceTempView(name)
+            table = refreshed_table(self._spark, name, columns, place, self._checkpoint.spark, size)
+            table.createOrReplaceTempView(name)
         self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"

@@ -282,10 +282,9 @@ class _RefreshedTable(threading.Thread):
         if name in self._used or name == self.current.name:
             return True
         try:
-            stored = self._contents.columns(name)
+            fits = bool(self._contents.columns(name).equals(self.schema))
         except FileNotFoundError:
             return True  # the task that needs it says so
-        fits = bool(stored.equals(self.schema))
         if not fits:
             self._say(
                 f"table {self.name_in_query}: a batch is repeated with the newest content, since its own one has other "
