@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
@@ -295,6 +295,20 @@ class Checkpoint(SparkLog):
             self._entries.remember("offsets", batch, planned(batch))
         else:
             self.require_lease()
+
+    def require_logged(self, batch: int) -> None:
+        """Ensure that Spark's log has a batch as this process began it, for tasks that read it there.
+
+        Raises:
+            TransientError: an old driver has written another entry, or the object store does not answer.
+        """
+        if not isinstance(self._lease, ObjectLease):
+            return
+        if LogEntries(self.spark).text("offsets", batch) != self._entries.text("offsets", batch):
+            message = f"another driver has written batch {batch} to Spark's log"
+            error = TransientError(Problem(message, "make sure that only one driver runs", field="spec.checkpoint"))
+            error.failure = FailureClass.STORE
+            raise error
 
     def restore_log(self) -> None:
         """Put right what an old driver may have written to Spark's log, before Spark reads it.

@@ -29,7 +29,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, may_be_away
-from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.control import Pin, contents_in
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
@@ -153,16 +153,9 @@ class SparkLog:
             raise damaged(self.spark / "offsets" / str(batch), why) from None
 
     def contents(self, batch: int) -> dict[str, str]:
-        """Return the content of each static table in a batch that was begun, where its offsets name one.
-
-        Sources are planned one after another, and a source without new records keeps its offset. So offsets may name
-        several contents, of which the newest counts.
-        """
-        found: dict[str, str] = {}
-        for offset in self._offsets(batch):
-            for name, content in offset.get("tables", {}).items():
-                found[name] = max(content, found.get(name, ""))
-        return found
+        """Return the content of each static table in a batch that was begun, where its offsets name one."""
+        self._offsets(batch)  # raises if the entry is damaged
+        return contents_in("\n".join(self._lines("offsets", batch)))
 
     def oldest_contents(self) -> dict[str, str] | None:
         """Return the contents of the oldest batch in the log; None if it names none, or has just been removed."""

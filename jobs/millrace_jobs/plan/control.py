@@ -70,6 +70,20 @@ class Control:
     tables: Mapping[str, str] = field(default_factory=dict)
 
 
+def contents_in(entry: str) -> dict[str, str]:
+    """Return the content of each static table in a batch, by the batch's entry in Spark's offset log.
+
+    Sources are planned one after another, and a source without new records keeps its offset. So offsets may name
+    several contents, of which the newest counts.
+    """
+    found: dict[str, str] = {}
+    for line in entry.splitlines()[2:]:
+        offset = json.loads(line) if line != "-" else {}
+        for name, content in offset.get("tables", {}).items():
+            found[name] = max(content, found.get(name, ""))
+    return found
+
+
 def write_control(path: Path, control: Control) -> None:
     """Replace the control file atomically."""
     content = asdict(control) | {"pin": control.pin.to_json()}

@@ -52,7 +52,7 @@ from millrace_jobs.run.inputs import (
 from millrace_jobs.run.late_records import closed_until, why_late
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, RUN_RESTARTS, JobMetrics
+from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
@@ -198,7 +198,8 @@ class Job:
         for message in self._tables.messages():
             self._display.message(message)
         for name, (columns, place, size) in self._tables.tables().items():
-            refreshed_table(self._spark, name, columns, place, size).createOrReplaceTempView(name)
+            table = refreshed_table(self._spark, name, columns, place, self._checkpoint.spark, size)
+            table.createOrReplaceTempView(name)
         self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
@@ -221,9 +222,10 @@ class Job:
         counts = {
             CHECKPOINT_FAILURES: lambda: self._checkpoint.failed_writes,
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
+            REFRESH_FAILURES: lambda: sum(each.failures for each in self._tables.states().values()),
         }
         root = self._checkpoint.root
-        metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None)
+        metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None, self._tables.states)
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
         garbage = GarbageCollection(self._spark)

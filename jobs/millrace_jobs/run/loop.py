@@ -356,7 +356,8 @@ class QueryRun:
         if pin is not None:
             announce(pin, self.spark.sparkContext)
         if self.tables is not None:
-            announce_contents(self.tables.for_batch(self.checkpoint.contents(number)), self.spark.sparkContext)
+            self.checkpoint.require_logged(number)
+            announce_contents(number, self.tables.for_batch(self.checkpoint.contents(number)), self.spark.sparkContext)
         self.results += self.sink.write(results, self.checkpoint.batch(number))
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         self.spark.sparkContext.setLocalProperty("callSite.short", self.name)

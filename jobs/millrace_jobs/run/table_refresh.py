@@ -22,9 +22,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.sources import SourceSpec, TableSpec
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
+from millrace_api.model.tables import TableSpec
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.source_factory import open_table, schema_of
@@ -115,7 +116,7 @@ class RefreshedTables:
 
     def states(self) -> Mapping[str, TableState]:
         """Return the state of each table."""
-        return {name: table.state() for name, table in self._tables.items()}
+        return {name: table.state() for name, table in self._tables.items() if table.ready.is_set() and not table.error}
 
     def close(self) -> None:
         """End the refreshes; one that is under way ends by itself, without an effect."""
@@ -281,10 +282,9 @@ class _RefreshedTable(threading.Thread):
         if name in self._used or name == self.current.name:
             return True
         try:
-            stored = self._contents.columns(name)
+            fits = bool(self._contents.columns(name).equals(self.schema))
         except FileNotFoundError:
             return True  # the task that needs it says so
-        fits = stored.equals(self.schema)
         if not fits:
             self._say(
                 f"table {self.name_in_query}: a batch is repeated with the newest content, since its own one has other "

@@ -101,5 +101,5 @@ class IcebergSnapshot:
             raise moved from error
 
 
-def _moved(field: str | None, to: str) -> str | None:
-    return to + field.removeprefix(FIELD) if field is not None and field.startswith(FIELD) else field
+def _moved(field: str, to: str) -> str:
+    return to + field.removeprefix(FIELD) if field.startswith(FIELD) else field

@@ -13,14 +13,16 @@ from typing import Final, NamedTuple
 
 import psycopg
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
 from psycopg.sql import SQL, Composed, Identifier
+from pyarrow import csv
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.postgres import PostgresSourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_jobs.postgres.connection import PostgresConnection, Session, time_limit
 from millrace_jobs.postgres.errors import postgres_problem
+from millrace_jobs.sources.formats import decimal_texts
 from millrace_jobs.sources.formats.column_types import spark_type
 from millrace_jobs.sources.formats.nested_columns import is_nested
 from millrace_jobs.sources.static_tables import TableRead
@@ -157,13 +159,13 @@ class PostgresTable:
 
     def _parsed(self, text: bytes) -> pa.RecordBatch:
         names = self._schema.names
-        stored = {each.name: pa.string() if pa.types.is_binary(each.type) else each.type for each in self._schema}
+        stored = {each.name: pa.string() if _is_decoded(each.type) else each.type for each in self._schema}
         try:
-            table = pc.read_csv(
+            table = csv.read_csv(
                 pa.BufferReader(text),
-                pc.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-                pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-                pc.ConvertOptions(
+                csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
+                csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+                csv.ConvertOptions(
                     column_types=stored,
                     null_values=[""],
                     true_values=["t"],
@@ -174,17 +176,31 @@ class PostgresTable:
             )
         except pa.ArrowInvalid as error:
             raise self._value_error(error) from None
-        arrays = [
-            _decoded(column) if pa.types.is_binary(each.type) else column.combine_chunks()
-            for each, column in zip(self._schema, table.columns, strict=True)
-        ]
+        pairs = zip(self._schema, table.columns, strict=True)
+        arrays = [self._decoded(each, column.combine_chunks()) for each, column in pairs]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _decoded(self, column: pa.Field, values: pa.Array) -> pa.Array:
+        """Return the values of a column; those that Arrow's reader does not make are still text."""
+        if pa.types.is_binary(column.type):
+            return pa.array([None if text is None else bytes.fromhex(text) for text in values.to_pylist()], pa.binary())
+        if not pa.types.is_decimal(column.type):
+            return values
+        # Arrow's reader takes 12345 for a DECIMAL(5,2)
+        digits, scale = column.type.precision - column.type.scale, column.type.scale
+        fits = pc.match_substring_regex(values, rf"^-?0*[0-9]{{0,{digits}}}(?:\.[0-9]{{0,{scale}}}0*)?$")
+        others = values.filter(pc.invert(fits))
+        if len(others):
+            raise self._misfit(column, f"invalid value '{others[0]}'")
+        return decimal_texts.decimals(values, column.type)
 
     def _value_error(self, error: pa.ArrowInvalid) -> MillraceError:
         found = _VALUE.search(str(error))
         if found is None:
             return self._error(f"{self._what} cannot be read: {error}", "select other values in a query")
-        column, detail = self._schema.field(int(found[1])), " ".join(found[2].split())
+        return self._misfit(self._schema.field(int(found[1])), " ".join(found[2].split()))
+
+    def _misfit(self, column: pa.Field, detail: str) -> MillraceError:
         message = f"column {column.name} of {self._what} has a value that {spark_type(column.type)} cannot hold"
         hint = "declare another type in schema, or cast or exclude such values in a query"
         return self._error(f"{message} ({detail})", hint)
@@ -200,7 +216,7 @@ def _relation(spec: PostgresSourceSpec) -> Composed:
         return SQL("{}").format(Identifier(*spec.table.split(".")))
     text = (spec.query or "").strip().rstrip(";")
     # a comment at its end must not hide the bracket
-    return SQL("({}\n) AS source").format(SQL(text))  # type: ignore[arg-type]
+    return SQL("({}\n) AS source").format(SQL(text))
 
 
 def _text_of(column: Identifier, kind: _ServerType) -> Composed:
@@ -212,6 +228,6 @@ def _text_of(column: Identifier, kind: _ServerType) -> Composed:
     return SQL("{}").format(column)
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.Array:
-    texts = column.to_pylist()
-    return pa.array([None if text is None else bytes.fromhex(text) for text in texts], pa.binary())
+def _is_decoded(kind: pa.DataType) -> bool:
+    """Return whether values of a type are decoded from text here."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_decimal(kind))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import math
 import shutil
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -34,7 +36,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
-from millrace_jobs.sources.base import CorruptRecords, Source
+from millrace_jobs.sources.base import CorruptRecords, Rejected, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema, spark_type_of
@@ -50,7 +52,7 @@ from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
 from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
-from millrace_jobs.sources.static_tables import RecordsAsTable, WholeTable
+from millrace_jobs.sources.static_tables import RecordsAsTable, TableRead, WholeTable
 
 if TYPE_CHECKING:
     from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder
@@ -124,7 +126,29 @@ def open_table(name: str, spec: SourceSpec, workspace: Path) -> WholeTable:
         from millrace_jobs.sources.iceberg_snapshot import IcebergSnapshot  # and this one
 
         return IcebergSnapshot(name, spec.iceberg, schema_of(spec))
-    return RecordsAsTable(open_source(name, spec, workspace / "static" / name, workspace))
+    return _FilesAsTable(name, spec, workspace / "static" / name)
+
+
+@dataclass(frozen=True)
+class _FilesAsTable:
+    """Files as a table; each read forgets which files the one before has seen."""
+
+    name: str
+    spec: SourceSpec
+    workspace: Path
+
+    def read(self, known: str | None) -> TableRead:
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=self.workspace))
+        opened = RecordsAsTable(open_source(self.name, self.spec, folder, folder)).read(known)
+
+        def records() -> Iterator[pa.RecordBatch | Rejected]:
+            try:
+                yield from opened.records
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        return TableRead(opened.version, records())
 
 
 def check_input(name: str, spec: SourceSpec, state: Path) -> None:

@@ -115,12 +115,17 @@ def _require_within(limits: TableLimits, rows: int, size: int, name: str) -> Non
     if rows > limits.rows:
         what, field, hint = f"more than {limits.rows:,} rows", "maxRows", "raise maxRows"
     elif size > limits.bytes:
-        what, field, hint = f"more than {limits.bytes >> 20:,} MiB in memory", "maxSize", "raise maxSize"
+        what, field, hint = f"more than {_shown(limits.bytes)} in memory", "maxSize", "raise maxSize"
     else:
         return
     message = f"source {name}: the static table has {what}"
     hint = f"{hint} and the memory of the driver and the executors, or read fewer rows and columns"
     raise _source_error(Problem(message, hint, field=f"spec.sources.{name}.table.{field}"))
+
+
+def _shown(size: int) -> str:
+    """Return a size as a query writes it."""
+    return next(f"{size >> bits}{unit}" for unit, bits in (("g", 30), ("m", 20), ("k", 10)) if size % (1 << bits) == 0)
 
 
 def _require_one_row_per_key(name: str, rows: pa.Table, keys: Sequence[str]) -> None:

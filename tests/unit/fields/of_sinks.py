@@ -233,6 +233,26 @@ def of_iceberg(place: str, base: Document, see: See, number: Number) -> Iterator
         assert isinstance(sink, IcebergSink)
         return sink._spec.catalog
 
+    yield from probes(
+        base,
+        see,
+        place,
+        table=("a.out", "a.b.out"),
+        location=(ABSENT, "out", "s3a://lake/out"),
+        key=(ABSENT, ["city", "since"], ["city"]),
+        partitionBy=(ABSENT, ["city"], ["days(since)"]),
+        sortBy=(ABSENT, ["since"]),
+        schemaEvolution=("Refuse", "AddColumns"),
+    )
+    yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
+    yield from catalog_probes(place, base, see, catalog)
+
+
+def catalog_probes(
+    place: str, base: Document, see: See, catalog: Callable[[StreamQuery], IcebergCatalogSpec]
+) -> Iterator[Probe]:
+    """Yield the probes of a catalog of tables, used as ``catalog`` returns it; none is asked."""
+
     def rest(asked: StreamQuery) -> object:
         found = catalog(asked).rest
         return None if found is None else rest_settings(found)
@@ -246,18 +266,6 @@ def of_iceberg(place: str, base: Document, see: See, number: Number) -> Iterator
         assert found is not None
         return PostgresConnection.of(found)
 
-    yield from probes(
-        base,
-        see,
-        place,
-        table=("a.out", "a.b.out"),
-        location=(ABSENT, "out", "s3a://lake/out"),
-        key=(ABSENT, ["city", "since"], ["city"]),
-        partitionBy=(ABSENT, ["city"], ["days(since)"]),
-        sortBy=(ABSENT, ["since"]),
-        schemaEvolution=("Refuse", "AddColumns"),
-    )
-    yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
     none = written(base, f"{place}.catalog", {})
     server = {"host": "db", "database": "lake", "user": "millrace"}
     kinds = {"rest": REST, "postgres": server, "file": "catalog.db"}

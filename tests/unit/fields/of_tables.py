@@ -1,4 +1,4 @@
-"""Probes of sources that stream the rows of tables of a lakehouse."""
+"""Probes of sources that are tables of a database or a lakehouse, and of how static tables are refreshed."""
 
 from __future__ import annotations
 
@@ -6,169 +6,109 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog.sql import SqlCatalog
-
 from millrace_api.errors import MillraceError
 from millrace_api.model.iceberg import IcebergCatalogSpec
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
+from millrace_jobs.pipeline.explain import _source_step
 from millrace_jobs.postgres.connection import PostgresConnection
-from millrace_jobs.secrets import Secret
-from millrace_jobs.sources.base import Source
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.sources.delta_snapshot import DeltaSnapshot
+from millrace_jobs.sources.iceberg_snapshot import IcebergSnapshot
+from millrace_jobs.sources.postgres_table import PostgresTable
+from millrace_jobs.sources.source_factory import open_table
 
-from .documents import query
-from .of_kafka import ENV, secret_probes
-from .of_sinks import server_probes
+from .documents import FILES, query
+from .of_sinks import REST, catalog_probes, server_probes
 from .probe import ABSENT, Document, Probe, probes, written
 
 SOURCE = "spec.sources.*"
-COLUMNS = {"schema": "city STRING, n INT"}
-COUNT = {"query": {"sql": "SELECT count(*) AS k FROM trips"}}
-DELTA = query({"delta": {"path": "cities-delta"}} | COLUMNS, **COUNT)
-CATALOG = {"file": "cities.db"}
-ICEBERG = query({"iceberg": {"catalog": CATALOG, "table": "a.cities"}} | COLUMNS, **COUNT)
-REST = {"uri": "https://catalog", "clientId": "a", "clientSecret": ENV[0]}
-SERVER = {"host": "db", "database": "lake", "user": "millrace"}
+DATABASE = {"host": "db", "database": "sales", "user": "millrace", "table": "cities"}
+ICEBERG = {"catalog": {"rest": REST}, "table": "a.cities"}
+KINDS = {"postgres": DATABASE, "delta": {"path": "cities"}, "iceberg": ICEBERG}
+ROWS = {"schema": "city STRING, n INT", "table": {"keys": ["n"], "static": True}}
 
 
-OSLO, ROME = (pa.table({"city": [city], "n": pa.array([n], pa.int32())}) for city, n in (("Oslo", 1), ("Rome", 2)))
+def with_table(table: Document) -> Document:
+    """Return a query with this table as its first source."""
+    found = query(FILES)
+    found["spec"]["sources"] = {"cities": table} | found["spec"]["sources"]
+    return found
 
 
-def write_tables() -> None:
-    """Write the tables of the documents, unless they are there."""
-    if Path("cities.db").exists():
-        return
-    for content in (OSLO, ROME):
-        write_deltalake("cities-delta", content, mode="append")
-    write_deltalake("others-delta", ROME)
-    for name, contents in (("cities.db", [OSLO, ROME]), ("others.db", [ROME])):
-        catalog = catalog_in(name)
-        catalog.create_namespace("a")
-        for table, rows in (("a.cities", contents), ("a.others", [ROME, ROME])):
-            created = catalog.create_table(table, OSLO.schema)
-            for each in rows:
-                created.append(each)
+def spec_of(asked: StreamQuery) -> SourceSpec:
+    """Return the table of a query."""
+    return asked.spec.sources["cities"]
 
 
-def catalog_in(name: str) -> SqlCatalog:
-    return SqlCatalog(
-        "millrace", uri=f"sqlite:///{Path(name).absolute()}", warehouse=f"file://{Path.cwd()}/lake-{name}"
-    )
+def described(asked: StreamQuery) -> object:
+    """Return what a source reads; nothing is asked."""
+    opened = open_table("cities", spec_of(asked), Path())
+    if isinstance(opened, PostgresTable):
+        return opened._relation.as_string()
+    if isinstance(opened, DeltaSnapshot):
+        return str(opened._place)
+    assert isinstance(opened, IcebergSnapshot)
+    return opened._spec.table, opened._spec.location, opened._spec.catalog
 
 
-def streamed(asked: StreamQuery) -> object:
-    """Return all rows that a source streams, batch by batch."""
-    write_tables()
+def connection(asked: StreamQuery) -> PostgresConnection:
+    """Return the connection of a table in PostgreSQL."""
+    opened = open_table("cities", spec_of(asked), Path())
+    assert isinstance(opened, PostgresTable)
+    return opened._connection
+
+
+def catalog(asked: StreamQuery) -> IcebergCatalogSpec:
+    """Return the catalog of an Iceberg table."""
+    opened = open_table("cities", spec_of(asked), Path())
+    assert isinstance(opened, IcebergSnapshot)
+    return opened._spec.catalog
+
+
+def step(asked: StreamQuery) -> object:
+    """Return what ``explain`` says of the table, and whether the checkpoint has its contents."""
+    return _source_step("cities", spec_of(asked)), spec_of(asked).has_contents
+
+
+def contents(asked: StreamQuery) -> object:
+    """Return how many rows the table has, or why it has none."""
     with TemporaryDirectory() as folder:
-        return list(_batches(open_source("trips", asked.spec.sources["trips"], Path(folder), Path(folder))))
-
-
-def changed(asked: StreamQuery) -> object:
-    """Return what is streamed of a table after a commit that removes rows."""
-    source = asked.spec.sources["trips"]
-    write_deltalake("changed-delta", pa.concat_tables([OSLO, ROME]), mode="overwrite")
-    write_tables()
-    catalog = catalog_in("cities.db")
-    if catalog.table_exists("a.changed"):
-        catalog.drop_table("a.changed")
-    catalog.create_table("a.changed", OSLO.schema).append(pa.concat_tables([OSLO, ROME]))
-    with TemporaryDirectory() as folder:
-        opened = open_source("trips", source, Path(folder), Path(folder))
-        opened.initial()
-        DeltaTable("changed-delta").delete("n = 1")
-        write_deltalake("changed-delta", ROME, mode="append")
-        catalog.load_table("a.changed").delete("n = 1")
-        catalog.load_table("a.changed").append(ROME)
+        tables = RefreshedTables(asked.spec, Path(folder, "tables"), Path(folder), dict)
+        tables.begin()
         try:
-            return list(_batches(opened))
-        except MillraceError:
-            return "refused"
-
-
-def _batches(source: Source) -> Iterator[list[object]]:
-    at = source.initial()
-    while (end := source.latest(at, everything=True)) != at:
-        pieces = source.slices(at, end, 1)
-        yield [
-            item.to_pylist() for piece in pieces for item in source.read(piece, "0") if isinstance(item, pa.RecordBatch)
-        ]
-        at = end
-
-
-def of_catalog(place: str, base: Document) -> Iterator[Probe]:
-    """Yield the probes of the catalog; none is asked but one in a file."""
-
-    def catalog(asked: StreamQuery) -> IcebergCatalogSpec:
-        found = asked.spec.sources["trips"].iceberg
-        assert found is not None
-        return found.catalog
-
-    def rest(asked: StreamQuery) -> object:
-        found = catalog(asked).rest
-        return None if found is None else rest_settings(found)
-
-    def references(asked: StreamQuery) -> Iterator[tuple[str, Secret]]:
-        found = catalog(asked).rest
-        yield from () if found is None else rest_secrets(found).items()
-
-    def connection(asked: StreamQuery) -> PostgresConnection:
-        found = catalog(asked).postgres
-        assert found is not None
-        return PostgresConnection.of(found)
-
-    at = f"{place}.catalog.rest"
-    none = written(base, f"{place}.catalog", {})
-    by_rest = written(base, f"{place}.catalog", {"rest": REST})
-    in_postgres = written(base, f"{place}.catalog", {"postgres": SERVER})
-    yield Probe(at, none, (ABSENT, REST), rest)
-    yield Probe(f"{place}.catalog.postgres", none, (ABSENT, SERVER), connection)
-    yield Probe(f"{place}.catalog.file", base, ("cities.db", "others.db"), streamed)
-    yield from probes(
-        by_rest,
-        rest,
-        at,
-        uri=("https://catalog", "https://catalog/iceberg"),
-        warehouse=(ABSENT, "lake"),
-        clientId=("a", "b"),
-        tokenUri=(ABSENT, "https://login/token"),
-        scope=(ABSENT, "all"),
-    )
-    with_token = written(base, f"{place}.catalog", {"rest": {"uri": "https://catalog", "token": ENV[0]}})
-    secrets = [(f"{at}.token", with_token), (f"{at}.clientSecret", by_rest)]
-    yield from secret_probes(secrets, rest, references)
-    yield Probe(f"{at}.clientSecret", by_rest, (ABSENT, *ENV), rest)
-    bare = written(base, f"{place}.catalog", {"rest": {"uri": "https://catalog"}})
-    yield Probe(f"{at}.token", bare, (ABSENT, *ENV), rest)
-    names = ("millrace", "lake")
-    yield Probe(f"{place}.catalog.postgres.name", in_postgres, names, lambda asked: catalog(asked).postgres.name)
-    yield from server_probes(f"{place}.catalog.postgres", in_postgres, connection)
+            tables.wait(lambda: False)
+        except MillraceError as error:
+            return str(error)
+        finally:
+            tables.close()
+        return {name: state.rows for name, state in tables.states().items()}
 
 
 def of_tables() -> Iterator[Probe]:
-    """Yield the probes of Delta and Iceberg tables."""
-    at = f"{SOURCE}.delta"
-    none = query(COLUMNS, **COUNT)
-    yield Probe(at, none, (ABSENT, {"path": "cities-delta"}), streamed)
-    yield from probes(DELTA, streamed, at, path=("cities-delta", "others-delta"), startFrom=("Table", "Latest"))
-    added = written(DELTA, f"{at}.startingVersion", 0)
-    yield from probes(added, streamed, at, startingVersion=(0, 1), maxFilesPerBatch=(ABSENT, 1))
-    late = query({"delta": {"path": "changed-delta", "startFrom": "Latest"}} | COLUMNS, **COUNT)
-    yield Probe(f"{at}.otherCommits", late, ("Refuse", "Skip"), changed)
-    at = f"{SOURCE}.iceberg"
-    yield Probe(at, none, (ABSENT, {"catalog": CATALOG, "table": "a.cities"}), streamed)
+    """Yield the probes of all tables that are read as a whole."""
+    documents = {kind: with_table(ROWS | {kind: given}) for kind, given in KINDS.items()}
+    none = with_table(ROWS)
+    yield from (Probe(f"{SOURCE}.{kind}", none, (ABSENT, given), described) for kind, given in KINDS.items())
+    place = f"{SOURCE}.postgres"
+    yield from server_probes(place, documents["postgres"], connection)
+    yield Probe(f"{place}.table", documents["postgres"], ("cities", "sales.cities"), described)
+    neither = written(documents["postgres"], f"{place}.table", ABSENT)
+    yield Probe(f"{place}.query", neither, ("SELECT 'Rome' AS city, 1 AS n", "TABLE cities"), described)
+    yield Probe(f"{SOURCE}.delta.path", documents["delta"], ("cities", "s3a://lake/cities"), described)
+    place = f"{SOURCE}.iceberg"
     yield from probes(
-        ICEBERG,
-        streamed,
-        at,
-        table=("a.cities", "a.others"),
-        location=(ABSENT, "elsewhere"),
-        startFrom=("Table", "Latest"),
+        documents["iceberg"],
+        described,
+        place,
+        table=("a.cities", "a.b.cities"),
+        location=(ABSENT, "cities", "s3a://lake/cities"),
     )
-    late = query({"iceberg": {"catalog": CATALOG, "table": "a.changed", "startFrom": "Latest"}} | COLUMNS, **COUNT)
-    yield Probe(f"{at}.otherCommits", late, ("Refuse", "Skip"), changed)
-    yield from probes(ICEBERG, streamed, at, maxFilesPerBatch=(ABSENT, 1), startingSnapshot=(ABSENT, 7))
-    yield Probe(f"{at}.catalog", ICEBERG, (CATALOG, {"file": "others.db"}), streamed)
-    yield from of_catalog(at, ICEBERG)
+    yield from catalog_probes(place, documents["iceberg"], described, catalog)
+    rows = {"files": {"path": "cities.csv", "format": "csv"}, "schema": "n INT"}
+    files = with_table(rows | {"table": {"keys": ["n"], "static": True, "refreshEvery": "1h"}})
+    place = f"{SOURCE}.table"
+    yield Probe(f"{place}.refreshEvery", files, (ABSENT, "1h", "5m"), step)
+    yield Probe(f"{place}.maxRows", files, (ABSENT, 2), contents)
+    many = written(files, f"{SOURCE}.files.path", "numbers.csv")
+    yield Probe(f"{place}.maxSize", many, (ABSENT, "1k"), contents)

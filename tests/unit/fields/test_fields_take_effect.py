@@ -15,6 +15,7 @@ from .of_query import of_query
 from .of_s3 import of_s3
 from .of_sinks import of_sinks
 from .of_sources import of_sources
+from .of_table_streams import of_table_streams
 from .of_tables import of_tables
 from .of_the_plan import of_the_plan
 from .probe import ABSENT
@@ -23,6 +24,7 @@ from .walk import fields
 PROBES = [
     *of_sources(),
     *of_tables(),
+    *of_table_streams(),
     *of_kafka(),
     *of_query(),
     *of_sinks(),

@@ -10,6 +10,7 @@ from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
 
 from .cases import SMALLEST
+from .refused_tables import REFUSED_TABLES
 
 NAMESPACE = "cabs"
 
@@ -211,6 +212,7 @@ REFUSED = [
         {"sink": {"postgres": DATABASE | {"host": "one.db.example.com, evil.example.com"}}},
         'spec.sink.postgres.host: " evil.example.com" is not allowed in namespace cabs',
     ),
+    *REFUSED_TABLES,
     (
         "tables",
         {"tables": ["s3a://lake/team-a/**"]},

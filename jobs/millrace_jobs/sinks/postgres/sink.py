@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.postgres.connection import CONNECT_SECONDS, PostgresConnection, Session, time_limit
+from millrace_jobs.postgres.connection import CONNECT_SECONDS, SINK, PostgresConnection, Session, time_limit
 from millrace_jobs.postgres.errors import is_conflict, patiently, postgres_problem
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.postgres.arrow_stream import arrow_batches

@@ -95,7 +95,7 @@ class DeltaCommits:
         return FieldKeys(field_keys(declared, self.schema, _PHYSICAL_NAME))
 
     def following(self, at: TablePosition) -> TablePosition | None:
-        """Return the beginning of the version after that of a position; None if the table has no newer one."""
+        """Return the beginning of the next version; None if the table has no newer one."""
         version = 0 if at.commit is None else at.commit + 1
         return TablePosition(version) if version <= self._table.version() else None
 

@@ -117,12 +117,12 @@ class IcebergCommits:
         return FieldKeys(field_keys(declared, self.schema, FILE_ID), by_id=True, names=tuple(names))
 
     def following(self, at: TablePosition) -> TablePosition | None:
-        """Return the beginning of the snapshot after that of a position; None if that is the current one.
+        """Return the beginning of the next snapshot; None if the position is in the current one.
 
-        Once a snapshot has expired, the next one may not name it any more; then the numbers of the commits tell.
+        Once a snapshot has expired, the next one may not name it any more: then their sequence numbers are compared.
 
         Raises:
-            MillraceError: it did not lead to the current one, or what came after it has expired.
+            MillraceError: the snapshot is no ancestor of the current one, or what came after it has expired.
         """
         commit, current, oldest = at.commit, self._table.current_snapshot(), self._oldest
         if current is None or current.snapshot_id == commit:

@@ -21,9 +21,9 @@ from millrace_jobs.places import Place, may_be_away, write_durably
 from millrace_jobs.sources.base import OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
 from millrace_jobs.sources.formats.event_time_column import completed, without_event_time
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
+from millrace_jobs.sources.lakehouse.data_file_reader import DataFileReader, FilePart
 from millrace_jobs.sources.lakehouse.field_keys import place_of
 from millrace_jobs.sources.lakehouse.table_commits import AddedFile, TableCommits, TablePosition
-from millrace_jobs.sources.lakehouse.table_reader import FilePart, TableReader
 from millrace_jobs.sources.listing_pause import ListingPause
 
 _NAMES_SHOWN = 20
@@ -37,7 +37,7 @@ class TableSlice:
     """Parts of data files that one replica reads one after another."""
 
     parts: tuple[FilePart, ...]
-    reader: TableReader
+    reader: DataFileReader
 
 
 class LakehouseSource(Source):
@@ -285,8 +285,8 @@ class LakehouseSource(Source):
                 raise MillraceError(Problem(message, "restore the table, or start with another checkpoint"))
             at = following
 
-    def _reader(self) -> TableReader:
-        return TableReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)
+    def _reader(self) -> DataFileReader:
+        return DataFileReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)
 
     def _read_start(self) -> TablePosition | None:
         found = self._read_state()

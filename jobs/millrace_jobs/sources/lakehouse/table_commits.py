@@ -96,7 +96,7 @@ class TableCommits(Protocol):
         ...
 
     def following(self, at: TablePosition) -> TablePosition | None:
-        """Return the beginning of the commit after that of a position; None if no newer one is known."""
+        """Return the beginning of the next commit; None if no newer one is known."""
         ...
 
     def added(self, commit: int) -> Sequence[AddedFile]:

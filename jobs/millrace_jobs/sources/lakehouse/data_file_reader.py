@@ -31,7 +31,7 @@ class FilePart:
 
 
 @dataclass(frozen=True)
-class TableReader:
+class DataFileReader:
     """Reads parts of data files.
 
     Args:
