@@ -142,9 +142,31 @@ BROKEN = [
     (
         MINIMAL,
         7,
-        "      delta: {path: lake/cells}",
-        "7: spec.sources.trips.delta: a table of a database or a lakehouse is read as a static table (got delta); "
+        "      postgres: {host: db, database: d, user: u, table: t}",
+        "7: spec.sources.trips.postgres: a table of a database is read as a static table (got postgres); "
         "add table: {keys: [...], static: true}, and refreshEvery: 5m in it to read it again",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      delta: {path: lake/cells}\n      table: {keys: [cell]}\n      watermark: {column: at, delay: 0s}",
+        "7: spec.sources.trips.delta: the rows of a Delta table are a stream without keys, or a static table "
+        "(got delta, table); leave table out, or add static: true to it",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      delta: {path: lake/cells, startFrom: Latest}\n      table: {keys: [cell], static: true}",
+        "7: spec.sources.trips.delta: a static table has all rows of a table of a lakehouse, and is no stream that starts "
+        "somewhere (got delta, table); leave startFrom, startingVersion, startingSnapshot, otherCommits and "
+        "maxFilesPerBatch out",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      delta: {path: lake/cells, startFrom: Latest, startingVersion: 3}",
+        "7: spec.sources.trips.delta.startFrom: startFrom, startingVersion exclude one another "
+        "(got startFrom: Latest, startingVersion: 3); keep one of them, or none to start with the whole table",
     ),
     (
         MINIMAL,
