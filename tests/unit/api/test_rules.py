@@ -150,14 +150,14 @@ BROKEN = [
         MINIMAL,
         7,
         "      delta: {path: lake/cells}\n      table: {keys: [cell]}\n      watermark: {column: at, delay: 0s}",
-        "7: spec.sources.trips.delta: the rows of a Delta table are a stream without keys, or a static table "
+        "8: spec.sources.trips.table: the rows of a Delta table are a stream without keys, or a static table "
         "(got delta, table); leave table out, or add static: true to it",
     ),
     (
         MINIMAL,
         7,
         "      delta: {path: lake/cells, startFrom: Latest}\n      table: {keys: [cell], static: true}",
-        "7: spec.sources.trips.delta: a static table has all rows of a table of a lakehouse, and is no stream that starts "
+        "8: spec.sources.trips.table: a static table has all rows of a table of a lakehouse, and is no stream that starts "
         "somewhere (got delta, table); leave startFrom, startingVersion, startingSnapshot, otherCommits and "
         "maxFilesPerBatch out",
     ),
@@ -165,7 +165,7 @@ BROKEN = [
         MINIMAL,
         7,
         "      delta: {path: lake/cells, startFrom: Latest, startingVersion: 3}",
-        "7: spec.sources.trips.delta.startFrom: startFrom, startingVersion exclude one another "
+        "7: spec.sources.trips.delta.startingVersion: startFrom, startingVersion exclude one another "
         "(got startFrom: Latest, startingVersion: 3); keep one of them, or none to start with the whole table",
     ),
     (

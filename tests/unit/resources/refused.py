@@ -238,13 +238,6 @@ REFUSED = [
     (
         "tables",
         {"tables": ["s3a://lake/team-a/**"]},
-        {"sources": {"trips": FILES | {"delta": {"path": "s3a://lake/team-a/trips"}}}},
-        {"sources": {"trips": FILES | {"delta": {"path": "s3a://lake/team-b/trips"}}}},
-        'spec.sources.trips.delta.path: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
-    ),
-    (
-        "tables",
-        {"tables": ["s3a://lake/team-a/**"]},
         {"sources": {"trips": FILES | {"iceberg": STREAMED | {"location": "s3a://lake/team-a/trips"}}}},
         {"sources": {"trips": FILES | {"iceberg": STREAMED}}},
         "spec.sources.trips.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; ",
