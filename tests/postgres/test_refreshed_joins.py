@@ -151,6 +151,7 @@ def test_what_ends_a_start(server: PostgresServer, customers: str, project: Proj
     missing = query(project, server, "nowhere.customers")
     project.millrace("run", missing, "--once").assert_failed("has no such table")
     assert not (project.folder / "checkpoint").exists()
+    file = query(project, server, customers)
     assert project.millrace("run", file, "--once").status == 0
     project.write("password", "another")
     give(project, 1)
