@@ -60,7 +60,7 @@ def test_frequent_routes(server: PostgresServer, tmp_path: Path) -> None:
 
 def test_rides_by_area(server: PostgresServer, tmp_path: Path) -> None:
     project = ran(server, tmp_path, "38-postgres-rides-by-area.yaml", "cells")
-    sql = """SELECT date_trunc('hour', pickup), 'area ' || start_x // 50 || '-' || start_y // 50, count(*)
+    sql = """SELECT date_trunc('hour', pickup), 'area ' || start_x // 5 || '-' || start_y // 5, count(*)
              FROM rides WHERE start_x BETWEEN 1 AND 300 AND start_y BETWEEN 1 AND 300 GROUP BY ALL"""
     found = [
         (datetime.fromisoformat(since).replace(tzinfo=None), area, int(rides))
