@@ -170,4 +170,4 @@ def test_a_query(tmp_path: Path, kind: str) -> None:
     result = project.millrace("run", file, "--once")
     assert (result.status, result.err) == (0, ""), result
     assert "records of the static table are no rows: they have no id" in result.out
-    assert set(project.results()) == {("1", "gold"), ("2", "")}
+    assert {row[:2] for row in project.results()} == {("1", "gold"), ("2", "")}

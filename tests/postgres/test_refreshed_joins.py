@@ -89,13 +89,13 @@ def test_each_refresh_reaches_the_next_batches(server: PostgresServer, customers
         server.execute(f"ALTER TABLE {customers} RENAME COLUMN level TO tier")
         run.wait_for("customers: refreshed again")
         give_until(project, "silver")
-        server.execute(f"ALTER TABLE {customers} ALTER tier TYPE integer USING 7")
+        server.execute(f"ALTER TABLE {customers} ALTER tier TYPE text[] USING ARRAY[tier]")
         said = run.wait_for("cannot be refreshed", times=2)
-        server.execute(f"DELETE FROM {customers}; INSERT INTO {customers} VALUES ('b', 1)")
+        assert f"column tier of table {customers} is text[], whose values are none of single columns" in said
+        give_until(project, "silver")
+        assert run.wait_for("cannot be refreshed").count("cannot be refreshed") == 2, "what fails again is said once"
     found = tiers(project)
     assert found == sorted(found, key=["basic", "gold", "silver"].index)
-    metrics = said.count("cannot be refreshed")
-    assert metrics <= 3, "what fails again and again is said once"
 
 
 def test_a_repeated_batch_joins_the_old_content(
@@ -151,6 +151,7 @@ def test_what_ends_a_start(server: PostgresServer, customers: str, project: Proj
     missing = query(project, server, "nowhere.customers")
     project.millrace("run", missing, "--once").assert_failed("has no such table")
     assert not (project.folder / "checkpoint").exists()
+    file = query(project, server, customers)
     assert project.millrace("run", file, "--once").status == 0
     project.write("password", "another")
     give(project, 1)

@@ -86,6 +86,9 @@ class PostgresTable:
         name: name of the source.
         spec: the server, and what to read.
         schema: the columns to read, by their names in the database.
+
+    Raises:
+        MillraceError: no column of PostgreSQL is read as one of these.
     """
 
     def __init__(self, name: str, spec: PostgresSourceSpec, schema: pa.Schema) -> None:
@@ -94,20 +97,18 @@ class PostgresTable:
         self._connection = PostgresConnection.of(spec, f"{self._field}.postgres")
         self._what = f"table {spec.table}" if spec.table is not None else "the result of the query"
         self._relation = _relation(spec)
+        self._require_single_values()
 
     def read(self, known: str | None) -> TableRead:
-        """Return the rows, which are read as they are taken.
-
-        Raises:
-            MillraceError: a column cannot have the type that the database has for it.
-        """
-        nested = [each for each in self._schema if is_nested(each.type)]
-        if nested:
-            message = (
-                f"column {nested[0].name} is {spark_type(nested[0].type)}, which no column of PostgreSQL is read as"
-            )
-            raise self._error(message, "declare it STRING, and select text, such as to_json(tags)::text AS tags")
+        """Return the rows, which are read as they are taken."""
         return TableRead(None, self._rows())
+
+    def _require_single_values(self) -> None:
+        nested = next((each for each in self._schema if is_nested(each.type)), None)
+        if nested is not None:
+            message = f"column {nested.name} is {spark_type(nested.type)}, which no column of PostgreSQL is read as"
+            hint = f"declare it STRING, and select text, such as to_json({nested.name})::text AS {nested.name}"
+            raise self._error(message, hint)
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         try:

@@ -152,7 +152,7 @@ class _FilesAsTable:
 
 
 def check_input(name: str, spec: SourceSpec, state: Path) -> None:
-    """Check the files of a source without reading records; do nothing for sources without files.
+    """Check the files of a source without reading records, or the columns of a table without asking for it.
 
     Args:
         name, spec, state: as for ``open_source``.
@@ -173,6 +173,8 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
             timestamp_format=spec.timestamp_format.value,
         ).check(replay.path)
         _pace(replay)
+    elif spec.is_whole:
+        open_table(name, spec, state)
 
 
 def schema_of(spec: SourceSpec) -> pa.Schema:
