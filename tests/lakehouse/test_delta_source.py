@@ -15,6 +15,7 @@ from deltalake.schema import PrimitiveType
 from lab.s3_server import BUCKET, S3Server
 from millrace_api.errors import MillraceError, MissingInputError
 from millrace_jobs.object_store import endpoint
+from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
 
 from .streamed import COLUMNS, ids, next_rows, opened, rows
 
@@ -125,6 +126,25 @@ def test_the_backlog_is_counted_in_records_and_limits_hold(tmp_path: Path) -> No
     assert source.lag(source.latest(start, everything=False, most=25)) == 30
     assert source.lag(source.latest(start, everything=False, most=1)) == 40, "a batch has a file at least"
     assert source.lag(source.latest(start, everything=False)) == 0
+
+
+def test_each_commit_is_read_from_the_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = str(tmp_path / "table")
+    for first in range(0, 80, 10):
+        add(place, first, partition_by=None)
+    source = opened("delta", {"path": place, "startingVersion": 0, "maxFilesPerBatch": 1}, tmp_path / "state")
+    read = []
+    found = DeltaCommits._actions
+    monkeypatch.setattr(DeltaCommits, "_actions", lambda self, version: (read.append(version), found(self, version))[1])
+    at = dict(source.initial())
+    read.clear()
+    for number in range(8):
+        end = source.latest(dict(at), everything=False)
+        assert source.lag(end) == 70 - 10 * number
+        assert source.lag(at) == 80 - 10 * number
+        assert ids(rows(source, dict(at), end)) == list(range(10 * number, 10 * number + 10))
+        at = dict(end)
+    assert sorted(read) == list(range(8))
 
 
 def test_commits_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> None:

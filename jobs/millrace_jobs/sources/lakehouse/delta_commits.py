@@ -130,6 +130,7 @@ class DeltaCommits:
                 int(row["size_bytes"]),
                 _records(row["num_records"], row["size_bytes"]),
                 int(row["modification_time"]),
+                "deletionVectors" in self._features(),
                 tuple((key, texts[number] or None) for key, texts in values.items()),
             )
             for number, row in enumerate(rows)
@@ -138,8 +139,6 @@ class DeltaCommits:
 
     def deleted(self, commit: int, paths: Sequence[str]) -> Mapping[str, bytes]:
         """Return which rows of these files have deletion vectors at a version."""
-        if "deletionVectors" not in self._features():
-            return {}
         if self._deleted is None or self._deleted[0] != commit:
             with self._errors(f"reading the deletion vectors of version {commit} of"):
                 self._deleted = commit, dict(_vectors(pa.table(self._version(commit).deletion_vectors())))
@@ -153,6 +152,7 @@ class DeltaCommits:
             int(add["size"]),
             _records(stats.get("numRecords"), add["size"]),
             int(add["modificationTime"]),
+            add.get("deletionVector") is not None,
             tuple((name, value or None) for name, value in add["partitionValues"].items()),
         )
 

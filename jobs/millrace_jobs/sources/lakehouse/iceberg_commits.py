@@ -217,7 +217,12 @@ class IcebergCommits:
             raise MillraceError(Problem(message, hint, field=f"{self._field}.table"))
         place = str(self._place(file))
         return AddedFile(
-            place, file.file_size_in_bytes, file.record_count, written_ms, tuple(self._partition_values(file))
+            place,
+            file.file_size_in_bytes,
+            file.record_count,
+            written_ms,
+            place in self._deletes,
+            tuple(self._partition_values(file)),
         )
 
     def _partition_values(self, file: DataFile) -> Iterator[tuple[str, str | None]]:

@@ -73,7 +73,7 @@ class LakehouseSource(Source):
         self._looked = False
         self._table_id: str | None = None
         self._checked: pa.Schema | None = None
-        self._files: dict[TablePosition, list[AddedFile]] = {}
+        self._files: dict[TablePosition, list[AddedFile]] = {}  # in the order of the commits
 
     @property
     def input(self) -> str:
@@ -137,7 +137,7 @@ class LakehouseSource(Source):
         """
         self._look(once=everything)
         before = at = TablePosition.of(start)
-        kept = {at.beginning}
+        self._forget(before)
         files, records, limit = 0, 0, self._spec.max_files_per_batch
         while limit is None or files < limit:
             found = self._files_of(at)
@@ -152,9 +152,13 @@ class LakehouseSource(Source):
             if following is None or not self._can_go_on(following, is_first=at == before):
                 break
             at = replace(following, is_done=not self._files_of(following))
-            kept.add(at.beginning)
-        self._files = {key: found for key, found in self._files.items() if key in kept}
         return at.to_json()
+
+    def _forget(self, before: TablePosition) -> None:
+        """Forget the files of commits before a position; those behind it were looked at for the backlog."""
+        known = list(self._files)
+        for key in known[: known.index(before.beginning)] if before.beginning in self._files else ():
+            del self._files[key]
 
     def _can_go_on(self, at: TablePosition, *, is_first: bool) -> bool:
         """Return whether a batch can go on with this commit; one that cannot be read ends it, and fails the next."""
@@ -275,7 +279,8 @@ class LakehouseSource(Source):
         while True:
             is_last = at.beginning == end.beginning
             taken = self._files_of(at)[at.files : end.files if is_last else None]
-            deleted = self._commits.deleted(at.commit, [file.path for file in taken]) if at.commit is not None else {}
+            marked = [file.path for file in taken if file.has_deleted_rows]
+            deleted = self._commits.deleted(at.commit, marked) if at.commit is not None and marked else {}
             yield from (FilePart(file, 0, file.size, deleted.get(file.path, b"")) for file in taken)
             if is_last:
                 return

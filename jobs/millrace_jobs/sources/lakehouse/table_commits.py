@@ -24,6 +24,7 @@ class AddedFile:
         size: its size in bytes.
         records: the number of its records; an estimate where the table does not say it.
         written_ms: when it was written or committed, in ms since 1970.
+        has_deleted_rows: whether some of its rows may be marked as deleted.
         values: the values of its partition as text, by the keys of columns (``FieldKeys``); None is NULL.
     """
 
@@ -31,6 +32,7 @@ class AddedFile:
     size: int
     records: int
     written_ms: int = 0
+    has_deleted_rows: bool = False
     values: tuple[tuple[str, str | None], ...] = ()
 
 
