@@ -20,11 +20,11 @@ from pyiceberg.typedef import Record
 from lab.s3_server import BUCKET, S3Server
 from millrace_api.errors import MillraceError, MissingInputError
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
-from millrace_jobs.sinks.lakehouse.iceberg_rewrite import merged
-from millrace_jobs.sinks.lakehouse.iceberg_table import _Rewrite
+from millrace_jobs.sinks.lakehouse.iceberg_table import IcebergTarget
 
 from .iceberg_tables import iceberg_spec, iceberg_table
 from .streamed import ids, next_rows, opened, rows
+from .tables import FRESH
 
 
 @pytest.fixture(params=["file", "rest", "postgres in S3"])
@@ -65,21 +65,15 @@ def created(fields: dict[str, Any], **properties: str) -> Table:
     return table
 
 
-def compacted(table: Table) -> None:
-    """Rewrite the files of a table without a change of its rows, as the sink's compaction does."""
-    table.refresh()
-    from millrace_jobs.lakehouse.iceberg_io import folder_of
-
-    found = merged(table, folder_of(f"{table.location()}/data"), "compacted-")
-    transaction = table.transaction()
-    rewrite = _Rewrite(Operation.OVERWRITE, transaction, table.io)
-    for each in found:
-        for file in each.added:
-            rewrite.append_data_file(file)
-        for file in each.removed:
-            rewrite.delete_data_file(file)
-    rewrite.commit()
-    transaction.commit_transaction()
+def compacted(fields: dict[str, Any]) -> None:
+    """Rewrite the files of a table without a change of its rows, as the sink does between two batches."""
+    target = IcebergTarget(iceberg_spec(fields), numbered(0).schema, "writer", "a-checkpoint")
+    target.take(FRESH)
+    target.compact()
+    snapshot = iceberg_table(fields).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.operation is Operation.REPLACE
 
 
 def refused(kind: type[MillraceError], call: Any, *arguments: Any) -> str:
@@ -88,7 +82,7 @@ def refused(kind: type[MillraceError], call: Any, *arguments: Any) -> str:
     return str(raised.value)
 
 
-def test_each_row_once_across_batches_and_restarts(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_each_row_once_across_batches_restarts_and_compaction(fields: dict[str, Any], tmp_path: Path) -> None:
     chance = random.Random(3)
     table = created(fields, **{"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"})
     table.append(numbered(0))
@@ -103,6 +97,9 @@ def test_each_row_once_across_batches_and_restarts(fields: dict[str, Any], tmp_p
         if turn < 5:
             table.append(numbered(written))
             written += 10
+        if turn in (2, 5):
+            compacted(fields)
+            table.refresh()
     assert next_rows(source, at) == []
     assert ids(found) == list(range(written))
     assert {each["city"] for each in found} == {"a b%", "é/z", None}
