@@ -42,9 +42,9 @@ def _is_new(source: Document) -> bool:
     files = source.get("files", {}).keys()
     if {"partitionColumns", "order"} & files:
         return True
-    return bool({"table", "timeFormats", "protobuf"} & source.keys()) or "." in source.get("watermark", {}).get(
-        "column", ""
-    )
+    return bool({"table", "timeFormats", "protobuf", "delta", "iceberg"} & source.keys()) or "." in source.get(
+        "watermark", {}
+    ).get("column", "")
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
 from millrace_api.model.iceberg import IcebergSinkSpec
+from millrace_jobs.lakehouse.iceberg_catalog import open_catalog
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import ResultKeys
-from millrace_jobs.sinks.lakehouse.iceberg_catalog import open_catalog
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
 
 

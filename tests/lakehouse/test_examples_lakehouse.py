@@ -20,7 +20,8 @@ from .tables import asked, delta_table
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 FOLDER = Path(__file__).parents[2] / "examples"
-SHOWN = "SELECT until, start_x, start_y, end_x, end_y, rides FROM results"
+COLUMNS = "until, start_x, start_y, end_x, end_y, rides"
+SHOWN = f"SELECT {COLUMNS} FROM results"
 
 
 def ran(folder: Path, name: str) -> list[tuple[Any, ...]]:
@@ -33,6 +34,14 @@ def ran(folder: Path, name: str) -> list[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE rides AS {TABLES['rides'].replace('out/data', f'{folder}/out/data')}")
         return connection.sql(EXAMPLES["05"].sql).fetchall()
+
+
+def test_frequent_routes_from_delta(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, FOLDER / "rides_table.py", "out/data/rides-delta"], cwd=tmp_path, check=True)
+    expected = ran(tmp_path, "39-delta-routes.yaml")
+    with duckdb.connect() as connection:
+        found = connection.sql(f"FROM '{tmp_path}/out/delta-routes/*.parquet' SELECT {COLUMNS}").fetchall()
+    assert_same([(until.replace(tzinfo=None), *rest) for until, *rest in found], expected, 5)
 
 
 def test_frequent_routes_in_delta(tmp_path: Path) -> None:

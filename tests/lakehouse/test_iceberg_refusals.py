@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from lab.ports import free_port
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sinks.lakehouse.iceberg_catalog import ClientLogin, open_catalog
+from millrace_jobs.lakehouse.iceberg_catalog import ClientLogin, open_catalog
 
 from .iceberg_tables import iceberg_asked, iceberg_sink, iceberg_spec, iceberg_table
 from .tables import FRESH, write
@@ -198,7 +198,7 @@ def test_a_token_that_is_refused(monkeypatch: pytest.MonkeyPatch, status: int, m
 
 def test_a_client_gets_a_token_and_the_next_one_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("millrace_jobs.sinks.lakehouse.iceberg_catalog.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("millrace_jobs.lakehouse.iceberg_catalog.time.monotonic", lambda: now[0])
     tokens = [(200, f'{{"access_token": "t{number}", "expires_in": 100}}') for number in range(2)]
     with answering(*tokens, (401, "")) as (url, asked):
         login = ClientLogin(f"{url}/token", "me", "hunter2", "catalog")

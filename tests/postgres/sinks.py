@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from lab.postgres import DATABASE, OWNER, PASSWORD, PostgresServer
 from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
-from millrace_jobs.sinks.postgres.connection import PostgresConnection
 from millrace_jobs.sinks.postgres.sink import PostgresSink
 
 PASSWORD_VARIABLE = "MILLRACE_TEST_PASSWORD"

@@ -1,4 +1,4 @@
-"""Iceberg tables that results go to: their catalog, their name there, and where their files are."""
+"""Iceberg tables, as sinks and sources: their catalog, their name there, and where their files are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model, Rule, exactly_one
-from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, TablePath
+from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, LakehouseSourceSpec, TablePath
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import Path, Text, text
@@ -30,6 +30,8 @@ TableIdentifier = Annotated[
         "write namespace.table, such as sales.trips",
     ),
 ]
+
+SnapshotId = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 
 
 class RestCatalogSpec(Model):
@@ -87,12 +89,12 @@ class IcebergCatalogSpec(Model):
     )
 
 
-class IcebergSinkSpec(LakehouseSinkSpec):
-    """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
+class IcebergTableSpec(Model):
+    """Where an Iceberg table is registered, and where its files are."""
 
     catalog: IcebergCatalogSpec = Field(description="Catalog of the table.")
     table: TableIdentifier = Field(
-        description="The table, namespace.table, which is created if it does not exist.", examples=["sales.trips"]
+        description="The table, namespace.table; a sink creates it if it does not exist.", examples=["sales.trips"]
     )
     location: TablePath | None = Field(
         default=None,
@@ -111,16 +113,39 @@ class IcebergSinkSpec(LakehouseSinkSpec):
         """Whether the table is known to be in a folder."""
         return self.location is not None and not self.location.startswith(OBJECTS)
 
-    @property
-    def first_file(self) -> str:
-        """Path of a file with results, as its name begins, where the place is known."""
-        return f"{self.location}/data/batch-0000000000-.parquet"
-
-    def is_table_of(self, other: IcebergSinkSpec) -> bool:
+    def is_table_of(self, other: IcebergTableSpec) -> bool:
         """Return whether both name the same table."""
         if self.table == other.table and _catalog(self.catalog) == _catalog(other.catalog):
             return True
         return self.location is not None and self.location.rstrip("/") == (other.location or "").rstrip("/")
+
+
+class IcebergSourceSpec(IcebergTableSpec, LakehouseSourceSpec):
+    """Reads an Iceberg table and the rows that are added to it; or, as a static table, its current snapshot."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        at_most_one("start_from", "starting_snapshot", hint="keep one of them, or none to start with the whole table"),
+    )
+
+    starting_snapshot: SnapshotId | None = Field(
+        default=None,
+        description="Snapshot whose added rows are the first ones that a new query reads.",
+        examples=[3051729675574597004],
+    )
+
+    @property
+    def streams(self) -> bool:
+        """Whether a field is set that only a stream has."""
+        return super().streams or self.starting_snapshot is not None
+
+
+class IcebergSinkSpec(LakehouseSinkSpec, IcebergTableSpec):
+    """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
+
+    @property
+    def first_file(self) -> str:
+        """Path of a file with results, as its name begins, where the place is known."""
+        return f"{self.location}/data/batch-0000000000-.parquet"
 
 
 def _catalog(spec: IcebergCatalogSpec) -> object:

@@ -1,14 +1,16 @@
-"""Tables of a lakehouse that results go to: where they are, their key, their layout, and how they are maintained."""
+"""Tables of a lakehouse: where they are, their key, their layout, and how they are maintained."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model, Rule
-from millrace_api.model.values import ColumnName, PositiveDuration, WholeNumber, text
+from millrace_api.model.base import Model, Rule, at_most_one
+from millrace_api.model.values import ColumnName, Count, PositiveDuration, WholeNumber, text
 
 OBJECTS = "s3a://"
 """How the place of a table in an object store begins."""
@@ -86,11 +88,11 @@ class LakehouseSinkSpec(Model):
     )
 
 
-class DeltaSinkSpec(LakehouseSinkSpec):
-    """Appends to a Delta table, or replaces its rows by key; one commit per batch."""
+class DeltaTableSpec(Model):
+    """Where a Delta table is."""
 
     path: TablePath = Field(
-        description="Folder or s3a:// prefix of the table, which is created if it does not exist.",
+        description="Folder or s3a:// prefix of the table; a sink creates it if it does not exist.",
         examples=["s3a://lake/trips"],
     )
 
@@ -98,6 +100,72 @@ class DeltaSinkSpec(LakehouseSinkSpec):
     def is_local(self) -> bool:
         """Whether the table is in a folder."""
         return not self.path.startswith(OBJECTS)
+
+    def is_table_of(self, other: DeltaTableSpec) -> bool:
+        """Return whether both name the same table, as far as that is known without a file system."""
+        return PurePosixPath(normpath(self.path)) == PurePosixPath(normpath(other.path))
+
+
+class TableStart(StrEnum):
+    """Where the first run on a table begins."""
+
+    TABLE = "Table"
+    """With the rows that the table has; those that are added later follow."""
+    LATEST = "Latest"
+    """Behind the rows that the table has."""
+
+
+class OtherCommits(StrEnum):
+    """What happens to commits that change or remove rows, which a stream of added rows cannot have."""
+
+    REFUSE = "Refuse"
+    """The query fails."""
+    SKIP = "Skip"
+    """They are left out as a whole, with the rows that they add."""
+
+
+class LakehouseSourceSpec(Model):
+    """What the sources of all formats of tables have: how the rows that are added are streamed."""
+
+    start_from: TableStart | None = Field(
+        default=None,
+        description="Where a new query starts: with the rows that the table has then (Table, the default), or behind "
+        "them (Latest).",
+    )
+    other_commits: OtherCommits | None = Field(
+        default=None,
+        description="What happens to a commit that changes or removes rows: the query fails (Refuse, the default), or "
+        "the whole commit is left out (Skip). Compaction changes no rows, and is always left out.",
+    )
+    max_files_per_batch: Count | None = Field(
+        default=None, description="Maximum number of data files per batch; default: all."
+    )
+
+    @property
+    def streams(self) -> bool:
+        """Whether a field is set that only a stream has."""
+        return (self.start_from, self.other_commits, self.max_files_per_batch) != (None, None, None)
+
+
+class DeltaSourceSpec(DeltaTableSpec, LakehouseSourceSpec):
+    """Reads a Delta table and the rows that are added to it; or, as a static table, its latest version."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        at_most_one("start_from", "starting_version", hint="keep one of them, or none to start with the whole table"),
+    )
+
+    starting_version: WholeNumber | None = Field(
+        default=None, description="Version whose added rows are the first ones that a new query reads.", examples=[12]
+    )
+
+    @property
+    def streams(self) -> bool:
+        """Whether a field is set that only a stream has."""
+        return super().streams or self.starting_version is not None
+
+
+class DeltaSinkSpec(LakehouseSinkSpec, DeltaTableSpec):
+    """Appends to a Delta table, or replaces its rows by key; one commit per batch."""
 
     @property
     def first_file(self) -> str:

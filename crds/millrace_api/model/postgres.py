@@ -1,12 +1,12 @@
-"""PostgreSQL: how to reach a server, and the table that results go to."""
+"""PostgreSQL: how to reach a server, the table that results go to, and what is read as a static table."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model
+from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.secrets import SecretValue, Tls
 from millrace_api.model.values import ColumnName, Text, text
 
@@ -40,8 +40,8 @@ class PostgresServerSpec(Model):
     """How to reach a database of a PostgreSQL server."""
 
     host: Servers = Field(
-        description=f"Server, host or host:port (default: {PORT}); of several, separated by commas, the one that "
-        "accepts writes is used.",
+        description=f"Server, host or host:port (default: {PORT}); of several, separated by commas, the "
+        "first one that answers; for results, the one that accepts writes.",
         examples=["db.example.org"],
     )
     database: Text = Field(description="Database.", examples=["sales"])
@@ -57,6 +57,25 @@ class PostgresServerSpec(Model):
     def addresses(self) -> tuple[tuple[str, int], ...]:
         """Host, in lower case and without brackets, and port of each server."""
         return tuple(_address(each.strip()) for each in self.host.split(","))
+
+
+class PostgresSourceSpec(PostgresServerSpec):
+    """Reads a table, or the result of a query, as a static table."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("table", "query", hint="write one of them, such as table: sales.customers"),
+    )
+
+    table: TableName | None = Field(
+        default=None,
+        description="Table or view to read, table or schema.table; only the columns of schema are read.",
+        examples=["sales.customers"],
+    )
+    query: Text | None = Field(
+        default=None,
+        description="Query of the database whose result is read, instead of a table; only the columns of schema are.",
+        examples=["SELECT id, tier FROM customers WHERE active"],
+    )
 
 
 class PostgresSinkSpec(PostgresServerSpec):

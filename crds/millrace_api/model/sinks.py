@@ -13,7 +13,7 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.registries import MessageFormat, ResultSchemas
-from millrace_api.model.sources import FileFormat
+from millrace_api.model.sources import FileFormat, SourceSpec
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
 
 FileCount = Annotated[Count, Field(le=1000)]
@@ -188,6 +188,14 @@ class SinkSpec(Model):
         """Whether the result is a table that keeps earlier versions of its rows."""
         return self.table is not None and self.table.history is not None
 
+    def is_streamed_by(self, source: SourceSpec) -> bool:
+        """Return whether a source streams the rows of the table that results go to."""
+        if source.table is not None:
+            return False
+        if self.delta is not None and source.delta is not None:
+            return self.delta.is_table_of(source.delta)
+        return self.iceberg is not None and source.iceberg is not None and self.iceberg.is_table_of(source.iceberg)
+
     def is_place_of(self, other: SinkSpec) -> bool:
         """Return whether both write to the same folder, topic or table, or to the terminal."""
         if self.console is not None:
@@ -197,7 +205,7 @@ class SinkSpec(Model):
         if self.files is not None and other.files is not None:
             return PurePosixPath(self.files.path) == PurePosixPath(other.files.path)
         if self.delta is not None and other.delta is not None:
-            return self.delta.path.rstrip("/") == other.delta.path.rstrip("/")
+            return self.delta.is_table_of(other.delta)
         if self.iceberg is not None and other.iceberg is not None:
             return self.iceberg.is_table_of(other.iceberg)
         one, two = self.kafka or self.table, other.kafka or other.table

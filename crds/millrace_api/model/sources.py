@@ -1,4 +1,4 @@
-"""Where records come from: files, a replayed recording, a generator, Kafka."""
+"""Where records come from: files, a replayed recording, a generator, Kafka, and tables that are read as a whole."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
 from millrace_api.model.generators import NexmarkSourceSpec, RateSourceSpec
+from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
+from millrace_api.model.lakehouse import DeltaSourceSpec
+from millrace_api.model.postgres import PostgresSourceSpec
 from millrace_api.model.registries import Avro, Protobuf
+from millrace_api.model.tables import STATIC_TABLE_RULES, WHOLE_TABLES, TableSpec
 from millrace_api.model.values import (
     ColumnName,
     ColumnPath,
@@ -137,19 +141,6 @@ class Watermark(Model):
     delay: Duration = Field(description="How long after the latest event time records still count.", examples=["30s"])
 
 
-class TableSpec(Model):
-    """A table: each record sets the row of its key from its event time on; static, each record is a row."""
-
-    keys: tuple[ColumnName, ...] = Field(
-        min_length=1, max_length=32, description="Primary key of the table.", examples=[["symbol"]]
-    )
-    static: Flag = Field(
-        default=False,
-        description="Read the files once, when the query starts, as a table without versions: a changed file counts "
-        "from the next start. Two rows with one key are an error, and a row with NULL in its key is left out.",
-    )
-
-
 class TimestampFormat(StrEnum):
     """How a TIMESTAMP is written in text: ISO 8601, or a number since 1970-01-01 UTC."""
 
@@ -212,6 +203,7 @@ class SourceSpec(Model):
             "rate",
             "kafka",
             "nexmark",
+            *WHOLE_TABLES,
             hint='write one kind, such as files: {path: "data/*.csv"}',
         ),
         Rule(
@@ -299,14 +291,16 @@ class SourceSpec(Model):
             None,
             lambda s: s.table is None or s.watermark is None or "." not in s.watermark.column,
         ),
+        *STATIC_TABLE_RULES,
         Rule(
-            "a static table is read from files, all at once and without event time",
-            "write files: {path: ...} without maxFilesPerBatch and watermark, or leave static out",
-            ("table",),
-            "!has(self.table) || !self.table.static || "
-            "(has(self.files) && !has(self.files.maxFilesPerBatch) && !has(self.watermark))",
+            "the rows of a database or a lakehouse are no text that has to be decoded",
+            "leave timestampFormat, timeFormats and corruptRecords out",
+            (),
+            None,
             lambda s: (
-                not s.is_static or (s.files is not None and not s.files.max_files_per_batch and s.watermark is None)
+                not s.is_whole
+                or (s.timestamp_format, len(s.time_formats), s.corrupt_records)
+                == (TimestampFormat.ISO, 0, CorruptRecordsSpec())
             ),
         ),
         Rule(
@@ -330,6 +324,15 @@ class SourceSpec(Model):
     rate: RateSourceSpec | None = Field(default=None, description="Generated records timestamp, key, value.")
     kafka: KafkaSourceSpec | None = Field(default=None, description="Kafka topics.")
     nexmark: NexmarkSourceSpec | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
+    postgres: PostgresSourceSpec | None = Field(
+        default=None, description="A table of a PostgreSQL database, for table: {static: true}."
+    )
+    delta: DeltaSourceSpec | None = Field(
+        default=None, description="A Delta table and rows that are added to it; its rows for table: {static: true}."
+    )
+    iceberg: IcebergSourceSpec | None = Field(
+        default=None, description="An Iceberg table and rows that are added to it; its rows for table: {static: true}."
+    )
     format: RecordFormat | None = Field(
         default=None,
         description="How kafka messages are written; default json. debezium: changes of a database's table, with their "
@@ -369,13 +372,29 @@ class SourceSpec(Model):
 
     @property
     def kind(self) -> str:
-        """The kind that is given, as in YAML: files, replay, rate, kafka or nexmark."""
-        return next(k for k in ("files", "replay", "rate", "kafka", "nexmark") if getattr(self, k) is not None)
+        """The kind that is given, as in YAML, such as files or kafka."""
+        kinds = ("files", "replay", "rate", "kafka", "nexmark", *WHOLE_TABLES)
+        return next(kind for kind in kinds if getattr(self, kind) is not None)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the source is a table of a database or a lakehouse."""
+        return any(getattr(self, kind) is not None for kind in WHOLE_TABLES)
+
+    @property
+    def lakehouse(self) -> DeltaSourceSpec | IcebergSourceSpec | None:
+        """The table of a lakehouse, if the source is one."""
+        return self.delta or self.iceberg
 
     @property
     def is_static(self) -> bool:
-        """Whether the source is a table that is read once, when the query starts."""
+        """Whether the source is a table that is read as a whole: when the query starts, and at each refresh."""
         return self.table is not None and self.table.static
+
+    @property
+    def has_contents(self) -> bool:
+        """Whether a checkpoint has the contents of the static table, so that a batch that is repeated has the same."""
+        return self.table is not None and self.table.static and (self.is_whole or self.table.refresh_every is not None)
 
     @property
     def is_evolving(self) -> bool:

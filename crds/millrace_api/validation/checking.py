@@ -195,6 +195,10 @@ class _Check:
                 self._not_read_back((*at, "sink", output.sink.kind, "path"), sink.path, sink.first_file)
             elif iceberg is not None and iceberg.location is not None:
                 self._not_read_back((*at, "sink", "iceberg", "location"), iceberg.location, iceberg.first_file)
+            for name, source in self._spec.sources.items():
+                if output.sink.is_streamed_by(source):
+                    message = f"source {name} streams this table, so every result would come back as a record"
+                    self._add((*at, "sink", output.sink.kind), message, "write to another table")
         for writer, source in self._spec.sources.items():
             folder = source.corrupt_records.path
             for name, other in self._spec.sources.items():

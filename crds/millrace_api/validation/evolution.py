@@ -44,6 +44,13 @@ _FIELDS = {
         spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
         spec.sources.*.kafka.includeMetadata
+        spec.sources.*.delta.otherCommits spec.sources.*.delta.maxFilesPerBatch
+        spec.sources.*.iceberg.otherCommits spec.sources.*.iceberg.maxFilesPerBatch
+        spec.sources.*.iceberg.catalog.rest.token spec.sources.*.iceberg.catalog.rest.clientId
+        spec.sources.*.iceberg.catalog.rest.clientSecret spec.sources.*.iceberg.catalog.rest.tokenUri
+        spec.sources.*.iceberg.catalog.rest.scope spec.sources.*.iceberg.catalog.postgres.host
+        spec.sources.*.iceberg.catalog.postgres.user spec.sources.*.iceberg.catalog.postgres.password
+        spec.sources.*.iceberg.catalog.postgres.tls
         spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
         spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
         spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.table.bootstrapServers
@@ -68,6 +75,7 @@ _FIELDS = {
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """
         spec.sources.*.rate spec.sources.*.nexmark
+        spec.sources.*.postgres spec.sources.*.delta spec.sources.*.iceberg
         spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.timeFormats spec.sources.*.avro.writerSchema
         spec.sources.*.protobuf.message spec.sources.*.protobuf.descriptorFile spec.sources.*.protobuf.descriptorSet
         spec.sources.*.files.path spec.sources.*.files.format
@@ -81,6 +89,8 @@ _FIELDS = {
     SpecChange.START: """
         spec.sources.*.kafka.startingOffsets spec.sources.*.kafka.startingTimestamp
         spec.sources.*.kafka.endingOffsets spec.sources.*.kafka.endingTimestamp
+        spec.sources.*.delta.startFrom spec.sources.*.delta.startingVersion
+        spec.sources.*.iceberg.startFrom spec.sources.*.iceberg.startingSnapshot
     """,
     SpecChange.STATE: """
         spec.sources.*.watermark.column spec.sources.*.table spec.query.python spec.sink.table.history.topic

@@ -62,7 +62,13 @@ def paths(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def table_uris(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Yield the places in object stores that tables are written to, each with its field."""
+    """Yield the places in object stores that tables are read from and written to, each with its field."""
+    for name, source in spec.sources.items():
+        if source.delta is not None and not source.delta.is_local:
+            yield f"spec.sources.{name}.delta.path", source.delta.path
+        table = source.iceberg
+        if table is not None and table.location is not None and not table.is_local:
+            yield f"spec.sources.{name}.iceberg.location", table.location
     for field, output in spec.outputs.items():
         if output.sink.delta is not None and not output.sink.delta.is_local:
             yield f"{field}.sink.delta.path", output.sink.delta.path
@@ -78,6 +84,13 @@ def _paths_of(field: str, source: SourceSpec) -> Iterator[tuple[str, str]]:
         yield f"{field}.replay.path", source.replay.path
         if source.replay.rate_trace is not None:
             yield f"{field}.replay.rateTrace.path", source.replay.rate_trace.path
+    if source.delta is not None and source.delta.is_local:
+        yield f"{field}.delta.path", source.delta.path
+    if source.iceberg is not None:
+        if source.iceberg.location is not None and source.iceberg.is_local:
+            yield f"{field}.iceberg.location", source.iceberg.location
+        if source.iceberg.catalog.file is not None:
+            yield f"{field}.iceberg.catalog.file", source.iceberg.catalog.file
     if source.protobuf is not None and source.protobuf.descriptor_file is not None:
         yield f"{field}.protobuf.descriptorFile", source.protobuf.descriptor_file
     if source.corrupt_records.path is not None:

@@ -1,8 +1,9 @@
 """The checkpoint of a query: the query it belongs to, the driver that holds it, and Spark's logs and state.
 
 Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (what a
-source records besides its offsets), ``policies`` (what the partitioner replicas have learned), and ``spark`` (Spark's
-own checkpoint: offsets with the pinned plans, commits, state).
+source records besides its offsets), ``policies`` (what the partitioner replicas have learned), ``tables/NAME`` (the
+contents of a static table that batches have joined), and ``spark`` (Spark's own checkpoint: offsets with the pinned
+plans, commits, state).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
@@ -295,6 +296,20 @@ class Checkpoint(SparkLog):
         else:
             self.require_lease()
 
+    def require_logged(self, batch: int) -> None:
+        """Ensure that Spark's log has a batch as this process began it, for tasks that read it there.
+
+        Raises:
+            TransientError: an old driver has written another entry, or the object store does not answer.
+        """
+        if not isinstance(self._lease, ObjectLease):
+            return
+        if LogEntries(self.spark).text("offsets", batch) != self._entries.text("offsets", batch):
+            message = f"another driver has written batch {batch} to Spark's log"
+            error = TransientError(Problem(message, "make sure that only one driver runs", field="spec.checkpoint"))
+            error.failure = FailureClass.STORE
+            raise error
+
     def restore_log(self) -> None:
         """Put right what an old driver may have written to Spark's log, before Spark reads it.
 
@@ -336,7 +351,7 @@ class Checkpoint(SparkLog):
         """
         if not self._is_new:
             return
-        for name in (self.spark.name, self.policies.name, "sources"):
+        for name in (self.spark.name, self.policies.name, "sources", "tables"):
             remove_all(self.root / name)
         for name in ("millrace.new", MARKER, "lock"):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)

@@ -28,8 +28,8 @@ from urllib.parse import quote
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.places import Place
-from millrace_jobs.plan.control import Pin
+from millrace_jobs.places import Place, may_be_away
+from millrace_jobs.plan.control import Pin, contents_in
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 
@@ -151,6 +151,21 @@ class SparkLog:
         except TypeError:  # not an object, or with other fields than those of a pin
             why = "its pin does not have the fields that this version of Millrace writes"
             raise damaged(self.spark / "offsets" / str(batch), why) from None
+
+    def contents(self, batch: int) -> dict[str, str]:
+        """Return the content of each static table in a batch that was begun, where its offsets name one."""
+        self._offsets(batch)  # raises if the entry is damaged
+        return contents_in("\n".join(self._lines("offsets", batch)))
+
+    def oldest_contents(self) -> dict[str, str] | None:
+        """Return the contents of the oldest batch in the log; None if it names none, or has just been removed."""
+        log = SparkLog(self.spark)  # remembers nothing: another thread may use this one
+        try:
+            with may_be_away(self.spark):
+                batches = [int(entry.name) for entry in (self.spark / "offsets").iterdir() if entry.name.isdigit()]
+            return (log.contents(min(batches)) or None) if batches else None
+        except (FileNotFoundError, MillraceError):
+            return None
 
     def _offsets(self, batch: int) -> list[dict[str, Any]]:
         lines = self._lines("offsets", batch)

@@ -101,7 +101,10 @@ def _outputs(spec: Spec) -> Iterator[tuple[str, str]]:
 
 def _source_step(name: str, source: SourceSpec) -> str:
     contents = f", a table by {', '.join(source.table.keys)}" if source.table is not None else ""
-    return f"source   {name} ({source.kind}){contents}{', read at the start' if source.is_static else ''}"
+    read = ", read at the start" if source.is_static else ""
+    if source.table is not None and source.table.refresh_every is not None:
+        read += f" and every {source.table.refresh_every}"
+    return f"source   {name} ({source.kind}){contents}{read}"
 
 
 def _relation_steps(relation: Relation) -> Iterator[str]:

@@ -25,7 +25,7 @@ from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.incomplete import incomplete
 from millrace_jobs.pipeline.route import CONTROL, Router
 from millrace_jobs.places import Place
-from millrace_jobs.plan.control import Pin, read_control
+from millrace_jobs.plan.control import Control, Pin, read_control
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
 from millrace_jobs.sources.base import PlacedSlice, Rejected, Slice, Source
@@ -110,6 +110,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     records since the previous position, and ``waiting`` those beyond this one; a source may count other units instead.
     ``behind`` has those of the partitions where the most wait.
 
+    ``tables`` has the contents of static tables that the batch joins, if there are such tables.
+
     The offset that ends a bounded input also has ``"closed"``, the event time that closed its windows. A different
     time makes another closing batch, in case the windows stayed open because a process died.
     """
@@ -139,7 +141,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if control.closing_time is not None:  # records after the end of the input wait for the next run
             done = start.get("closed") == control.closing_time
-            return start if done else start | {"pin": control.pin.to_json(), "closed": control.closing_time}
+            closing = {"pin": control.pin.to_json(), "closed": control.closing_time}
+            return start if done else start | closing | _contents(control)
         source = self._config.source
         most = control.most.get(self._config.name)
         end = dict(source.latest(start["position"], everything=self._config.everything, most=most))
@@ -149,8 +152,10 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         taken = source.lag(start["position"]) - waiting
         placed = source.placed_under(end)
         # records that came after a new plan was told run under it
-        pin = Pin.from_json(placed) if placed is not None else read_control(self._config.control).pin
+        control = read_control(self._config.control)
+        pin = Pin.from_json(placed) if placed is not None else control.pin
         offset = start | {"position": end, "pin": pin.to_json(), "taken": taken, "waiting": waiting}
+        offset |= _contents(control)
         offset["behind"] = dict(source.longest_lags(end))
         offset.pop("closed", None)
         return offset
@@ -200,6 +205,11 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         alone = replace(partition.pin, algorithm=Shuffle.NAME, workers=1, parameters={})
         yield from task.combiner(_routed(records, task.router, alone), worker=partition.index)
+
+
+def _contents(control: Control) -> dict[str, Any]:
+    """Return the contents of static tables as a part of an offset, which queries without such tables do not have."""
+    return {"tables": dict(control.tables)} if control.tables else {}
 
 
 class _Records:

@@ -59,6 +59,7 @@ class Control:
             has ended.
         most: the maximum number of records in the next batch, by source; a source that is not named has no limit.
         held: the sources that offer nothing yet, because others are to be read first.
+        tables: the content of each static table that the batch joins, where a checkpoint has its contents.
     """
 
     pin: Pin
@@ -66,6 +67,21 @@ class Control:
     closing_time: int | None = None
     most: Mapping[str, int] = field(default_factory=dict)
     held: Sequence[str] = ()
+    tables: Mapping[str, str] = field(default_factory=dict)
+
+
+def contents_in(entry: str) -> dict[str, str]:
+    """Return the content of each static table in a batch, by the batch's entry in Spark's offset log.
+
+    Sources are planned one after another, and a source without new records keeps its offset. So offsets may name
+    several contents, of which the newest counts.
+    """
+    found: dict[str, str] = {}
+    for line in entry.splitlines()[2:]:
+        offset = json.loads(line) if line != "-" else {}
+        for name, content in offset.get("tables", {}).items():
+            found[name] = max(content, found.get(name, ""))
+    return found
 
 
 def write_control(path: Path, control: Control) -> None:

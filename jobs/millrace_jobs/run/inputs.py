@@ -18,6 +18,7 @@ from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.lakehouse.source import LakehouseSource
 from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
 
@@ -34,13 +35,13 @@ def open_sources(spec: Spec, state: Place, workspace: Path) -> dict[str, Source]
 
 
 def read_static_tables(spec: Spec, workspace: Path, say: Callable[[str], None]) -> dict[str, pa.Table]:
-    """Read the static tables, and say how many of their records were left out.
+    """Read the static tables that are read once, and say how many of their records were left out.
 
     A checkpoint has nothing of them: the next start reads all of them again.
     """
     tables = {}
     for name, source in spec.sources.items():
-        if source.table is None or not source.is_static:
+        if source.table is None or not source.is_static or source.has_contents:
             continue
         with attributed_to(FailureClass.SOURCE):
             opened = open_source(name, source, workspace / "static" / name, workspace)
@@ -86,7 +87,9 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
             message = f"every {what} would be written into {checkpoint}, which is the checkpoint of a query"
             raise MillraceError(Problem(message, "write to a folder outside of it", field=field))
         for name, opened in sources.items():
-            if isinstance(opened, FilesSource) and opened.reads(file if is_object(file) else absolute_path(file)):
+            if not isinstance(opened, FilesSource | LakehouseSource):
+                continue
+            if opened.reads(file if is_object(file) else absolute_path(file)):
                 message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"
                 raise MillraceError(Problem(message, "write to another folder", field=field))
 

@@ -32,6 +32,7 @@ from millrace_jobs.pipeline.build import check_streaming
 from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.incomplete import why_incomplete
+from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.pipeline.result_keys import lookup_columns, result_keys
 from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
 from millrace_jobs.plan.control import Pin
@@ -51,12 +52,13 @@ from millrace_jobs.run.inputs import (
 from millrace_jobs.run.late_records import closed_until, why_late
 from millrace_jobs.run.lookups import TableLookups
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, RUN_RESTARTS, JobMetrics
+from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.reports import RunReports, without_event_log
+from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import ResultKeys, Sink
@@ -173,6 +175,11 @@ class Job:
     def _start_spark(self) -> None:
         """Start Spark, for sources and a sink that can be used."""
         self._sources = open_sources(self.query.spec, self._checkpoint.root / "sources", self._workspace)
+        self._tables = RefreshedTables(
+            self.query.spec, self._checkpoint.root / "tables", self._workspace, self._checkpoint.oldest_contents
+        )
+        self._stack.callback(self._tables.close)
+        self._tables.begin()
         self._static_tables = read_static_tables(self.query.spec, self._workspace, self._display.message)
         require_other_places(self.query.spec, self._sources)
         check_sinks(self.query.spec)
@@ -190,6 +197,14 @@ class Job:
         compiled = compile_query(self._spark, spec, user_schemas(self._spec, self._sources))
         for name, rows in self._static_tables.items():
             self._spark.createDataFrame(rows).persist().createOrReplaceTempView(name)
+        self._tables.wait(lambda: self.stop_requested)
+        if self.stop_requested:
+            return
+        for message in self._tables.messages():
+            self._display.message(message)
+        for name, (columns, place, size) in self._tables.tables().items():
+            table = refreshed_table(self._spark, name, columns, place, self._checkpoint.spark, size)
+            table.createOrReplaceTempView(name)
         self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
@@ -213,9 +228,10 @@ class Job:
             CHECKPOINT_FAILURES: lambda: self._checkpoint.failed_writes,
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
             **self._reports.counts,
+            REFRESH_FAILURES: lambda: sum(each.failures for each in self._tables.states().values()),
         }
         root = self._checkpoint.root
-        metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None)
+        metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None, self._tables.states)
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
         garbage, reports = GarbageCollection(self._spark), self._reports
@@ -244,6 +260,7 @@ class Job:
             workspace=self._workspace,
             once=self.once,
             leaves_open=self.leaves_open,
+            tables=self._tables or None,
             accepted=partial(self._display.started, facts),
         )
 

@@ -25,6 +25,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
 from millrace_jobs.pipeline.compile import CompiledQuery, RoutingMode, sql_problem
 from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
+from millrace_jobs.pipeline.refreshed_tables import announce_contents
 from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.end_of_input import EndOfInput
@@ -32,6 +33,7 @@ from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, e
 from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
+from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Position, Source
 
@@ -117,6 +119,7 @@ class QueryRun:
     leaves_open: bool = False
     accepted: Callable[[], None] = lambda: None
     replicas: ReplicaControl | None = None
+    tables: RefreshedTables | None = None
     is_accepted: bool = False
     results: int = 0
     _query: StreamingQuery | None = None
@@ -144,6 +147,7 @@ class QueryRun:
             require=self.replicas.require if self.replicas is not None else lambda _: None,
             once=self.once,
             replayed=self.checkpoint.last_batch().unfinished,
+            contents=self.tables.newest if self.tables is not None else dict,
         )
 
     @property
@@ -288,6 +292,8 @@ class QueryRun:
 
     def _instruct_sources(self, stream: _Stream) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
+        for message in self.tables.messages() if self.tables is not None else ():
+            self.watcher.message(message)
         draining = stream.stop_reason is not None or not self._matches_plan(stream.mode)
         self._steering.instruct_sources(draining=draining, closing_time=stream.closing_time)
         if stream.mode is RoutingMode.DEDICATED and self.replicas is not None:
@@ -354,6 +360,9 @@ class QueryRun:
         pin = self.checkpoint.pin(number)
         if pin is not None:
             announce(pin, self.spark.sparkContext)
+        if self.tables is not None:
+            self.checkpoint.require_logged(number)
+            announce_contents(number, self.tables.for_batch(self.checkpoint.contents(number)), self.spark.sparkContext)
         self.results += self.sink.write(results, self.checkpoint.batch(number))
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         self.spark.sparkContext.setLocalProperty("callSite.short", self.name)

@@ -21,6 +21,7 @@ from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.run.metrics_contract import CONTRACT
+from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Switch
 from millrace_support.metric import Metric
@@ -30,6 +31,7 @@ MOST_WORKERS = 64
 
 _LATENCY = "millrace_record_latency_seconds"
 CHECKPOINT_FAILURES, RUN_RESTARTS = "millrace_checkpoint_failures_total", "millrace_run_restarts_total"
+REFRESH_FAILURES = "millrace_table_refresh_failures_total"
 
 
 class LatencyHistogram(Collector):
@@ -67,6 +69,7 @@ class JobMetrics(Collector):
         query: name of the query.
         counts: functions that return what some counters have counted so far, by the name of the metric.
         checkpoint: folder of the checkpoint, whose volume is shown; None for none.
+        tables: returns the state of the static tables that are read in the background.
     """
 
     def __init__(
@@ -74,9 +77,10 @@ class JobMetrics(Collector):
         query: str,
         counts: Mapping[str, Callable[[], int]] = MappingProxyType({}),
         checkpoint: Path | None = None,
+        tables: Callable[[], Mapping[str, TableState]] = dict,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._query, self._checkpoint = query, checkpoint
+        self._query, self._checkpoint, self._tables = query, checkpoint, tables
         self._newest: int | None = None
         self._before: PlacementSketch | None = None
         self._lock = Lock()
@@ -136,6 +140,9 @@ class JobMetrics(Collector):
                 now = count()
                 self._add(name, now - self._counted[name])
                 self._counted[name] = now
+            for table, state in self._tables().items():  # at any time, not only after a batch
+                self._set("millrace_table_current_time_seconds", state.current_at, table)
+                self._set("millrace_table_rows", state.rows, table)
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 
     def _count(self, report: BatchReport) -> None:

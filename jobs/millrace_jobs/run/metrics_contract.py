@@ -17,6 +17,7 @@ _WRITE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5,
 
 
 _STAGE = Label("stage", ("route", "combine"))
+_TABLE = Label("table", pattern="[a-z_][a-z0-9_]*", bound="the static tables of the query")
 _PLACED_STAGE = Label("stage", ("combine",))
 
 
@@ -103,6 +104,27 @@ CONTRACT = (
         "had the most; absent where none were left.",
         Label("source", pattern="[a-z_][a-z0-9_]*", bound="the sources of the query"),
         Label("partition", pattern="[A-Za-z0-9._-]+-[0-9]+", bound="at most eight of each source"),
+    ),
+    _metric(
+        "millrace_table_current_time_seconds",
+        "gauge",
+        "seconds",
+        "When a static table was last read, or found unchanged, in seconds since 1970; of tables that are refreshed or "
+        "read from a database or a lakehouse.",
+        _TABLE,
+    ),
+    _metric(
+        "millrace_table_rows",
+        "gauge",
+        "rows",
+        "Rows of the newest content of such a table.",
+        _TABLE,
+    ),
+    _metric(
+        "millrace_table_refresh_failures_total",
+        "counter",
+        "number",
+        "Reads of static tables that have failed; the query goes on with the content that it has.",
     ),
     _metric(
         "millrace_distinct_keys",

@@ -158,7 +158,8 @@ def _input_problems(query: StreamQuery) -> Iterator[Problem]:
     from millrace_jobs.sources.source_factory import check_input
 
     for name, source in query.spec.sources.items():
-        if source.files is None and source.replay is None:
+        lakehouse = source.lakehouse if not source.is_static else None
+        if source.files is None and source.replay is None and (lakehouse is None or not lakehouse.is_local):
             continue
         if source.files is not None and is_object(source.files.path) and _has_keys_of_a_cluster(query.spec.s3):
             continue  # the login is not on this machine
@@ -168,8 +169,9 @@ def _input_problems(query: StreamQuery) -> Iterator[Problem]:
                     check_input(name, source, _state_of(query, name) or Path(empty))
             except MillraceError as error:
                 for problem in error.problems:
-                    message = str(replace(problem, hint=""))
-                    yield Problem(message, problem.hint, field=f"spec.sources.{name}.{source.kind}.path")
+                    message = str(replace(problem, hint="", field=""))
+                    field = problem.field or f"spec.sources.{name}.{source.kind}.path"
+                    yield Problem(message, problem.hint, field=field)
 
 
 def _has_keys_of_a_cluster(s3: S3Spec | None) -> bool:

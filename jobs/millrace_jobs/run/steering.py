@@ -53,6 +53,7 @@ class Steering:
         require: raises MillraceError if a plan cannot be followed.
         once: whether the run processes the available input and ends.
         replayed: the batch that an earlier run began and did not finish.
+        contents: returns the newest content of each static table that is read in the background.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Steering:
         require: Callable[[Pin], None],
         once: bool,
         replayed: int | None = None,
+        contents: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.control = control
         self.loading = TableLoading(spec, once=once, replayed=replayed)
@@ -76,6 +78,7 @@ class Steering:
         self._watcher = watcher
         self._query = query
         self._require = require
+        self._contents = contents
         self._pin: Pin | None = None
         self._learned = LearnedStates(policies)
         self._interval = spec.batch_interval.seconds
@@ -136,7 +139,8 @@ class Steering:
     def instruct_sources(self, *, draining: bool, closing_time: int | None) -> None:
         """Write what the next batch runs under to the control file; with ``draining``, no batch follows."""
         held = self.loading.waiting
-        control = Control(self._learned.attach(self.pin), draining, closing_time, self._limits(), held)
+        tables = self._contents()
+        control = Control(self._learned.attach(self.pin), draining, closing_time, self._limits(), held, tables)
         if control != self._written:
             write_control(self.control, control)
             self._written = control

@@ -102,7 +102,7 @@ def open_sink(
     if sink.console is not None:
         return ConsoleSink(sink.console.rows, show)
     if sink.postgres is not None:
-        from millrace_jobs.sinks.postgres.connection import PostgresConnection  # only these queries load the client
+        from millrace_jobs.postgres.connection import PostgresConnection  # only these queries load the client
         from millrace_jobs.sinks.postgres.sink import PostgresSink
 
         assert results is not None, "a table in a database is checked against the results"

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.object_store import ObjectPath, ObjectWriter
 from millrace_jobs.sinks.lakehouse.data_files import split_rows
-from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.output_partitions import partition_folder
 
 PART = "millrace_part_"

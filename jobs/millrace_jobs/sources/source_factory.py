@@ -5,16 +5,20 @@ from __future__ import annotations
 import atexit
 import math
 import shutil
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_api.model.generators import NexmarkSourceSpec
+from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.kafka import KafkaOffsets, KafkaSourceSpec
+from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.registries import Avro, Protobuf, RegistryLogin
 from millrace_api.model.sources import (
     FileOrder,
@@ -32,7 +36,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
-from millrace_jobs.sources.base import CorruptRecords, Source
+from millrace_jobs.sources.base import CorruptRecords, Rejected, Source
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema, spark_type_of
@@ -48,6 +52,7 @@ from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
 from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay import ReplaySource, require_file
+from millrace_jobs.sources.static_tables import RecordsAsTable, TableRead, WholeTable
 
 if TYPE_CHECKING:
     from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder
@@ -77,6 +82,8 @@ def open_source(name: str, spec: SourceSpec, state: Place, cache: Path) -> Sourc
         return _kafka(name, spec, spec.kafka, state, corrupt)
     if spec.files is not None:
         return _files(name, spec, spec.files, state, corrupt)
+    if spec.lakehouse is not None:
+        return _table(name, spec, spec.lakehouse, state)
     replay = spec.replay
     assert replay is not None
     return ReplaySource(
@@ -96,8 +103,56 @@ def open_source(name: str, spec: SourceSpec, state: Place, cache: Path) -> Sourc
     )
 
 
+def open_table(name: str, spec: SourceSpec, workspace: Path) -> WholeTable:
+    """Return a static table that can be read again and again.
+
+    Args:
+        name: the name of the source in the query.
+        spec: the settings of the source.
+        workspace: folder for what the source needs while it reads.
+
+    Raises:
+        MillraceError: the files of the table do not exist, or its columns cannot be read.
+    """
+    if spec.postgres is not None:
+        from millrace_jobs.sources.postgres_table import PostgresTable  # the client library takes time to load
+
+        return PostgresTable(name, spec.postgres, schema_of(spec))
+    if spec.delta is not None:
+        from millrace_jobs.sources.delta_snapshot import DeltaSnapshot  # so does this library
+
+        return DeltaSnapshot(name, spec.delta, schema_of(spec))
+    if spec.iceberg is not None:
+        from millrace_jobs.sources.iceberg_snapshot import IcebergSnapshot  # and this one
+
+        return IcebergSnapshot(name, spec.iceberg, schema_of(spec))
+    return _FilesAsTable(name, spec, workspace / "static" / name)
+
+
+@dataclass(frozen=True)
+class _FilesAsTable:
+    """Files as a table; each read forgets which files the one before has seen."""
+
+    name: str
+    spec: SourceSpec
+    workspace: Path
+
+    def read(self, known: str | None) -> TableRead:
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=self.workspace))
+        opened = RecordsAsTable(open_source(self.name, self.spec, folder, folder)).read(known)
+
+        def records() -> Iterator[pa.RecordBatch | Rejected]:
+            try:
+                yield from opened.records
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        return TableRead(opened.version, records())
+
+
 def check_input(name: str, spec: SourceSpec, state: Path) -> None:
-    """Check the files of a source without reading records; do nothing for sources without files.
+    """Check the files of a source without reading records, or the columns of a table without asking for it.
 
     Args:
         name, spec, state: as for ``open_source``.
@@ -105,7 +160,7 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
     Raises:
         MillraceError: the files do not exist, or the columns of the first one do not match the schema.
     """
-    if spec.files is not None:
+    if spec.files is not None or (spec.lakehouse is not None and not spec.is_static):
         open_source(name, spec, state, state)
     elif spec.replay is not None:
         replay = spec.replay
@@ -118,6 +173,8 @@ def check_input(name: str, spec: SourceSpec, state: Path) -> None:
             timestamp_format=spec.timestamp_format.value,
         ).check(replay.path)
         _pace(replay)
+    elif spec.is_whole:
+        open_table(name, spec, state)
 
 
 def schema_of(spec: SourceSpec) -> pa.Schema:
@@ -183,6 +240,18 @@ def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Place, co
         source.check()
     except MillraceError as error:
         error.failure = FailureClass.SOURCE  # the class that the batch reading the file would report
+        raise
+    return source
+
+
+def _table(name: str, spec: SourceSpec, table: DeltaSourceSpec | IcebergSourceSpec, state: Place) -> Source:
+    from millrace_jobs.sources.lakehouse.source import LakehouseSource  # only these queries load it
+
+    source = LakehouseSource(name, table, schema_of(spec), state, spec.timestamp_format.value)
+    try:
+        source.check()
+    except MillraceError as error:
+        error.failure = FailureClass.SOURCE_MISSING if isinstance(error, MissingInputError) else FailureClass.SOURCE
         raise
     return source
 

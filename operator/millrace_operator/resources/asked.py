@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace_api.model.base import Model
-from millrace_api.model.iceberg import IcebergSinkSpec
+from millrace_api.model.iceberg import IcebergTableSpec
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.registries import Avro, Protobuf, ResultSchemas
@@ -155,6 +155,9 @@ def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf | ResultSchem
 
 
 def _databases(spec: Spec) -> Iterator[tuple[str, PostgresServerSpec]]:
+    for name, source in spec.sources.items():
+        if source.postgres is not None:
+            yield f"spec.sources.{name}.postgres", source.postgres
     for field, output in spec.outputs.items():
         if output.sink.postgres is not None:
             yield f"{field}.sink.postgres", output.sink.postgres
@@ -163,7 +166,10 @@ def _databases(spec: Spec) -> Iterator[tuple[str, PostgresServerSpec]]:
             yield f"{field}.catalog.postgres", iceberg.catalog.postgres
 
 
-def _iceberg(spec: Spec) -> Iterator[tuple[str, IcebergSinkSpec]]:
+def _iceberg(spec: Spec) -> Iterator[tuple[str, IcebergTableSpec]]:
+    for name, source in spec.sources.items():
+        if source.iceberg is not None:
+            yield f"spec.sources.{name}.iceberg", source.iceberg
     for field, output in spec.outputs.items():
         if output.sink.iceberg is not None:
             yield f"{field}.sink.iceberg", output.sink.iceberg

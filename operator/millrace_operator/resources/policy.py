@@ -129,10 +129,12 @@ class PolicyRule(Model):
         description="URLs that spec.s3.endpoint may name; a query that names none uses https://s3.amazonaws.com.",
     )
     tables: tuple[TablePattern, ...] | None = Field(
-        default=None, description="Places in object stores, s3a://bucket/prefix, that sinks may write tables to."
+        default=None,
+        description="Places of tables in object stores, s3a://bucket/prefix, that queries may read and write.",
     )
     catalogs: tuple[UrlPattern, ...] | None = Field(
-        default=None, description="URLs of catalogs of Iceberg tables that sinks may name, and of what logs in to them."
+        default=None,
+        description="URLs of catalogs of Iceberg tables that queries may name, and of what logs in to them.",
     )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."

@@ -54,6 +54,7 @@ def write_inputs(folder: Path) -> None:
     (folder / "bare.csv").write_text(CITIES.partition("\n")[2])
     (folder / "others.csv").write_text(CITIES.replace("Oslo", "Bern"))
     (folder / "bad.csv").write_text(CITIES + "never,never,Nome,many\n")
+    (folder / "numbers.csv").write_text("n\n" + "\n".join(map(str, range(1000))) + "\n")
     (folder / "cities.json").write_text('{"at": 1600000000, "city": "Oslo", "n": 1}\n')
     pq.write_table(pa.table({"city": ["Oslo", "Rome"], "n": ["1", "many"]}), folder / "bad.parquet")
     (folder / "rates.csv").write_text("hour,trips,load,start\n0,0.05,0.1,0\n30,0,0,10\n")

@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.lookups.history import NO_TIMES
 from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.build import output_mode
@@ -19,6 +20,7 @@ from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.pipeline.table_compile import times_ahead
 from millrace_jobs.pipeline.table_needs import holds_back
+from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console import ConsoleSink, _Head
@@ -28,11 +30,9 @@ from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
-from millrace_jobs.sinks.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
 from millrace_jobs.sinks.object_files import ObjectFilesSink
 from millrace_jobs.sinks.outputs import OutputSinks
-from millrace_jobs.sinks.postgres.connection import PostgresConnection
 from millrace_jobs.sinks.postgres.sink import PostgresSink
 from millrace_jobs.sinks.sink_factory import open_sinks
 
@@ -233,6 +233,26 @@ def of_iceberg(place: str, base: Document, see: See, number: Number) -> Iterator
         assert isinstance(sink, IcebergSink)
         return sink._spec.catalog
 
+    yield from probes(
+        base,
+        see,
+        place,
+        table=("a.out", "a.b.out"),
+        location=(ABSENT, "out", "s3a://lake/out"),
+        key=(ABSENT, ["city", "since"], ["city"]),
+        partitionBy=(ABSENT, ["city"], ["days(since)"]),
+        sortBy=(ABSENT, ["since"]),
+        schemaEvolution=("Refuse", "AddColumns"),
+    )
+    yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
+    yield from catalog_probes(place, base, see, catalog)
+
+
+def catalog_probes(
+    place: str, base: Document, see: See, catalog: Callable[[StreamQuery], IcebergCatalogSpec]
+) -> Iterator[Probe]:
+    """Yield the probes of a catalog of tables, used as ``catalog`` returns it; none is asked."""
+
     def rest(asked: StreamQuery) -> object:
         found = catalog(asked).rest
         return None if found is None else rest_settings(found)
@@ -246,18 +266,6 @@ def of_iceberg(place: str, base: Document, see: See, number: Number) -> Iterator
         assert found is not None
         return PostgresConnection.of(found)
 
-    yield from probes(
-        base,
-        see,
-        place,
-        table=("a.out", "a.b.out"),
-        location=(ABSENT, "out", "s3a://lake/out"),
-        key=(ABSENT, ["city", "since"], ["city"]),
-        partitionBy=(ABSENT, ["city"], ["days(since)"]),
-        sortBy=(ABSENT, ["since"]),
-        schemaEvolution=("Refuse", "AddColumns"),
-    )
-    yield from probes(base, see, f"{place}.maintenance", compactEvery=(0, 100), retention=("7d", "1d"))
     none = written(base, f"{place}.catalog", {})
     server = {"host": "db", "database": "lake", "user": "millrace"}
     kinds = {"rest": REST, "postgres": server, "file": "catalog.db"}

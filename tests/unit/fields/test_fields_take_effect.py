@@ -16,12 +16,24 @@ from .of_reporting import of_reporting
 from .of_s3 import of_s3
 from .of_sinks import of_sinks
 from .of_sources import of_sources
+from .of_table_streams import of_table_streams
+from .of_tables import of_tables
 from .of_the_plan import of_the_plan
 from .probe import ABSENT
 from .walk import fields
 
-PROBES = [*of_sources(), *of_kafka(), *of_query(), *of_sinks(), *of_s3(), *of_deployment(), *of_reporting()]
-PROBES += of_the_plan()
+PROBES = [
+    *of_sources(),
+    *of_tables(),
+    *of_table_streams(),
+    *of_kafka(),
+    *of_query(),
+    *of_sinks(),
+    *of_s3(),
+    *of_deployment(),
+    *of_reporting(),
+    *of_the_plan(),
+]
 FIELDS = {field.path: field for model, path in ((Spec, "spec"), (Plan, "plan")) for field in fields(model, path)}
 
 REFUSED = "spec.additionalOutputs.*.sink.table.history"

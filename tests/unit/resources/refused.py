@@ -11,6 +11,7 @@ from millrace_operator.resources.restrictions import problems
 
 from .cases import SMALLEST
 from .refused_reports import REPORTS
+from .refused_tables import REFUSED_TABLES
 
 NAMESPACE = "cabs"
 
@@ -72,6 +73,7 @@ AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema":
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
 REST = {"uri": "https://catalog.example.com/iceberg"}
 ICEBERG = {"catalog": {"rest": REST}, "table": "sales.trips", "location": "s3a://lake/team-a/trips", "key": ["cell"]}
+STREAMED = {"catalog": {"rest": REST}, "table": "sales.trips"}
 CATALOG = {"database": "lake", "user": "millrace"}
 LOCAL_ICEBERG = ICEBERG | {"catalog": {"file": "/data/catalog.db"}, "location": "/data/trips"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
@@ -211,6 +213,7 @@ REFUSED = [
         {"sink": {"postgres": DATABASE | {"host": "one.db.example.com, evil.example.com"}}},
         'spec.sink.postgres.host: " evil.example.com" is not allowed in namespace cabs',
     ),
+    *REFUSED_TABLES,
     (
         "tables",
         {"tables": ["s3a://lake/team-a/**"]},
@@ -232,6 +235,20 @@ REFUSED = [
         {"sink": {"iceberg": {name: value for name, value in ICEBERG.items() if name != "location"}}},
         "spec.sink.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; "
         "write what matches one of s3a://lake/team-a/**",
+    ),
+    (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sources": {"trips": FILES | {"iceberg": STREAMED | {"location": "s3a://lake/team-a/trips"}}}},
+        {"sources": {"trips": FILES | {"iceberg": STREAMED}}},
+        "spec.sources.trips.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; ",
+    ),
+    (
+        "catalogs",
+        {"catalogs": ["https://catalog.example.com/**"]},
+        {"sources": {"trips": FILES | {"iceberg": STREAMED}}},
+        {"sources": {"trips": FILES | {"iceberg": STREAMED | {"catalog": {"rest": {"uri": "https://evil.example.com"}}}}}},
+        'spec.sources.trips.iceberg.catalog.rest.uri: "https://evil.example.com" is not allowed in namespace cabs',
     ),
     (
         "catalogs",

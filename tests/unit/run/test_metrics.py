@@ -17,6 +17,7 @@ from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, JobMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
+from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.costs import BatchTime, CombineTask
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
@@ -35,7 +36,8 @@ def scrape(metrics):
 
 
 def recorded(*reports):
-    metrics = JobMetrics("flights", checkpoint=Path(__file__).parent)
+    tables = {"towns": TableState(rows=5, current_at=1.7e9, failures=0)}
+    metrics = JobMetrics("flights", checkpoint=Path(__file__).parent, tables=lambda: tables)
     for report in reports:
         metrics.record(report)
     return metrics
@@ -372,3 +374,12 @@ def test_partitions_that_are_behind_until_they_are_not():
     assert value(metrics, name, labels) == 7
     metrics.record(a_batch())
     assert value(metrics, name, labels) is None
+
+
+def test_tables_are_shown_at_any_time():
+    metrics = JobMetrics("flights", tables=lambda: {"towns": TableState(rows=5, current_at=1.7e9, failures=2)})
+    labels = QUERY | {"table": "towns"}
+    for _ in range(2):
+        assert value(metrics, "millrace_table_rows", labels) == 5
+        assert value(metrics, "millrace_table_current_time_seconds", labels) == 1.7e9
+        metrics.record(a_batch())

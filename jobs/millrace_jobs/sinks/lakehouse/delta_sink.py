@@ -25,7 +25,8 @@ from pyspark.sql.types import StructType
 
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.confinement import require_data
-from millrace_jobs.disk import absolute_path
+from millrace_jobs.lakehouse.delta_store import delta_place
+from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.column_names import named
@@ -33,7 +34,6 @@ from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, write_files
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
 from millrace_jobs.sinks.lakehouse.delta_table import FIELD, DeltaTarget
-from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED, key_changes
 
 _STAGED = "_millrace"
@@ -55,7 +55,7 @@ class DeltaSink(Sink):
         self, spec: DeltaSinkSpec, keys: ResultKeys, results: StructType, query: str, checkpoint_id: str
     ) -> None:
         self._spec, self._keys, self._results = spec, keys, results
-        self._folder: Folder = absolute_path(spec.path) if spec.is_local else ObjectPath.of(spec.path.rstrip("/"))
+        self._folder: Folder = delta_place(spec)
         self._staged = self._folder / _STAGED / checkpoint_id
         self._query, self._checkpoint = query, checkpoint_id
         self._prepared: DeltaTarget | None = None

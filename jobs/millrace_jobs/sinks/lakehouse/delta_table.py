@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,14 +21,13 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.lakehouse import DeltaSinkSpec
-from millrace_jobs import s3_login
 from millrace_jobs.disk import sync
-from millrace_jobs.object_store import endpoint, region
+from millrace_jobs.lakehouse.delta_store import delta_options
+from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
 from millrace_jobs.sinks.lakehouse.data_files import Folder
-from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 FIELD = "spec.sink.delta"
@@ -43,9 +41,6 @@ _ERRORS = (DeltaError, OSError, ValueError)
 _RULES = ("delta.constraints.", "delta.enableRowTracking", "delta.enableIcebergCompat")
 _COLUMN_RULES = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 """Beginnings of a table's properties, and of its columns' metadata, that demand more of files than their types do."""
-
-_OPTIONS = {"timeout": "60s", "connect_timeout": "3s", "max_retries": "4", "retry_timeout": "30s"}
-"""Settings of the library's client for S3: time-outs of a request, of a connection and of all repetitions."""
 
 
 class DeltaTarget:
@@ -174,7 +169,7 @@ class DeltaTarget:
 
     def _opened(self) -> DeltaTable | None:
         try:
-            return DeltaTable(str(self._folder), storage_options=self._options())
+            return DeltaTable(str(self._folder), storage_options=delta_options(self._folder))
         except TableNotFoundError:
             return None
 
@@ -189,19 +184,8 @@ class DeltaTarget:
             mode="ignore",  # of two queries that create it at once, the second finds the first one's
             partition_by=list(self._spec.partition_by),
             configuration={"delta.logRetentionDuration": kept, "delta.deletedFileRetentionDuration": kept},
-            storage_options=self._options(),
+            storage_options=delta_options(self._folder),
         )
-
-    def _options(self) -> dict[str, str]:
-        """Return what the library has to know of the store; without keys of the query, it finds the login itself."""
-        if isinstance(self._folder, Path):
-            return {}
-        url = endpoint()
-        own = {} if url is None else {"aws_endpoint_url": url, "allow_http": str(url.startswith("http:")).lower()}
-        if s3_login.is_given(os.environ):
-            login = s3_login.login()
-            own |= {f"aws_{name}": login[name] for name in ("access_key_id", "secret_access_key")}
-        return _OPTIONS | {"aws_region": region()} | own
 
     def _matched(self) -> TargetColumns:
         table = pa.schema(self._table.schema().to_arrow())

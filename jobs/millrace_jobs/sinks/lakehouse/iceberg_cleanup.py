@@ -11,9 +11,9 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from millrace_api.model.values import PositiveDuration
+from millrace_jobs.lakehouse.iceberg_io import folder_of
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.lakehouse.data_files import Folder
-from millrace_jobs.sinks.lakehouse.iceberg_io import folder_of
 
 _AGE, _KEPT = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
 """Properties of a table: the age up to which snapshots stay, and how many stay whatever their age."""

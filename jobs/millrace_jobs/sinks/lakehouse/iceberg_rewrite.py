@@ -21,8 +21,8 @@ from pyiceberg.manifest import DataFile as FileEntry
 from pyiceberg.table import FileScanTask, Table
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.lakehouse.iceberg_io import FIELD
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, opened_file, reported_files
-from millrace_jobs.sinks.lakehouse.iceberg_io import FIELD
 from millrace_jobs.sinks.lakehouse.iceberg_layout import arrow_schema
 
 _SMALL_BYTES, _FULL_BYTES = 100_000_000, 128 << 20

@@ -16,9 +16,8 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
+from millrace_jobs.postgres.connection import SINK, Session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.postgres.connection import Session
-from millrace_jobs.sinks.postgres.errors import FIELD
 from millrace_jobs.sinks.postgres.target import TargetTable
 
 BATCHES = "millrace_batches"
@@ -110,7 +109,7 @@ class BatchRecord:
                 f"another driver has taken over writing the results of {self._query} to table {self._table.full_name}"
             )
             hint = "run only one driver on a checkpoint: stop this one or the other one"
-            raise MillraceError(Problem(f"{message} before batch {batch.number}", hint, field=FIELD))
+            raise MillraceError(Problem(f"{message} before batch {batch.number}", hint, field=SINK))
 
     def add(self, session: Session, batch: ResultBatch) -> None:
         """Record the batch in the transaction that ``lock`` began."""
@@ -149,7 +148,7 @@ class BatchRecord:
             created = " ".join(command.as_string(session).split())
             message = f"user {session.info.user} may not create table {BATCHES} in schema {self._table.schema}"
             hint = f"create it as its owner: {created}; GRANT {_RIGHTS} ON {full} TO {user};"
-            raise MillraceError(Problem(message, hint, field=f"{FIELD}.user")) from None
+            raise MillraceError(Problem(message, hint, field=f"{SINK}.user")) from None
 
     def _locked(self, session: Session) -> _Record | None:
         command = SQL('SELECT batch, driver FROM {} WHERE "table" = %s AND checkpoint = %s FOR UPDATE')
@@ -164,7 +163,7 @@ class BatchRecord:
             user, full = Identifier(session.info.user).as_string(session), self._name.as_string(session)
             message = f"user {session.info.user} may not use table {self._table.schema}.{BATCHES}"
             hint = f"GRANT {_RIGHTS} ON {full} TO {user};"
-            raise MillraceError(Problem(message, hint, field=f"{FIELD}.user")) from None
+            raise MillraceError(Problem(message, hint, field=f"{SINK}.user")) from None
 
     def _require_known(self, session: Session, found: _Record | None, last: LastBatch) -> None:
         """Refuse batches that Spark's log does not have, and a table that an earlier checkpoint has filled."""
@@ -208,4 +207,4 @@ class BatchRecord:
         return f"empty the table and its record: TRUNCATE {self._table.identifier.as_string(session)}; {delete}"
 
     def _mismatch(self, what: str, hint: str) -> MillraceError:
-        return MillraceError(Problem(f"table {self._table.full_name} {what}", hint, field=f"{FIELD}.table"))
+        return MillraceError(Problem(f"table {self._table.full_name} {what}", hint, field=f"{SINK}.table"))

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.postgres.connection import CONNECT_SECONDS, SINK, PostgresConnection, Session, time_limit
+from millrace_jobs.postgres.errors import is_conflict, patiently, postgres_problem
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.postgres.arrow_stream import arrow_batches
 from millrace_jobs.sinks.postgres.batches import BatchRecord
-from millrace_jobs.sinks.postgres.connection import CONNECT_SECONDS, PostgresConnection, Session, time_limit
 from millrace_jobs.sinks.postgres.copy_text import lines, payload
-from millrace_jobs.sinks.postgres.errors import FIELD, is_conflict, patiently, postgres_problem
 from millrace_jobs.sinks.postgres.statements import Statements
 from millrace_jobs.sinks.postgres.target import WantedTable
 from millrace_jobs.tables.changes import WEIGHT
@@ -193,4 +193,4 @@ class PostgresSink(Sink):
             key = ", ".join(map(str, found))
             message = f"two rows of the result have the key {key}, so one of them would be lost"
             hint = "write a key that identifies the rows of the result"
-            raise MillraceError(Problem(message, hint, field=f"{FIELD}.key"))
+            raise MillraceError(Problem(message, hint, field=f"{SINK}.key"))

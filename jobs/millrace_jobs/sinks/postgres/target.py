@@ -10,9 +10,8 @@ from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sinks.postgres.connection import PostgresConnection, Session
+from millrace_jobs.postgres.connection import SINK, PostgresConnection, Session
 from millrace_jobs.sinks.postgres.copy_text import ColumnType, column_type
-from millrace_jobs.sinks.postgres.errors import FIELD
 
 _RELATION = """
 SELECT c.oid, n.nspname, c.relname, c.relkind
@@ -219,4 +218,4 @@ def _listed(names: Sequence[str]) -> Composed:
 
 
 def _problem(message: str, hint: str, part: str = "") -> Problem:
-    return Problem(message, hint, field=f"{FIELD}.{part}" if part else FIELD)
+    return Problem(message, hint, field=f"{SINK}.{part}" if part else SINK)

@@ -69,7 +69,8 @@ def _path(field: pa.Field) -> str | None:
     return (field.metadata or {}).get(_PATH, b"").decode() or None
 
 
-def _completed(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def completed(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return records with the event time, in a schema from ``with_event_time``."""
     columns = iter(records.columns)
     paths = [_path(field) for field in schema]
     arrays = [next(columns) if path is None else field_values(records, path) for path in paths]
@@ -98,7 +99,7 @@ class ReaderWithEventTime:
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
         """Yield the records that begin in the range."""
         for records in self.reader.read(path, begin, end, reject):
-            yield _completed(records, self.schema)
+            yield completed(records, self.schema)
 
 
 @dataclass
@@ -111,4 +112,4 @@ class DecoderWithEventTime:
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Decode values to records in order."""
         records, indexes = self.decoder.decode(values, reject)
-        return _completed(records, self.schema), indexes
+        return completed(records, self.schema), indexes

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,16 +28,26 @@ _CALENDAR_HINT = "write the file again with Spark 3 or later, which is set to CO
 _WHOLE_HINT = "write it elsewhere, and rename it into place when it is complete"
 
 
+class NamesOfTable(Protocol):
+    """The names that a table has for the fields of its files."""
+
+    def named(self, stored: pa.Schema) -> pa.Schema:
+        """Return the schema of a file with the names of the declared columns and their fields."""
+        ...
+
+
 @dataclass(frozen=True)
 class ParquetFormat:
     """A reader of Parquet files: columns are found by name, and those that the schema does not name are ignored.
 
     A name in another case than the schema's is found if the file has no other such name. A value that does not fit is
-    an error of the file, never a bad record.
+    an error of the file, never a bad record. Files of a table have the names of ``table``; a column or field that was
+    added to the table after a file was written is NULL.
     """
 
     schema: pa.Schema
     timestamp_format: str
+    table: NamesOfTable | None = None
 
     def extent(self, path: str, size: int) -> int:
         """Return the number of rows."""
@@ -70,7 +81,8 @@ class ParquetFormat:
 
     def _columns(self, file: pq.ParquetFile, path: str) -> list[_Column]:
         """Return the columns of the file for those of the schema. Raises MillraceError if one does not fit."""
-        stored = _arrow_schema(file, path)
+        own = _arrow_schema(file, path)
+        stored = own if self.table is None else self.table.named(own)
         positions, folded = _positions(stored.names), _positions([name.lower() for name in stored.names])
         found, missing = {}, []
         for name in self.schema.names:
@@ -81,15 +93,17 @@ class ParquetFormat:
             if len(places) > 1:
                 message = f"has the column {name} {len(places)} times: {', '.join(stored.names[i] for i in places)}"
                 raise MillraceError(Problem(message, "name every column of the file once", path))
-            found[name] = stored.field(places[0])
-        if missing:
+            found[name] = places[0]
+        if missing and self.table is None:
             shown = ", ".join(stored.names[:_NAMES_SHOWN]) + (", ..." if len(stored.names) > _NAMES_SHOWN else "")
             message = f"has no column {', '.join(missing)}; it has {shown or 'no columns'}"
             raise MillraceError(Problem(message, "correct the schema", path))
         calendar = legacy_calendar(file.metadata.metadata)
         leaves = _positions([place[0] for place in file.reader.column_paths])
         return [
-            self._column(file, path, field, found[field.name], leaves[found[field.name].name], calendar)
+            self._column(file, path, field, stored.field(place), leaves[own.field(place).name], calendar)
+            if (place := found.get(field.name)) is not None
+            else _Column(TypedColumn(pa.null(), field, self.timestamp_format), (), ())
             for field in self.schema
         ]
 
@@ -105,13 +119,15 @@ class ParquetFormat:
         kinds = [file.schema.column(leaf) for leaf in leaves]
         is_known = leaf_count(stored.type) == len(leaves)  # unlike that of an extension with several
         found = _as_converted(stored.type, iter(kinds)) if is_known else stored.type
-        whole = TypedColumn(found, field, self.timestamp_format)
+        whole = TypedColumn(found, field, self.timestamp_format, by_writer=self.table is not None)
         if not whole.fits:
             if _has_values(file, path, leaves):
                 raise MillraceError(Problem(whole.misfit, whole.hint, path))
             return _Column(whole, (), ())
         if not is_known:
             return _Column(whole, tuple(leaves), ())
+        if self.table is not None and is_nested(stored.type):
+            return _Column(whole, tuple(leaves), tuple(_of_leaf(calendar, kind) for kind in kinds), stored.type)
         needed, is_read = _needed(whole.found, field)
         read = [leaf for leaf, wanted in zip(leaves, is_read, strict=True) if wanted]
         calendars = [_of_leaf(calendar, kind) for kind, wanted in zip(kinds, is_read, strict=True) if wanted]
@@ -122,18 +138,21 @@ class ParquetFormat:
 class _Column:
     """A column of the file, by its places among the leaves of the file's schema; without any if it has no value.
 
-    ``calendars`` has that of each leaf.
+    ``calendars`` has that of each leaf, and ``named`` is the type with the names of a table.
     """
 
     typed: TypedColumn
     leaves: tuple[int, ...]
     calendars: tuple[LegacyCalendar | None, ...]
+    named: pa.DataType | None = None
 
     def read(self, stored: Mapping[int, pa.Array], rows: int, first_row: int, path: str) -> pa.Array:
         """Return the declared column of a batch whose columns, by their first leaves, are ``stored``."""
         if not self.leaves:
             return pa.nulls(rows, self.typed.field.type)
         column = stored[self.leaves[0]]
+        if self.named is not None and self.named != column.type:
+            column = column.view(self.named)
         if any(self.calendars):
             try:
                 column = _corrected(column, iter(self.calendars))

@@ -14,15 +14,13 @@ from typing import NamedTuple, TypeVar
 import psycopg
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.sinks.postgres.connection import PostgresConnection
+from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_support.backoff import Backoff
 
 PATIENCE = 45.0
 """Seconds for which a call is retried while its error is transient."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-
-FIELD = "spec.sink.postgres"
 
 T = TypeVar("T")
 
@@ -94,18 +92,36 @@ _STATES: dict[str, _Meaning] = {
 }
 """Meanings by SQLSTATE, or by its first two characters."""
 
+_READING: dict[str, _Meaning] = {
+    "22": _Meaning("cannot compute a value", "correct the query, or exclude such rows in it", "query"),
+    "25006": _Meaning("does not let a source write", "write a query that only reads", "query"),
+    "3F": _Meaning("has no such schema", "create it, or correct its name", "table"),
+    "40": _Meaning("has ended the transaction for another one", "look for long reads of a standby server", "", True),
+    "42501": _Meaning("does not let this user read that", "grant it SELECT", "user"),
+    "42703": _Meaning(
+        "has no such column", "correct it in schema; names are in lower case unless the table was made with quotes"
+    ),
+    "42P01": _Meaning("has no such table", "create it, or correct its name"),
+    "42": _Meaning("does not accept the query", "correct it", "query"),
+    "0A": _Meaning("does not accept the query", "correct it", "query"),
+}
+"""Meanings by SQLSTATE, or by its first two characters, where they differ for reading."""
+
 _DETAIL = re.compile(r".*(?:failed: |resolve host )(?:FATAL:\s*|SSL error:\s*)?", re.DOTALL)
 _PLACE = re.compile(r"COPY [^,]+, line \d+, column ([^:\n]+)")
 
 
-def postgres_problem(error: psycopg.Error, doing: str, connection: PostgresConnection) -> MillraceError:
+def postgres_problem(
+    error: psycopg.Error, doing: str, connection: PostgresConnection, *, reads: bool = False
+) -> MillraceError:
     """Return the error as a sentence for the user; a TransientError if it may pass by itself.
 
-    ``doing`` describes the failed operation, such as ``writing batch 7 to table public.trips``.
+    ``doing`` describes the failed operation, such as ``writing batch 7 to table public.trips``; ``reads`` is whether
+    that only reads.
     """
-    meaning, detail = _meaning(error), _detail(error)
+    meaning, detail = (_meaning_of_reading if reads else _meaning)(error), _detail(error)
     told = f" ({detail})" if detail else ""
-    field = f"{FIELD}.{meaning.field}" if meaning.field else FIELD
+    field = f"{connection.field}.{meaning.field}" if meaning.field else connection.field
     problem = Problem(f"PostgreSQL at {connection.place} {meaning.what}{told} while {doing}", meaning.hint, field=field)
     return TransientError(problem) if meaning.passes else MillraceError(problem)
 
@@ -131,6 +147,11 @@ def patiently(action: Callable[[], T], doing: str, connection: PostgresConnectio
             if not isinstance(problem, TransientError) or time.monotonic() + pause > deadline:
                 raise problem from error
         time.sleep(pause)
+
+
+def _meaning_of_reading(error: psycopg.Error) -> _Meaning:
+    state = error.sqlstate or ""
+    return _READING.get(state) or _READING.get(state[:2]) or _meaning(error)
 
 
 def _meaning(error: psycopg.Error) -> _Meaning:

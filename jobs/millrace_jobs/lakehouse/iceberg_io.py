@@ -15,26 +15,30 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath, ObjectWriter
-from millrace_jobs.sinks.lakehouse.data_files import Folder
+from millrace_jobs.places import Place
 
 FIELD = "spec.sink.iceberg"
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 
 
-def folder_of(location: str) -> Folder:
+def folder_of(location: str, field: str = f"{FIELD}.table") -> Place:
     """Return a place as a table's metadata writes it: a file or a folder.
 
+    Args:
+        location: the place.
+        field: the field of the spec that names the table.
+
     Raises:
-        MillraceError: Millrace cannot write there.
+        MillraceError: Millrace has no access to it.
     """
     if location.startswith(_SCHEMES):
         return ObjectPath.of_file(f"s3a://{location.partition('://')[2].rstrip('/')}")
     plain = location.removeprefix("file:")
     if plain.startswith("/"):
         return Path(f"/{plain.strip('/')}")
-    message = f"the table has files in {location}, where Millrace cannot write"
-    raise MillraceError(Problem(message, "write to a table in S3 or in a folder", field=f"{FIELD}.table"))
+    message = f"the table has files in {location}, where Millrace cannot read or write"
+    raise MillraceError(Problem(message, "name a table in S3 or in a folder", field=field))
 
 
 class TableFiles(FileIO):
@@ -107,5 +111,5 @@ class _FlushedFile(PlainFile):
             sync(Path(self.name).parent)
 
 
-def _size(place: Folder) -> int:
+def _size(place: Place) -> int:
     return place.stat().st_size if isinstance(place, Path) else place.look().size

@@ -25,6 +25,9 @@ from millrace_jobs.secrets import Secret
 Session = psycopg.Connection[tuple[Any, ...]]
 """An open connection, in autocommit mode."""
 
+SINK = "spec.sink.postgres"
+"""Field of a query with its sink; messages name the field of the connection."""
+
 CONNECT_SECONDS = 10.0
 """Seconds after which a server that does not answer is given up; libpq allows as many for each address of a host."""
 
@@ -50,7 +53,7 @@ SELECT set_config(name, value, false)
 FROM (VALUES
     ('statement_timeout', %(statement)s), ('lock_timeout', %(lock)s),
     ('idle_in_transaction_session_timeout', %(idle)s), ('idle_session_timeout', '0'),
-    ('default_transaction_isolation', 'read committed'), ('default_transaction_read_only', 'off'),
+    ('default_transaction_isolation', 'read committed'), ('default_transaction_read_only', %(reads)s),
     ('DateStyle', 'ISO, YMD'), ('TimeZone', 'UTC'), ('bytea_output', 'hex'), ('extra_float_digits', '1'),
     ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
                            ELSE current_setting('synchronous_commit') END)
@@ -67,7 +70,8 @@ A commit that the server may lose in a crash would be a batch that Spark does no
 class PostgresConnection:
     """Address and login of a server; it holds only references to secrets.
 
-    ``tls`` are pairs of a libpq setting and the reference to the certificate or key; None without TLS.
+    ``tls`` are pairs of a libpq setting and the reference to the certificate or key; None without TLS. ``field`` is the
+    field of the query that the connection is described in.
     """
 
     hosts: tuple[tuple[str, int], ...]
@@ -75,10 +79,11 @@ class PostgresConnection:
     user: str
     password: Secret | None = None
     tls: tuple[tuple[str, Secret], ...] | None = None
+    field: str = SINK
 
     @classmethod
-    def of(cls, spec: PostgresServerSpec) -> Self:
-        """Return the connection that a query specifies; read no secret."""
+    def of(cls, spec: PostgresServerSpec, field: str = SINK) -> Self:
+        """Return the connection that a query specifies in a field; read no secret."""
         where = f"for PostgreSQL at {spec.host}"
         password = None if spec.password is None else Secret.of(f"the password {where}", spec.password)
         tls = None
@@ -93,15 +98,15 @@ class PostgresConnection:
                 for setting, (what, value) in found.items()
                 if value is not None
             )
-        return cls(spec.addresses, spec.database, spec.user, password, tls)
+        return cls(spec.addresses, spec.database, spec.user, password, tls, field)
 
     @property
     def place(self) -> str:
         """The servers, host:port, as messages name them."""
         return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
 
-    def open(self) -> Session:
-        """Open a session with a server that accepts writes.
+    def open(self, *, reads: bool = False) -> Session:
+        """Open a session with a server that accepts writes, or with any one for a session that only ``reads``.
 
         Raises:
             MillraceError: a secret cannot be read.
@@ -109,19 +114,20 @@ class PostgresConnection:
         """
         with tempfile.TemporaryDirectory(prefix="millrace-tls-") as folder:
             session: Session = psycopg.connect(  # a prepared statement would not outlive a change of the table
-                **self.settings(Path(folder)),  # type: ignore[arg-type]
+                **self.settings(Path(folder), reads=reads),  # type: ignore[arg-type]
                 prepare_threshold=None,
             )
         try:
             with time_limit(session, CONNECT_SECONDS):
                 limits = {"statement": STATEMENT_SECONDS, "lock": LOCK_SECONDS, "idle": IDLE_SECONDS}
-                session.execute(_SESSION, {name: f"{seconds:.0f}s" for name, seconds in limits.items()})
+                given = {name: f"{seconds:.0f}s" for name, seconds in limits.items()}
+                session.execute(_SESSION, given | {"reads": "on" if reads else "off"})
         except BaseException:
             session.close()
             raise
         return session
 
-    def settings(self, folder: Path) -> dict[str, str | int | bool]:
+    def settings(self, folder: Path, *, reads: bool = False) -> dict[str, str | int | bool]:
         """Return the settings of libpq, all that matter: none comes from its own environment variables and files.
 
         Do not store them: they contain the password. Certificates and keys are written to ``folder``.
@@ -145,13 +151,13 @@ class PostgresConnection:
             "keepalives_count": 3,
             "tcp_user_timeout": 60_000,
             "gssencmode": "disable",
-            "target_session_attrs": "read-write",
+            "target_session_attrs": "any" if reads else "read-write",
             "sslmode": "prefer" if self.tls is None else "verify-full",
             "sslcertmode": "disable",
             "autocommit": True,
         }
         if self.tls is not None:
-            settings["sslrootcert"] = _system_authorities()
+            settings["sslrootcert"] = _system_authorities(f"{self.field}.tls")
             for setting, secret in self.tls:
                 file = folder / setting
                 file.touch(mode=0o600)
@@ -185,7 +191,7 @@ def time_limit(session: Session, seconds: float = STATEMENT_SECONDS) -> Iterator
         line.close()
 
 
-def _system_authorities() -> str:
+def _system_authorities(field: str) -> str:
     """Return the file with the certificate authorities that this system trusts.
 
     Raises:
@@ -195,4 +201,4 @@ def _system_authorities() -> str:
         if Path(file).exists():
             return file
     message = "this system has no file of certificate authorities that it trusts"
-    raise MillraceError(Problem(message, "write the server's in tls.ca", field="spec.sink.postgres.tls"))
+    raise MillraceError(Problem(message, "write the server's in tls.ca", field=field))

@@ -36,13 +36,13 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.iceberg import IcebergSinkSpec, PostgresCatalogSpec, RestCatalogSpec
+from millrace_api.model.iceberg import IcebergTableSpec, PostgresCatalogSpec, RestCatalogSpec
 from millrace_jobs.disk import absolute_path
+from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
 from millrace_jobs.object_store import in_short
+from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
-from millrace_jobs.sinks.lakehouse.errors import lakehouse_error
-from millrace_jobs.sinks.lakehouse.iceberg_io import FIELD, TableFiles
-from millrace_jobs.sinks.postgres.connection import PostgresConnection
 
 _FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
 """What the library reads and writes files by, as a property of catalogs."""
@@ -69,13 +69,17 @@ _ERRORS = (
 """What ``pyiceberg`` raises."""
 
 
-def open_catalog(spec: IcebergSinkSpec) -> Catalog:
+def open_catalog(spec: IcebergTableSpec, field: str = FIELD) -> Catalog:
     """Return the catalog of a table; it has been asked at least once.
+
+    Args:
+        spec: what a sink or a source says of the table.
+        field: the field that it is the value of.
 
     Raises:
         MillraceError: a secret cannot be read, or the catalog cannot be used.
     """
-    with catalog_errors("opening the catalog"):
+    with catalog_errors("opening the catalog", field):
         if spec.catalog.rest is not None:
             return _RestCatalog("rest", **rest_settings(spec.catalog.rest), **_FILES)
         if spec.catalog.postgres is not None:
@@ -97,25 +101,26 @@ def require_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def catalog_errors(doing: str) -> Iterator[None]:
+def catalog_errors(doing: str, field: str = FIELD) -> Iterator[None]:
     """Raise the library's errors as sentences.
 
     Args:
         doing: what fails, such as ``writing batch 7 to the table sales.trips``.
+        field: the field of the spec with the table.
     """
     try:
         yield
     except _ERRORS as error:
-        raise _sentence(error, doing) from error
+        raise _sentence(error, doing, field) from error
 
 
-def _sentence(error: Exception, doing: str) -> MillraceError:
+def _sentence(error: Exception, doing: str, field: str) -> MillraceError:
     text = str(error)
     detail = in_short(text.splitlines()[0] if text else type(error).__name__)
-    at = f"{FIELD}.catalog"
+    at = f"{field}.catalog"
     if isinstance(error, CommitFailedException | ValidationException):
         what, hint = "other writers of the table got in the way", "look for other writers of the same rows"
-        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=FIELD))
+        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=field))
     if isinstance(error, UnauthorizedError | OAuthError | AuthorizationExpiredError) or "authentication failed" in text:
         what, hint = "the catalog refuses the login", "check the login, and that it has not expired"
         return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
@@ -134,8 +139,8 @@ def _sentence(error: Exception, doing: str) -> MillraceError:
     if "equality delete" in text:
         what = "the table has equality deletes, which the library cannot read"
         hint = "compact the table by the engine that writes them, or write another table"
-        return MillraceError(Problem(f"{doing} failed, because {what}", hint, field=f"{FIELD}.table"))
-    return lakehouse_error(error, doing, FIELD)
+        return MillraceError(Problem(f"{doing} failed, because {what}", hint, field=f"{field}.table"))
+    return lakehouse_error(error, doing, field)
 
 
 class _RestCatalog(RestCatalog):

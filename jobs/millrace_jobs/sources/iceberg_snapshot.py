@@ -1,0 +1,105 @@
+"""An Iceberg table that is read as a whole, as of its current snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import DataScan, Table
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.iceberg import IcebergSourceSpec
+from millrace_jobs.confinement import require_data
+from millrace_jobs.disk import absolute_path
+from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog
+from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
+from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.places import Place
+from millrace_jobs.sources.lakehouse_columns import DeclaredColumns
+from millrace_jobs.sources.static_tables import TableRead
+
+
+class IcebergSnapshot:
+    """The rows of an Iceberg table.
+
+    Args:
+        name: name of the source.
+        spec: the catalog and the table.
+        schema: the columns to read.
+    """
+
+    def __init__(self, name: str, spec: IcebergSourceSpec, schema: pa.Schema) -> None:
+        self._spec = spec
+        self._field = f"spec.sources.{name}.iceberg"
+        self._columns = DeclaredColumns(name, schema, f"the table {spec.table}")
+
+    def read(self, known: str | None) -> TableRead | None:
+        """Return the current snapshot of the table; None if that is still the ``known`` one."""
+        with self._errors(f"opening the table {self._spec.table}"):
+            table = open_catalog(self._spec).load_table(self._spec.table)
+            self._require_place(table)
+            snapshot = table.current_snapshot()
+            number = "none" if snapshot is None else snapshot.snapshot_id
+            version = f"{table.metadata.table_uuid}/{number}/{table.metadata.current_schema_id}"
+        return None if version == known else TableRead(version, self._rows(table))
+
+    def _rows(self, table: Table) -> Iterator[pa.RecordBatch]:
+        with self._errors(f"reading the table {self._spec.table}"):
+            found = self._columns.found(table.schema().as_arrow())
+            scan = table.scan(selected_fields=tuple(each.name for each in found))
+            if self._spec.location is not None:
+                self._require_within(scan)
+            yield from self._columns.converted(scan.to_arrow_batch_reader(), found)
+
+    def _require_within(self, scan: DataScan) -> None:
+        """Refuse files that are not in the place that the query names: policies restrict that one."""
+        place = f"{self._place()}/"
+        for task in scan.plan_files():
+            for file in (task.file, *task.delete_files):
+                if not str(folder_of(file.file_path)).startswith(place):
+                    message = f"the table {self._spec.table} has the file {file.file_path} outside of {place}"
+                    hint = "rewrite the table's files there, or leave location out"
+                    raise MillraceError(Problem(message, hint, field=f"{FIELD}.location"))
+
+    def _place(self) -> Place:
+        assert self._spec.location is not None
+        if self._spec.is_local:
+            return absolute_path(self._spec.location)
+        return ObjectPath.of(self._spec.location.rstrip("/"))
+
+    def _require_place(self, table: Table) -> None:
+        """Refuse a table at another place than the query names, or in a folder that it may not read."""
+        found = folder_of(table.location())
+        if isinstance(found, Path):
+            require_data(found)
+        if self._spec.location is None:
+            return
+        if str(found) != str(self._place()):
+            message = f"the table {self._spec.table} is in {table.location()}, and not in {self._spec.location}"
+            hint = f"write location: {table.location()}, or leave it out, if that is the table"
+            raise MillraceError(Problem(message, hint, field=f"{FIELD}.location"))
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """Raise errors of the library, and those of the catalog's code, as those of this source."""
+        try:
+            with catalog_errors(doing):
+                try:
+                    yield
+                except (NoSuchTableError, NoSuchNamespaceError):
+                    message = f"the catalog has no table {self._spec.table}"
+                    hint = "create it, or correct its name"
+                    raise MillraceError(Problem(message, hint, field=f"{FIELD}.table")) from None
+        except MillraceError as error:
+            problems = (replace(each, field=_moved(each.field, self._field)) for each in error.problems)
+            moved = type(error)(*problems)
+            moved.failure = error.failure
+            raise moved from error
+
+
+def _moved(field: str, to: str) -> str:
+    return to + field.removeprefix(FIELD) if field.startswith(FIELD) else field

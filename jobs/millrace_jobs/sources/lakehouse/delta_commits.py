@@ -1,0 +1,253 @@
+"""The commits of a Delta table, from its log: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+
+The library says which version is the newest, and which files the table has at a version. It does not say which files a
+version has added, so these are read from the log itself: a JSON file for each version, one action on each line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from millrace_api.errors import MillraceError, MissingInputError, Problem
+from millrace_api.model.lakehouse import DeltaSourceSpec, OtherCommits, TableStart
+from millrace_jobs.confinement import require_data
+from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
+from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.sources.lakehouse.deleted_rows import packed
+from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys, metadata_of
+from millrace_jobs.sources.lakehouse.table_commits import BYTES_PER_RECORD, AddedFile, TablePosition
+from millrace_jobs.sources.seen_file import unreadable
+
+_FEATURES = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
+)
+"""Features of tables that this reader knows; a table with another one may mean something else by its files."""
+
+_PHYSICAL_NAME = b"delta.columnMapping.physicalName"
+
+
+class DeltaCommits:
+    """The commits of a Delta table; a commit is named by its version.
+
+    Args:
+        spec: what the user wrote about it.
+        name: the name of the source.
+    """
+
+    table_id: str
+    schema: pa.Schema
+
+    def __init__(self, spec: DeltaSourceSpec, name: str) -> None:
+        self._spec, self._name = spec, name
+        self._field = f"spec.sources.{name}.delta"
+        self._folder = delta_place(spec)
+        self._open: DeltaTable | None = None
+        self._deleted: tuple[int, dict[str, bytes]] | None = None
+        if isinstance(self._folder, Path):
+            require_data(self._folder)
+
+    def __str__(self) -> str:
+        return f"Delta table {self._folder}"
+
+    @property
+    def _table(self) -> DeltaTable:
+        assert self._open is not None, "the table has not been opened"
+        return self._open
+
+    def refresh(self) -> None:
+        """Look for new versions, and check what the table asks of its readers."""
+        with self._errors("reading"):
+            if self._open is None:
+                self._open = self._at_version(None)
+            else:
+                self._open.update_incremental()
+            metadata = self._table.metadata()
+            self.table_id = str(metadata.id)
+            self.schema = pa.schema(self._table.schema().to_arrow())
+        self._require_readable(metadata.configuration)
+
+    def start(self) -> TablePosition:
+        """Return where a new query starts."""
+        newest = self._table.version()
+        if (version := self._spec.starting_version) is not None:
+            if version > newest:
+                message = f"source {self._name}: the newest version of the {self} is {newest}, not yet {version}"
+                raise MillraceError(Problem(message, "write an earlier one", field=f"{self._field}.startingVersion"))
+            self._actions(version)
+            return TablePosition(version)
+        if self._spec.start_from is TableStart.LATEST:
+            return TablePosition(newest, is_done=True)
+        return TablePosition(newest, is_whole=True)
+
+    def keys(self, declared: pa.Schema) -> FieldKeys:
+        """Return by what the files know the declared columns."""
+        return FieldKeys(field_keys(declared, self.schema, _PHYSICAL_NAME))
+
+    def following(self, at: TablePosition) -> TablePosition | None:
+        """Return the beginning of the next version; None if the table has no newer one."""
+        version = 0 if at.commit is None else at.commit + 1
+        return TablePosition(version) if version <= self._table.version() else None
+
+    def added(self, commit: int) -> Sequence[AddedFile]:
+        """Return the files that a version has added to the table's rows, in the order of the log.
+
+        Raises:
+            MillraceError: it also changes or removes rows, and the query does not skip such commits; or the log does
+                not have it any more.
+        """
+        actions = self._actions(commit)
+        changed = any(each["remove"].get("dataChange", True) for each in actions if "remove" in each)
+        if changed or any("cdc" in each for each in actions):
+            if self._spec.other_commits is OtherCommits.SKIP:
+                return []
+            raise self._refused(commit, actions)
+        added = [each["add"] for each in actions if "add" in each]
+        return [self._file(each) for each in added if each.get("dataChange", True)]
+
+    def existing(self, commit: int) -> Sequence[AddedFile]:
+        """Return all files that the table has at a version, by time and name."""
+        with self._errors(f"reading version {commit} of"):
+            found = pa.table(self._version(commit).get_add_actions())
+        partitions = found.column("partition").combine_chunks() if "partition" in found.column_names else None
+        values = (
+            {} if partitions is None else {self._key(name): _texts(partitions, name) for name in _names(partitions)}
+        )
+        rows = found.select(["path", "size_bytes", "modification_time", "num_records"]).to_pylist()
+        files = [
+            AddedFile(
+                self._place(row["path"]),
+                int(row["size_bytes"]),
+                _records(row["num_records"], row["size_bytes"]),
+                int(row["modification_time"]),
+                "deletionVectors" in self._features(),
+                tuple((key, texts[number] or None) for key, texts in values.items()),
+            )
+            for number, row in enumerate(rows)
+        ]
+        return sorted(files, key=lambda file: (file.written_ms, file.path))
+
+    def deleted(self, commit: int, paths: Sequence[str]) -> Mapping[str, bytes]:
+        """Return which rows of these files have deletion vectors at a version."""
+        if self._deleted is None or self._deleted[0] != commit:
+            with self._errors(f"reading the deletion vectors of version {commit} of"):
+                self._deleted = commit, dict(_vectors(pa.table(self._version(commit).deletion_vectors())))
+        known = self._deleted[1]
+        return {path: known[plain] for path in paths if (plain := _plain(path)) in known}
+
+    def _file(self, add: Mapping[str, Any]) -> AddedFile:
+        stats = json.loads(add.get("stats") or "{}")
+        return AddedFile(
+            self._place(add["path"]),
+            int(add["size"]),
+            _records(stats.get("numRecords"), add["size"]),
+            int(add["modificationTime"]),
+            add.get("deletionVector") is not None,
+            tuple((name, value or None) for name, value in add["partitionValues"].items()),
+        )
+
+    def _key(self, column: str) -> str:
+        """Return the name that files and their partitions have for a column."""
+        is_known = column in self.schema.names
+        return metadata_of(self.schema.field(column), _PHYSICAL_NAME, column) if is_known else column
+
+    def _place(self, path: str) -> str:
+        """Return the place of a data file, which the log names by a path in the table's folder."""
+        parts = urlsplit(path)
+        if parts.scheme or path.startswith("/"):
+            folder = str(self._folder).replace("s3a:", "s3:", 1)
+            plain = unquote(path.replace("s3a:", "s3:", 1).removeprefix("file://"))
+            if not plain.startswith(f"{folder}/"):
+                message = f"source {self._name}: the {self} has files elsewhere, such as {path}, as shallow clones have"
+                raise MillraceError(Problem(message, "read the table that was cloned", field=f"{self._field}.path"))
+            return f"{self._folder}/{plain.removeprefix(folder + '/')}"
+        return f"{self._folder}/{unquote(path)}"
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        file = self._folder / "_delta_log" / f"{version:020d}.json"
+        try:
+            return [json.loads(line) for line in file.read_bytes().splitlines() if line.strip()]
+        except FileNotFoundError:
+            message = f"source {self._name}: the {self} has removed version {version} from its log"
+            hint = "start with another checkpoint, and let delta.logRetentionDuration be longer than the query may lag"
+            raise MillraceError(Problem(message, hint, field=self._field)) from None
+        except OSError as error:
+            raise unreadable(str(file), error) from error
+
+    def _refused(self, version: int, actions: Sequence[Mapping[str, Any]]) -> MillraceError:
+        operations = [each["commitInfo"].get("operation") for each in actions if "commitInfo" in each]
+        by = f", {operations[0]}," if operations and operations[0] else ""
+        message = (
+            f"source {self._name}: version {version} of the {self}{by} changes or removes rows, not only adds some"
+        )
+        hint = "write otherCommits: Skip to leave such commits out as a whole, or read a table that only grows"
+        return MillraceError(Problem(message, hint, field=f"{self._field}.otherCommits"))
+
+    def _version(self, version: int) -> DeltaTable:
+        return self._table if version == self._table.version() else self._at_version(version)
+
+    def _at_version(self, version: int | None) -> DeltaTable:
+        try:
+            return DeltaTable(str(self._folder), version=version, storage_options=delta_options(self._folder))
+        except TableNotFoundError:
+            message = f"source {self._name}: there is no Delta table at {self._folder}"
+            problem = Problem(message, "create it, or correct the path", field=f"{self._field}.path")
+            raise MissingInputError(problem) from None
+
+    def _features(self) -> set[str]:
+        protocol = self._table.protocol()
+        if protocol.min_reader_version >= 3:
+            return set(protocol.reader_features or ())
+        return {"columnMapping"} if protocol.min_reader_version == 2 else set()
+
+    def _require_readable(self, configuration: Mapping[str, str]) -> None:
+        names = {name.removesuffix("-preview").removesuffix("-dev"): name for name in self._features()}
+        unknown = sorted(name for plain, name in names.items() if plain not in _FEATURES)
+        if configuration.get("delta.columnMapping.mode") == "id":
+            unknown.append("columnMapping by id")
+        if unknown:
+            message = f"source {self._name}: the {self} has {', '.join(unknown)}, which Millrace cannot read"
+            raise MillraceError(Problem(message, "drop that from the table, or read another", field=self._field))
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, OSError, ValueError) as error:
+            raise lakehouse_error(error, f"{doing} the {self} of source {self._name}", self._field) from error
+
+
+def _records(counted: int | None, size: int) -> int:
+    return max(size // BYTES_PER_RECORD, 1) if counted is None else int(counted)
+
+
+def _names(partitions: pa.StructArray) -> list[str]:
+    return [field.name for field in partitions.type]
+
+
+def _texts(partitions: pa.StructArray, name: str) -> list[str | None]:
+    """Return the values of a partition column as text."""
+    texts: list[str | None] = pc.struct_field(partitions, name).cast(pa.string()).to_pylist()
+    return texts
+
+
+def _plain(path: str) -> str:
+    """Return a path without a scheme and an encoding, in which the library may name it once more encoded."""
+    while (decoded := unquote(path)) != path:
+        path = decoded
+    return path.partition("://")[2] or path
+
+
+def _vectors(found: pa.Table) -> Iterator[tuple[str, bytes]]:
+    for path, kept in zip(found.column("filepath"), found.column("selection_vector"), strict=True):
+        yield _plain(path.as_py()), packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_))

@@ -1,0 +1,133 @@
+"""Fields of data files by what a table knows them by: a number, or a name, that stays when a column is renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.sources.formats.nested_columns import is_nested, parts_of
+from millrace_jobs.sources.formats.typed_columns import places_of
+
+FILE_ID = b"PARQUET:field_id"
+"""Metadata of a field in a file with its number."""
+
+
+@dataclass(frozen=True)
+class FieldKey:
+    """A declared column or field, its key in files, and its parts."""
+
+    name: str
+    key: str
+    parts: tuple[FieldKey, ...] = ()
+
+
+@dataclass(frozen=True)
+class FieldKeys:
+    """The keys of the declared columns.
+
+    Args:
+        columns: the columns.
+        by_id: whether the keys are numbers; else names in files.
+        names: the numbers of top-level columns by their names, for files that have no numbers.
+    """
+
+    columns: tuple[FieldKey, ...]
+    by_id: bool = False
+    names: tuple[tuple[str, str], ...] = ()
+
+    def named(self, stored: pa.Schema) -> pa.Schema:
+        """Return the schema of a file with the declared names; others get names that nothing has.
+
+        Raises:
+            MillraceError: fields have numbers in the table, and neither the file nor the table says which.
+        """
+        has_ids = any(self._id(field) for field in stored)
+        if self.by_id and not has_ids:
+            if not self.names:
+                message = "a file of the table has no numbers of fields, and the table no schema.name-mapping.default"
+                raise MillraceError(Problem(message, "set that property of the table, or write the file again"))
+            known, numbers = {column.key: column for column in self.columns}, dict(self.names)
+            found = [known.get(numbers.get(field.name, "")) for field in stored]
+            return pa.schema(
+                field.with_name(_unknown(place) if column is None else column.name)
+                for place, (field, column) in enumerate(zip(stored, found, strict=True))
+            )
+        return pa.schema(self._named_fields(stored, self.columns))
+
+    def _named_fields(self, stored: pa.Schema | pa.StructType, known: tuple[FieldKey, ...]) -> Iterator[pa.Field]:
+        by_key = {part.key: part for part in known}
+        for place, field in enumerate(stored):
+            part = by_key.get(self._id(field) if self.by_id else field.name)
+            if part is None:
+                yield field.with_name(_unknown(place))
+            else:
+                yield field.with_name(part.name).with_type(self._named_type(field.type, part))
+
+    def _named_type(self, stored: pa.DataType, known: FieldKey) -> pa.DataType:
+        if not known.parts or not is_nested(stored):
+            return stored
+        if pa.types.is_struct(stored):
+            return pa.struct(list(self._named_fields(stored, known.parts)))
+        inner = parts_of(pa.field("", stored))
+        if len(inner) != len(known.parts):
+            return stored
+        parts = [self._named_type(part.type, own) for part, own in zip(inner, known.parts, strict=True)]
+        if pa.types.is_map(stored):
+            return pa.map_(*parts)
+        if pa.types.is_list(stored):
+            return pa.list_(stored.value_field.with_type(parts[0]))
+        if pa.types.is_large_list(stored):
+            return pa.large_list(stored.value_field.with_type(parts[0]))
+        return stored
+
+    @staticmethod
+    def _id(field: pa.Field) -> str:
+        return metadata_of(field, FILE_ID)
+
+
+def field_keys(declared: pa.Schema, table: pa.Schema, key: bytes) -> tuple[FieldKey, ...]:
+    """Return the keys of declared columns, all of which the table has.
+
+    Args:
+        declared: the columns of the source; the case of their names does not count.
+        table: the columns of the table.
+        key: metadata of the table's fields with what its files know them by; without it, that is the name.
+    """
+    return tuple(_key_of(field, table.field(place_of(field.name, table)), key) for field in declared)
+
+
+def metadata_of(field: pa.Field, key: bytes, default: str = "") -> str:
+    """Return what the metadata of a field say under a key."""
+    found: bytes = (field.metadata or {}).get(key, default.encode())
+    return found.decode()
+
+
+def place_of(name: str, table: pa.Schema) -> int:
+    """Return the place of a declared column among a table's; -1 if there is none, -2 if there are several."""
+    exact = table.get_all_field_indices(name)
+    found = exact or [place for place, each in enumerate(table.names) if each.lower() == name.lower()]
+    return -1 if not found else found[0] if len(found) == 1 else -2
+
+
+def _key_of(declared: pa.Field, found: pa.Field, key: bytes) -> FieldKey:
+    own = metadata_of(found, key, found.name)
+    if not is_nested(declared.type) or not is_nested(found.type):
+        return FieldKey(declared.name, own)
+    places = places_of(found.type, declared)
+    if places is None:
+        return FieldKey(declared.name, own)
+    inner, wanted = _fields(found.type), _fields(declared.type)
+    parts = [_key_of(part, inner[place], key) for part, place in zip(wanted, places, strict=True) if place is not None]
+    return FieldKey(declared.name, own, tuple(parts))
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a nested type, under their own names."""
+    return list(kind) if pa.types.is_struct(kind) else parts_of(pa.field("", kind))
+
+
+def _unknown(place: int) -> str:
+    return f"\x00{place}"

@@ -1,0 +1,312 @@
+"""The rows of a table, and those that are added to it, as a stream of records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.iceberg import IcebergSourceSpec
+from millrace_api.model.lakehouse import DeltaSourceSpec
+from millrace_jobs.confinement import require_data
+from millrace_jobs.disk import absolute_path
+from millrace_jobs.places import Place, may_be_away, write_durably
+from millrace_jobs.sources.base import OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
+from millrace_jobs.sources.formats.event_time_column import completed, without_event_time
+from millrace_jobs.sources.formats.typed_columns import TypedColumn
+from millrace_jobs.sources.lakehouse.data_file_reader import DataFileReader, FilePart
+from millrace_jobs.sources.lakehouse.field_keys import place_of
+from millrace_jobs.sources.lakehouse.table_commits import AddedFile, TableCommits, TablePosition
+from millrace_jobs.sources.listing_pause import ListingPause
+
+_NAMES_SHOWN = 20
+
+LOOKED_AHEAD = 1_000
+"""Commits behind the last one read whose files are counted as the backlog; each costs a request once."""
+
+
+@dataclass(frozen=True)
+class TableSlice:
+    """Parts of data files that one replica reads one after another."""
+
+    parts: tuple[FilePart, ...]
+    reader: DataFileReader
+
+
+class LakehouseSource(Source):
+    """The rows of a table of a lakehouse.
+
+    The position is that of a commit and the number of its files that were read (``TablePosition``). Where a new query
+    starts is decided once, and stored in ``state`` with the identity of the table. The files of a commit, and their
+    order, never change, so a batch that is repeated reads the same rows.
+
+    Args:
+        name: the name of the source in the query.
+        spec: what the user wrote about the table.
+        schema: the declared columns.
+        state: place for the start.
+        timestamp_format: how a TIMESTAMP is written where the table has text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: DeltaSourceSpec | IcebergSourceSpec,
+        schema: pa.Schema,
+        state: Place,
+        timestamp_format: str = "iso",
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self._spec = spec
+        self._stored = without_event_time(schema)
+        self._state = state / "table.json"
+        self._timestamp_format = timestamp_format
+        self._pause = ListingPause()
+        self._looked = False
+        self._table_id: str | None = None
+        self._checked: pa.Schema | None = None
+        self._files: dict[TablePosition, list[AddedFile]] = {}  # in the order of the commits
+
+    @property
+    def input(self) -> str:
+        """The table that it reads, for messages."""
+        kind, place = (
+            ("Delta", self._spec.path) if isinstance(self._spec, DeltaSourceSpec) else ("Iceberg", self._spec.table)
+        )
+        return f"{kind} table {place}"
+
+    def reads(self, file: Path | str) -> bool:
+        """Return whether results that are written to this absolute path, as to a table's folder, would be read."""
+        if not isinstance(file, Path) or not self._spec.is_local:
+            return False  # of places in object stores, the specs say enough
+        place = self._spec.path if isinstance(self._spec, DeltaSourceSpec) else self._spec.location
+        folders = [folder.resolve() for folder in file.parents[:2]]
+        return place is not None and absolute_path(place).resolve() in folders
+
+    @cached_property
+    def _commits(self) -> TableCommits:
+        commits = self._opened()
+        self._refresh(commits)
+        return commits
+
+    def _opened(self) -> TableCommits:
+        if isinstance(self._spec, DeltaSourceSpec):
+            from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
+
+            return DeltaCommits(self._spec, self.name)
+        from millrace_jobs.sources.lakehouse.iceberg_commits import IcebergCommits
+
+        return IcebergCommits(self._spec, self.name)
+
+    def check(self) -> None:
+        """Check that the table can be read, and that it has the declared columns.
+
+        Raises:
+            MillraceError: it cannot, it has not, or it is another table than that of an earlier run.
+        """
+        self._refresh(self._opened())
+
+    def initial(self) -> Position:
+        """Return where the query starts: what was decided by the first run."""
+        start = self._read_start()
+        if start is None:
+            start = self._commits.start()
+            content = {"table": self._commits.table_id, "start": start.to_json()}
+            try:
+                with may_be_away(self._state):
+                    write_durably(self._state, json.dumps(content).encode())
+            except OSError as error:
+                message = f"cannot store where source {self.name} starts: {error.strerror or error}"
+                hint = "free some space there, and let this user write to it"
+                raise MillraceError(Problem(message, hint, str(self._state))) from error
+        return start.to_json()
+
+    def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
+        """Look for new commits, and return how far the batch after ``start`` may go.
+
+        A batch ends with a file: with the one by which it has ``max_files_per_batch`` files or about ``most`` records.
+        With ``everything``, the table is looked at once: what is added later is left to the next run.
+        """
+        self._look(once=everything)
+        before = at = TablePosition.of(start)
+        self._forget(before)
+        files, records, limit = 0, 0, self._spec.max_files_per_batch
+        while limit is None or files < limit:
+            found = self._files_of(at)
+            if not at.is_done and at.files < len(found):
+                records += found[at.files].records
+                if files and most is not None and records > most:
+                    break
+                files, read = files + 1, at.files + 1
+                at = replace(at, files=read, is_done=read == len(found))
+                continue
+            following = self._commits.following(at)
+            if following is None or not self._can_go_on(following, is_first=at == before):
+                break
+            at = replace(following, is_done=not self._files_of(following))
+        return at.to_json()
+
+    def _forget(self, before: TablePosition) -> None:
+        """Forget the files of commits before a position; those behind it were looked at for the backlog."""
+        known = list(self._files)
+        for key in known[: known.index(before.beginning)] if before.beginning in self._files else ():
+            del self._files[key]
+
+    def _can_go_on(self, at: TablePosition, *, is_first: bool) -> bool:
+        """Return whether a batch can go on with this commit; one that cannot be read ends it, and fails the next."""
+        try:
+            self._files_of(at)
+        except MillraceError:
+            if is_first:
+                raise
+            return False
+        return True
+
+    def lag(self, position: Position) -> int:
+        """Return the number of records beyond ``position`` that the last call of ``latest`` knew of.
+
+        It is what the log of the table says, and an estimate for files of which it says nothing. Of a long backlog,
+        the next ``LOOKED_AHEAD`` commits are counted.
+        """
+        at: TablePosition | None = TablePosition.of(position)
+        waiting = 0
+        for _ in range(LOOKED_AHEAD):
+            if at is None:
+                break
+            try:
+                waiting += sum(file.records for file in self._files_of(at)[at.files :])
+                at = self._commits.following(at)
+            except MillraceError:
+                break  # the batch that comes to it reports it
+        return waiting
+
+    def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
+        """Cut the files between two positions into slices of equal bytes."""
+        reader = self._reader()
+        parts = list(self._parts(TablePosition.of(start), TablePosition.of(end)))
+        return [
+            TableSlice(tuple(FilePart(parts[i].file, begin, end, parts[i].deleted) for i, begin, end in part), reader)
+            for part in cut([part.file.size for part in parts], replicas)
+        ]
+
+    def read(
+        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
+    ) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield the records of the parts of a slice."""
+        assert isinstance(piece, TableSlice)
+        for part in piece.parts:
+            require_data(part.file.path)
+            try:
+                for stored in piece.reader.read(part):
+                    records = completed(stored, self.schema)
+                    on_arrival(np.array([part.file.written_ms * 1000]), np.array([records.num_rows]))
+                    yield records
+            except MillraceError as error:
+                if isinstance(error.__cause__, FileNotFoundError):
+                    raise self._gone(part.file) from error
+                raise
+
+    def _gone(self, file: AddedFile) -> MillraceError:
+        message = f"source {self.name}: the {self.input} has removed a file that is still to be read"
+        hint = (
+            "start with another checkpoint, and let the table keep its files for longer than the query may lag behind"
+        )
+        return MillraceError(Problem(message, hint, file.path))
+
+    def _look(self, *, once: bool) -> None:
+        commits = self._commits
+        if once and self._looked:
+            return
+        if once or self._pause.is_over():
+            with self._pause.measured():
+                self._refresh(commits)
+        self._looked = once
+
+    def _refresh(self, commits: TableCommits) -> None:
+        commits.refresh()
+        if self._table_id is None:
+            state = self._read_state()
+            self._table_id = commits.table_id if state is None else state["table"]
+        if self._table_id != commits.table_id:
+            message = f"source {self.name}: the {self.input} is another table than the one that was read so far"
+            hint = "restore that one, or start with another checkpoint"
+            raise MillraceError(Problem(message, hint, field=f"spec.sources.{self.name}"))
+        if self._checked is None or not self._checked.equals(commits.schema, check_metadata=True):
+            self._check_columns(commits.schema)
+            self._checked = commits.schema
+
+    def _check_columns(self, table: pa.Schema) -> None:
+        """Raise MillraceError unless the table has the declared columns, with types that fit."""
+        problems = []
+        at = f"spec.sources.{self.name}.schema"
+        for field in self._stored:
+            place = place_of(field.name, table)
+            if place < 0:
+                what = f"no column {field.name}" if place == -1 else f"several columns {field.name} in other cases"
+                names = ", ".join(table.names[:_NAMES_SHOWN]) + (", ..." if len(table.names) > _NAMES_SHOWN else "")
+                message = f"source {self.name}: the {self.input} has {what}; it has {names}"
+                problems.append(Problem(message, "correct the schema", field=at))
+                continue
+            column = TypedColumn(table.field(place).type, field, self._timestamp_format)
+            if not column.fits:
+                message = f"source {self.name}: in the {self.input}, {column.misfit}"
+                problems.append(Problem(message, column.hint, field=at))
+        if problems:
+            raise MillraceError(*problems)
+
+    def _files_of(self, at: TablePosition) -> list[AddedFile]:
+        """Return the files of the commit that a position is in; empty if all of them were read."""
+        return [] if at.is_done else self._all_files_of(at)
+
+    def _all_files_of(self, at: TablePosition) -> list[AddedFile]:
+        if at.commit is None:
+            return []
+        if at.beginning not in self._files:
+            found = self._commits.existing(at.commit) if at.is_whole else self._commits.added(at.commit)
+            self._files[at.beginning] = list(found)
+        return self._files[at.beginning]
+
+    def _parts(self, at: TablePosition, end: TablePosition) -> Iterator[FilePart]:
+        """Yield all files between two positions."""
+        while True:
+            is_last = at.beginning == end.beginning
+            taken = self._files_of(at)[at.files : end.files if is_last else None]
+            marked = [file.path for file in taken if file.has_deleted_rows]
+            deleted = self._commits.deleted(at.commit, marked) if at.commit is not None and marked else {}
+            yield from (FilePart(file, 0, file.size, deleted.get(file.path, b"")) for file in taken)
+            if is_last:
+                return
+            following = self._commits.following(at)
+            if following is None:
+                message = f"source {self.name}: the checkpoint is at commit {end.commit}, which the {self.input} lacks"
+                raise MillraceError(Problem(message, "restore the table, or start with another checkpoint"))
+            at = following
+
+    def _reader(self) -> DataFileReader:
+        return DataFileReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)
+
+    def _read_start(self) -> TablePosition | None:
+        found = self._read_state()
+        return None if found is None else TablePosition.of(found["start"])
+
+    def _read_state(self) -> dict[str, Any] | None:
+        try:
+            with may_be_away(self._state):
+                content = json.loads(self._state.read_text(encoding="utf-8"))
+            return {"table": str(content["table"]), "start": dict(content["start"])}
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            message, hint = "the start of the source is damaged", "restore the checkpoint, or start with a new one"
+            raise MillraceError(Problem(message, hint, str(self._state))) from error
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise MillraceError(Problem(message, "let this user read it", str(self._state))) from error

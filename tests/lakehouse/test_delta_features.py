@@ -1,0 +1,171 @@
+"""Delta tables with features that the library does not write: their logs are written here, as the protocol says."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap
+
+from millrace_api.errors import MillraceError
+
+from .streamed import COLUMNS, ids, next_rows, opened, rows
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_MAGIC = 1681511377
+"""The number that a deletion vector begins with, little-endian."""
+
+
+class WrittenLog:
+    """A table whose log is written here."""
+
+    def __init__(
+        self, folder: Path, fields: Sequence[dict[str, Any]], features: Sequence[str] = (), **configuration: str
+    ) -> None:
+        self.folder, self._version = folder, 0
+        (folder / "_delta_log").mkdir(parents=True)
+        protocol = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": features,
+            "writerFeatures": features,
+        }
+        self._metadata = {
+            "id": "a-table",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": [],
+            "configuration": configuration,
+        }
+        self.commit({"protocol": protocol}, {"metaData": self._metadata})
+
+    def commit(self, *actions: dict[str, Any]) -> None:
+        """Write the next version."""
+        lines = "".join(f"{json.dumps(action)}\n" for action in actions)
+        (self.folder / "_delta_log" / f"{self._version:020d}.json").write_text(lines)
+        self._version += 1
+
+    def file(self, name: str, content: pa.Table, **more: Any) -> dict[str, Any]:
+        """Write a data file, and return the action that adds it."""
+        pq.write_table(content, self.folder / name)
+        size = (self.folder / name).stat().st_size
+        stats = json.dumps({"numRecords": len(content)})
+        add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
+        return {"add": add | {"stats": stats} | more}
+
+    def renamed(self, fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the action that gives the table these columns."""
+        return {"metaData": self._metadata | {"schemaString": json.dumps({"type": "struct", "fields": fields})}}
+
+
+def column(name: str, kind: Any, physical: str = "", number: int = 0) -> dict[str, Any]:
+    mapped = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical} if physical else {}
+    return {"name": name, "type": kind, "nullable": True, "metadata": mapped}
+
+
+PLAIN = [column("id", "long"), column("city", "string")]
+
+
+def numbers(first: int, count: int = 10) -> pa.Table:
+    found = range(first, first + count)
+    return pa.table({"id": pa.array(found, pa.int64()), "city": [str(number) for number in found]})
+
+
+def bitmap(deleted: Sequence[int]) -> bytes:
+    """Return deleted rows as a deletion vector has them: bitmaps of 32 bits by the upper 32 bits of their rows."""
+    return struct.pack("<iqi", _MAGIC, 1, 0) + BitMap(deleted).serialize()
+
+
+def z85(content: bytes) -> str:
+    return base64.b85encode(content, pad=True).decode().translate(str.maketrans(_B85, _Z85))
+
+
+def inline(deleted: Sequence[int]) -> dict[str, Any]:
+    content = bitmap(deleted)
+    padded = content + b"\0" * (-len(content) % 4)
+    size, count = len(content), len(deleted)
+    return {"storageType": "i", "pathOrInlineDv": z85(padded), "sizeInBytes": size, "cardinality": count}
+
+
+def test_rows_that_deletion_vectors_mark_are_not_read(tmp_path: Path) -> None:
+    log = WrittenLog(tmp_path / "a table", PLAIN, ["deletionVectors"])
+    log.commit(log.file("a.parquet", numbers(0, 1000), deletionVector=inline([0, 3, 500, 999])))
+    log.commit(log.file("b.parquet", numbers(1000)))
+    state, spec = tmp_path / "state", {"path": str(log.folder)}
+    for replicas in (1, 3, 7):
+        source = opened("delta", spec, state)
+        at = dict(source.initial())
+        expected = [number for number in range(1010) if number not in (0, 3, 500, 999)]
+        assert ids(next_rows(source, at, replicas)) == expected
+    log.commit(log.file("c.parquet", numbers(2000)))
+    assert ids(next_rows(source, at)) == list(range(2000, 2010))
+    remove = {"path": "b.parquet", "dataChange": True, "deletionTimestamp": 1}
+    log.commit({"remove": remove}, log.file("b.parquet", numbers(1000), deletionVector=inline([2])))
+    log.commit(log.file("d.parquet", numbers(3000)))
+    with pytest.raises(MillraceError, match="changes or removes rows, not only adds some"):
+        next_rows(source, at)
+    skipping = opened("delta", spec | {"otherCommits": "Skip"}, state)
+    assert ids(next_rows(skipping, at)) == list(range(3000, 3010))
+
+
+def test_columns_that_have_other_names_in_files(tmp_path: Path) -> None:
+    inner = {"type": "struct", "fields": [column("x", "long", "c-3", 3), column("y", "string", "c-4", 4)]}
+    fields = [column("id", "long", "c-1", 1), column("n", inner, "c-2", 2), column("p", "integer", "c-5", 5)]
+    mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "5"}
+    log = WrittenLog(tmp_path / "table", fields, ["columnMapping"], **mode)
+    content = pa.table({"c-1": pa.array([1, 2], pa.int64()), "c-2": [{"c-3": 7, "c-4": "a"}, None], "id": [9, 9]})
+    log.commit(log.file("a.parquet", content, partitionValues={"c-5": "5"}))
+    columns = "id BIGINT, n STRUCT<x: BIGINT, y: STRING>"
+    source = opened("delta", {"path": str(log.folder), "startingVersion": 0}, tmp_path / "state", columns)
+    start = source.initial()
+    expected = [{"id": 1, "n": {"x": 7, "y": "a"}}, {"id": 2, "n": None}]
+    assert rows(source, start, source.latest(start, everything=True)) == expected
+    inner = {"type": "struct", "fields": [column("z", "long", "c-3", 3), column("y", "string", "c-4", 4)]}
+    log.commit(log.renamed([column("number", "long", "c-1", 1), column("n", inner, "c-2", 2), fields[2]]))
+    columns = "NUMBER BIGINT, n STRUCT<Z: BIGINT, y: STRING>"
+    source = opened("delta", {"path": str(log.folder)}, tmp_path / "state", columns)
+    expected = [{"NUMBER": 1, "n": {"Z": 7, "y": "a"}}, {"NUMBER": 2, "n": None}]
+    assert rows(source, start, source.latest(start, everything=True)) == expected
+
+
+def test_partitions_of_columns_that_have_other_names_in_files(tmp_path: Path) -> None:
+    fields = [column("id", "long", "c-1", 1), column("p", "integer", "c-5", 5)]
+    mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "5"}
+    log = WrittenLog(tmp_path / "table", fields, ["columnMapping"], **mode)
+    log._metadata["partitionColumns"] = ["p"]
+    log.commit(log.renamed(fields), log.file("a.parquet", pa.table({"c-1": [1, 2]}), partitionValues={"c-5": "5"}))
+    for name, how in (("added", {"startingVersion": 1}), ("whole", {})):
+        source = opened("delta", {"path": str(log.folder)} | how, tmp_path / name, "id BIGINT, p INT")
+        start = source.initial()
+        assert rows(source, start, source.latest(start, everything=True)) == [{"id": 1, "p": 5}, {"id": 2, "p": 5}]
+
+
+@pytest.mark.parametrize(
+    ("features", "configuration", "name"),
+    [
+        (["variantType"], {}, "variantType"),
+        (["catalogManaged"], {}, "catalog-managed"),
+        (["columnMapping"], {"delta.columnMapping.mode": "id"}, "columnMapping by id"),
+    ],
+)
+def test_features_that_cannot_be_read_are_refused_by_name(tmp_path: Path, features, configuration, name) -> None:
+    log = WrittenLog(tmp_path / "table", [column("id", "long", "c-1", 1)], features, **configuration)
+    with pytest.raises(MillraceError) as raised:
+        opened("delta", {"path": str(log.folder)}, tmp_path / "state", "id BIGINT")
+    assert name in str(raised.value)
+
+
+def test_files_outside_of_the_table_are_refused(tmp_path: Path) -> None:
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(log.file("a.parquet", numbers(0), path=f"file://{tmp_path}/other/a.parquet"))
+    source = opened("delta", {"path": str(log.folder), "startingVersion": 0}, tmp_path / "state", COLUMNS)
+    with pytest.raises(MillraceError, match="as shallow clones have; read the table that was cloned"):
+        source.latest(source.initial(), everything=True)

@@ -1,0 +1,285 @@
+"""The rows of Iceberg tables as a stream: each row once, whatever happens to the table meanwhile."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.typedef import Record
+
+from lab.s3_server import BUCKET, S3Server
+from millrace_api.errors import MillraceError, MissingInputError
+from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
+from millrace_jobs.sinks.lakehouse.iceberg_table import IcebergTarget
+
+from .iceberg_tables import iceberg_spec, iceberg_table
+from .streamed import ids, next_rows, opened, rows
+from .tables import FRESH
+
+
+@pytest.fixture(params=["file", "rest", "postgres in S3"])
+def fields(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Fields of a table that does not exist yet; no Spark is needed to read it."""
+    name = f"a{uuid.uuid4().hex[:12]}.trips"
+    if request.param == "rest":
+        return {"catalog": {"rest": {"uri": request.getfixturevalue("rest_catalog")}}, "table": name}
+    if request.param == "file":
+        return in_file(tmp_path) | {"table": name}
+    server: S3Server = request.getfixturevalue("shared_s3")
+    for variable, value in server.environment.items():
+        monkeypatch.setenv(variable, value)
+    place = f"s3a://{BUCKET}/streams/{name}"
+    return {"catalog": {"postgres": request.getfixturevalue("postgres_catalog")}, "table": name, "location": place}
+
+
+def in_file(folder: Path) -> dict[str, Any]:
+    place = str(folder / "a table, 50% done")
+    return {"catalog": {"file": str(folder / "catalog.db")}, "table": "sales.trips", "location": place}
+
+
+def numbered(first: int, count: int = 10) -> pa.Table:
+    found = range(first, first + count)
+    cities = [["a b%", "é/z", None][number % 3] for number in found]
+    return pa.table({"id": pa.array(found, pa.int64()), "city": cities, "day": [date(2024, 1, 1)] * count})
+
+
+def created(fields: dict[str, Any], **properties: str) -> Table:
+    """Create the table, partitioned by a column."""
+    spec = iceberg_spec(fields)
+    catalog = open_catalog(spec)
+    require_namespace(catalog, spec.namespace)
+    place = spec.location.replace("s3a:", "s3:") if spec.location is not None else None
+    table = catalog.create_table(spec.table, numbered(0).schema, location=place, properties=properties)
+    with table.update_spec() as update:
+        update.add_identity("city")
+    return table
+
+
+def compacted(fields: dict[str, Any]) -> None:
+    """Rewrite the files of a table without a change of its rows, as the sink does between two batches."""
+    target = IcebergTarget(iceberg_spec(fields), numbered(0).schema, "writer", "a-checkpoint")
+    target.take(FRESH)
+    target.compact()
+    snapshot = iceberg_table(fields).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.operation is Operation.REPLACE
+
+
+def refused(kind: type[MillraceError], call: Any, *arguments: Any) -> str:
+    with pytest.raises(kind) as raised:
+        call(*arguments)
+    return str(raised.value)
+
+
+def test_each_row_once_across_batches_restarts_and_compaction(fields: dict[str, Any], tmp_path: Path) -> None:
+    chance = random.Random(3)
+    table = created(fields, **{"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"})
+    table.append(numbered(0))
+    table.append(numbered(10))
+    spec, state = fields | {"maxFilesPerBatch": 4}, tmp_path / "state"
+    at = dict(opened("iceberg", spec, state).initial())
+    found, written = [], 20
+    for turn in range(9):
+        source = opened("iceberg", spec, state)  # as after a crash: only positions and the state are left
+        for _ in range(chance.randrange(1, 4)):
+            found += next_rows(source, at, chance.randrange(1, 5))
+        if turn < 5:
+            table.append(numbered(written))
+            written += 10
+        if turn in (2, 5):
+            compacted(fields)
+            table.refresh()
+    assert next_rows(source, at) == []
+    assert ids(found) == list(range(written))
+    assert {each["city"] for each in found} == {"a b%", "é/z", None}
+    assert source.lag(at) == 0
+
+
+def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
+    fields = in_file(tmp_path)
+    table = created(fields)
+    empty = opened("iceberg", fields, tmp_path / "empty")
+    from_empty = dict(empty.initial())
+    assert next_rows(empty, from_empty) == []
+    table.append(numbered(0))
+    table.append(numbered(10))
+    snapshot = iceberg_table(fields).current_snapshot()
+    assert snapshot is not None
+    for name, more, expected in (
+        ("whole", {}, range(20)),
+        ("latest", {"startFrom": "Latest"}, []),
+        ("snapshot", {"startingSnapshot": snapshot.snapshot_id}, range(10, 20)),
+    ):
+        source = opened("iceberg", fields | more, tmp_path / name)
+        at = dict(source.initial())
+        assert ids(next_rows(source, at)) == list(expected)
+    table.append(numbered(20))
+    source = opened("iceberg", fields, tmp_path / "latest")  # its first batch was lost, and is made again
+    assert ids(rows(source, source.initial(), source.latest(source.initial(), everything=True))) == list(range(20, 30))
+    assert ids(next_rows(empty, from_empty)) == list(range(30))
+    unknown = opened("iceberg", fields | {"startingSnapshot": 7}, tmp_path / "unknown")
+    assert "has no snapshot 7 that led to its current one" in refused(MillraceError, unknown.initial)
+
+
+def test_snapshots_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> None:
+    fields = in_file(tmp_path)
+    table = created(fields)
+    table.append(numbered(0))
+    source = opened("iceberg", fields, tmp_path / "state")
+    at = dict(source.initial())
+    assert ids(next_rows(source, at)) == list(range(10))
+    table.append(numbered(10))
+    table.delete("id = 3")
+    table.append(numbered(20))
+    assert ids(next_rows(source, at)) == list(range(10, 20)), "what is before is read first"
+    message = refused(MillraceError, next_rows, source, at)
+    assert (
+        "of the Iceberg table sales.trips, overwrite, changes or removes rows, not only adds some; write other"
+        in message
+    )
+    skipping = opened("iceberg", fields | {"otherCommits": "Skip"}, tmp_path / "state")
+    assert ids(next_rows(skipping, at)) == list(range(20, 30))
+
+
+def test_expired_snapshots(tmp_path: Path) -> None:
+    fields = in_file(tmp_path)
+    table = created(fields)
+    table.append(numbered(0))
+    source = opened("iceberg", fields, tmp_path / "state")
+    at = dict(source.initial())
+    assert ids(next_rows(source, at)) == list(range(10))
+    first = table.current_snapshot()
+    table.append(numbered(10))
+    second = table.current_snapshot()
+    assert first is not None
+    assert second is not None
+    table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    before = dict(at)
+    assert ids(next_rows(source, at)) == list(range(10, 20)), "the one that was read is not needed"
+    table.append(numbered(20))
+    table.maintenance.expire_snapshots().by_id(second.snapshot_id).commit()
+    message = refused(MillraceError, next_rows, opened("iceberg", fields, tmp_path / "state"), before)
+    assert "snapshots of the Iceberg table sales.trips have expired that are still to be read, after" in message
+    assert ids(next_rows(source, at)) == list(range(20, 30))
+
+
+def test_columns_are_known_by_their_numbers(tmp_path: Path) -> None:
+    fields = in_file(tmp_path)
+    table = created(fields)
+    nested = {"n": [{"x": 1, "y": [{"z": "a"}]}] * 10, "m": [[("k", {"v": 1})]] * 10}
+    kind = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
+    maps = pa.map_(pa.string(), pa.struct([("v", pa.int64())]))
+    content = (
+        numbered(0).append_column("n", pa.array(nested["n"], kind)).append_column("m", pa.array(nested["m"], maps))
+    )
+    with table.update_schema() as update:
+        update.union_by_name(content.schema)
+    table.append(content)
+    source = opened("iceberg", fields, tmp_path / "state")
+    at = dict(source.initial())
+    next_rows(source, at)
+    with table.update_schema() as update:
+        update.rename_column("city", "town")
+        update.rename_column("n.x", "xx")
+        update.rename_column("m.value.v", "w")
+        update.delete_column("day")
+        update.add_column("day", update._schema.find_type("id"))
+    assert "has no column city; it has id, town, n, m, day" in refused(MillraceError, next_rows, source, at)
+    columns = "ID BIGINT, town STRING, n STRUCT<XX: BIGINT, y: ARRAY<STRUCT<z: STRING>>>, day BIGINT, "
+    source = opened("iceberg", fields, tmp_path / "state", f"{columns}m MAP<STRING, STRUCT<w: BIGINT>>")
+    found = rows(source, source.initial(), at)
+    assert found[0].keys() == {"ID", "town", "n", "day", "m"}
+    for each in found:
+        assert each["n"] == {"XX": 1, "y": [{"z": "a"}]}
+        assert each["m"] == [("k", {"w": 1})]
+        assert each["day"] is None, "the column of that name in the file is another one"
+    assert {each["town"] for each in found} == {"a b%", "é/z", None}
+
+
+class _Deletes(_FastAppendFiles):
+    """Adds a file with positions of deleted rows, which the library does not write itself."""
+
+    def new_manifest_writer(self, spec: Any) -> Any:
+        return _DeletesWriter(
+            spec,
+            self._transaction.table_metadata.schema(),
+            self.new_manifest_output(),
+            self._snapshot_id,
+            self._compression,
+        )
+
+
+class _DeletesWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return super()._meta | {"content": "deletes"}
+
+
+def delete(
+    table: Table, path: str, places: list[int], partition: Record, content: DataFileContent, place: Path
+) -> None:
+    """Commit a file with deleted rows."""
+    pq.write_table(pa.table({"file_path": [path] * len(places), "pos": pa.array(places, pa.int64())}), place)
+    file = DataFile.from_args(
+        content=content,
+        file_path=f"file://{place}",
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        record_count=len(places),
+        file_size_in_bytes=place.stat().st_size,
+        equality_ids=[1] if content is DataFileContent.EQUALITY_DELETES else None,
+    )
+    file.spec_id = table.spec().spec_id
+    transaction = table.transaction()
+    _Deletes(Operation.OVERWRITE, transaction, table.io).append_data_file(file).commit()
+    transaction.commit_transaction()
+
+
+def test_rows_that_delete_files_name_are_not_read(tmp_path: Path) -> None:
+    fields = in_file(tmp_path)
+    table = created(fields)
+    table.append(numbered(0, 300))
+    first = min((task.file for task in table.scan().plan_files()), key=lambda file: str(file.partition[0]))
+    alive = [row["id"] for row in pq.read_table(first.file_path.removeprefix("file://")).to_pylist()]
+    (tmp_path / "deletes").mkdir()
+    for number, places in enumerate(([0, 7], [99])):
+        path = tmp_path / "deletes" / f"{number}.parquet"
+        delete(table, first.file_path, places, first.partition, DataFileContent.POSITION_DELETES, path)
+    deleted = {alive[place] for place in (0, 7, 99)}
+    whole = {name: value for name, value in fields.items() if name != "location"}
+    for replicas in (1, 5):
+        source = opened("iceberg", whole, tmp_path / f"state-{replicas}")
+        found = next_rows(source, dict(source.initial()), replicas)
+        assert ids(found) == sorted(set(range(300)) - deleted)
+    path = tmp_path / "deletes" / "equality.parquet"
+    delete(table, first.file_path, [1], first.partition, DataFileContent.EQUALITY_DELETES, path)
+    source = opened("iceberg", whole, tmp_path / "equality")
+    assert "has equality deletes, which the library cannot read" in refused(
+        MillraceError, next_rows, source, dict(source.initial())
+    )
+
+
+def test_what_is_not_there_and_what_is_elsewhere(tmp_path: Path) -> None:
+    fields = in_file(tmp_path)
+    missing = refused(MissingInputError, opened, "iceberg", fields, tmp_path / "state")
+    assert missing.startswith("spec.sources.trips.iceberg.catalog.file: source trips: there is no catalog at ")
+    table = created(fields)
+    table.append(numbered(0))
+    missing = refused(MissingInputError, opened, "iceberg", fields | {"table": "sales.none"}, tmp_path / "state")
+    assert missing.endswith("the catalog has no table sales.none; create it, or correct the name")
+    other = opened("iceberg", fields | {"location": str(tmp_path / "other")}, tmp_path / "state")
+    assert "has a file outside of" in refused(MillraceError, next_rows, other, dict(other.initial()))

@@ -1,0 +1,148 @@
+"""Whole queries from tables of a lakehouse by ``millrace run``, killed at random moments while the tables change."""
+
+from __future__ import annotations
+
+import random
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from deltalake import DeltaTable, write_deltalake
+
+from lab.processes import Mark
+from lab.waiting import wait_until
+from millrace_jobs.lakehouse.iceberg_catalog import open_catalog
+from spark.test_kill import Process, choose_plan
+
+from .iceberg_tables import iceberg_spec
+from .tables import delta_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
+
+CITIES = ("Oslo", "Rome", "a b%", "é/z")
+
+
+def numbered(first: int, count: int = 100, **more: Any) -> pa.Table:
+    found = range(first, first + count)
+    cities = [CITIES[number % len(CITIES)] for number in found]
+    return pa.table({"id": pa.array(found, pa.int64()), "city": cities} | more)
+
+
+def document(folder: Path, source: dict[str, Any], sql: str) -> dict[str, Any]:
+    """Return a query from a table into files."""
+    spec = {
+        "sources": {"trips": source | {"schema": "id BIGINT, city STRING"}},
+        "query": {"sql": sql},
+        "sink": {"files": {"path": str(folder / "out")}},
+        "emit": "OnUpdate",
+        "batchInterval": "200ms",
+        "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
+    }
+    return {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "trips"}, "spec": spec}
+
+
+def killed_and_killed(folder: Path, query: dict[str, Any], write: Callable[[int], None], seed: int) -> pa.Table:
+    """Run a query that is killed twice while its table grows, and then ends; return all that it has written."""
+    chance = random.Random(seed)
+    file, plan_file, mark = folder / "query.yaml", folder / "plan.yaml", Mark()
+    file.write_text(yaml.safe_dump(query), encoding="utf-8")
+    command = [str(Path(sys.executable).parent / "millrace"), "run", str(file), "--plan", str(plan_file)]
+    for number in range(2):
+        choose_plan(plan_file, chance, number)
+        run = Process(*command, log=folder / f"{number}.log", mark=mark)
+        run.wait_for_batch()
+        for turn in range(3):
+            write(3 * number + turn)
+            run.sleep(chance.uniform(0, 0.8))
+        run.kill()
+    write(6)
+    last = Process(*command, "--once", log=folder / "last.log", mark=mark)
+    assert last.wait() == 0, last.output
+    wait_until(lambda: not mark.processes(), "all processes of the killed runs have ended")
+    return pa.concat_tables(pq.read_table(each) for each in sorted((folder / "out").glob("*.parquet")))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("placed", ["folder", "s3"])
+def test_rows_of_a_delta_table_that_grows_and_is_compacted(tmp_path: Path, request, placed: str) -> None:
+    place = str(tmp_path / "a table") if placed == "folder" else request.getfixturevalue("in_s3")
+    options = delta_table_options(request, placed)
+    write_deltalake(place, numbered(0), partition_by=["city"], storage_options=options)
+
+    def write(turn: int) -> None:
+        more = {} if turn < 4 else {"late": [turn] * 100}
+        content = numbered(100 * (turn + 1), **more)
+        how = {"mode": "append", "schema_mode": "merge", "partition_by": ["city"], "storage_options": options}
+        write_deltalake(place, content, **how)
+        if turn % 2:
+            delta_table(place).optimize.compact()
+
+    source = {"delta": {"path": place, "maxFilesPerBatch": 3}}
+    query = document(tmp_path, source, "SELECT id, city FROM trips WHERE id % 2 = 0")
+    found = killed_and_killed(tmp_path, query, write, len(placed))
+    assert Counter(found.column("id").to_pylist()) == Counter(range(0, 800, 2))
+    assert set(found.column("city").to_pylist()) == {"Oslo", "a b%"}
+
+
+def delta_table_options(request: pytest.FixtureRequest, placed: str) -> dict[str, str]:
+    """Return what the library has to know of the store."""
+    if placed == "folder":
+        return {}
+    return {"allow_http": "true", "aws_endpoint_url": request.getfixturevalue("s3").environment["AWS_ENDPOINT_URL"]}
+
+
+@pytest.mark.timeout(600)
+def test_groups_over_an_iceberg_table_of_a_rest_catalog(tmp_path: Path, rest_catalog: str) -> None:
+    fields = {"catalog": {"rest": {"uri": rest_catalog}}, "table": f"a{uuid.uuid4().hex[:12]}.trips"}
+    catalog = open_catalog(iceberg_spec(fields))
+    catalog.create_namespace(fields["table"].partition(".")[0])
+    table = catalog.create_table(fields["table"], numbered(0).schema)
+    table.append(numbered(0))
+
+    def write(turn: int) -> None:
+        if turn == 2:
+            with table.update_schema() as update:
+                update.rename_column("id", "number")
+            with table.update_schema() as update:
+                update.rename_column("number", "id")
+        table.append(numbered(100 * (turn + 1)))
+
+    query = document(
+        tmp_path,
+        {"iceberg": fields | {"maxFilesPerBatch": 1}},
+        "SELECT city, count(*) AS trips, sum(id) AS total FROM trips GROUP BY city",
+    )
+    rows = killed_and_killed(tmp_path, query, write, 5).to_pylist()
+    newest = {row["city"]: row for row in sorted(rows, key=lambda row: row["_batch_id"])}
+    assert {city: (row["trips"], row["total"]) for city, row in newest.items()} == {
+        city: (200, sum(range(place, 800, len(CITIES)))) for place, city in enumerate(CITIES)
+    }
+    assert max(row["_batch_id"] for row in rows) > 3
+
+
+def test_vacuum_of_files_that_are_still_to_be_read_ends_the_run(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    for first in (0, 100, 200):
+        write_deltalake(place, numbered(first), mode="append")
+    query = document(tmp_path, {"delta": {"path": place, "startingVersion": 0}}, "SELECT id FROM trips")
+    (tmp_path / "query.yaml").write_text(yaml.safe_dump(query), encoding="utf-8")
+    DeltaTable(place).optimize.compact()
+    DeltaTable(place).vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
+    run = Process(
+        str(Path(sys.executable).parent / "millrace"),
+        "run",
+        str(tmp_path / "query.yaml"),
+        "--once",
+        log=tmp_path / "log",
+        mark=Mark(),
+    )
+    assert run.wait() == 1
+    assert "the Delta table" in run.output
+    assert "has removed a file that is still to be read; start with another checkpoint" in run.output.replace("\n", " ")

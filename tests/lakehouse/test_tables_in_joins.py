@@ -1,0 +1,173 @@
+"""Delta and Iceberg tables as static tables: their rows, by version, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyiceberg.table import Table
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.sources import SourceSpec
+from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
+from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
+from millrace_jobs.sources.source_factory import open_table, schema_of
+from millrace_jobs.sources.static_tables import WholeTable
+from spark.cli import Project
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, None], pa.int64()),
+        "tier": ["gold", "", None],
+        "price": pa.array([Decimal("1.50"), Decimal("-0.01"), None], pa.decimal128(9, 2)),
+        "at": pa.array(
+            [datetime(1969, 12, 31, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")
+        ),
+        "tags": pa.array([["a"], [], None], pa.list_(pa.string())),
+        "raw": pa.array([b"\x00", b"", None], pa.binary()),
+    }
+)
+COLUMNS = "id BIGINT, tier STRING, price DECIMAL(9,2), `at` TIMESTAMP, tags ARRAY<STRING>, raw BINARY"
+
+
+def source(columns: str = COLUMNS, **table: Any) -> SourceSpec:
+    """Return a source that is a table."""
+    return SourceSpec.model_validate({"schema": columns, "table": {"keys": ["id"], "static": True}, **table})
+
+
+def opened(spec: SourceSpec) -> WholeTable:
+    """Return a table as a run opens it."""
+    return open_table("customers", spec, Path())
+
+
+def rows(spec: SourceSpec) -> list[dict[str, Any]]:
+    """Return all rows of a table."""
+    found = opened(spec).read(None)
+    assert found is not None
+    return pa.Table.from_batches(list(found.records), schema_of(spec)).sort_by("id").to_pylist()  # type: ignore[arg-type]
+
+
+def write_delta(spec: SourceSpec, found: pa.Table, **more: Any) -> None:
+    """Append rows to the Delta table of a source, which is created."""
+    assert spec.delta is not None
+    place = delta_place(spec.delta)
+    if isinstance(place, Path):
+        place.mkdir(parents=True, exist_ok=True)
+    write_deltalake(str(place), found, storage_options=delta_options(place), **{"mode": "append"} | more)
+
+
+def iceberg_table(spec: SourceSpec) -> Table:
+    """Return the Iceberg table of a source, which is created."""
+    assert spec.iceberg is not None
+    catalog = open_catalog(spec.iceberg)
+    require_namespace(catalog, spec.iceberg.namespace)
+    return catalog.create_table_if_not_exists(spec.iceberg.table, ROWS.schema, spec.iceberg.location)
+
+
+def test_rows_of_a_delta_table(place: str) -> None:
+    spec = source(delta={"path": place})
+    write_delta(spec, ROWS)
+    assert rows(spec) == ROWS.to_pylist()
+    found = opened(spec).read(None)
+    assert found is not None
+    assert opened(spec).read(found.version) is None
+    write_delta(spec, ROWS.slice(0, 1))
+    assert opened(spec).read(found.version) is not None
+    assert len(rows(spec)) == 4
+    assert rows(source("tier STRING, id INT", delta={"path": place}))[0] == {"tier": "gold", "id": 1}
+    if Path(place).exists():
+        shutil.rmtree(place)
+        write_delta(spec, ROWS)
+        assert opened(spec).read(found.version) is not None, "it is another table, with the same number of a version"
+
+
+def test_rows_of_an_iceberg_table(iceberg: dict[str, Any]) -> None:
+    spec = source(iceberg=iceberg)
+    table = iceberg_table(spec)
+    assert rows(spec) == []
+    table.append(ROWS)
+    assert rows(spec) == ROWS.to_pylist()
+    found = opened(spec).read(None)
+    assert found is not None
+    assert opened(spec).read(found.version) is None
+    table.delete("id = 2")
+    assert opened(spec).read(found.version) is not None
+    assert [row["id"] for row in rows(spec)] == [1, None]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("id BIGINT, level STRING", "has no column level; it has id, tier, price, at, tags, raw"),
+        ("id BIGINT, tier INT", "column tier (INT): its type is STRING"),
+        ("id BIGINT, price DECIMAL(3,1)", "column price (DECIMAL(3,1)): "),
+    ],
+)
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_columns_that_do_not_fit(tmp_path: Path, kind: str, columns: str, said: str) -> None:
+    tables = {
+        "delta": {"path": str(tmp_path / "table")},
+        "iceberg": {"catalog": {"file": str(tmp_path / "catalog.db")}, "table": "a.b", "location": str(tmp_path / "t")},
+    }
+    spec = source(columns, **{kind: tables[kind]})
+    if kind == "delta":
+        write_delta(spec, ROWS)
+    else:
+        iceberg_table(spec).append(ROWS)
+    with pytest.raises(MillraceError) as raised:
+        rows(spec)
+    (problem,) = raised.value.problems
+    assert said in problem.message
+    assert problem.field == "spec.sources.customers.schema"
+
+
+def test_tables_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MillraceError, match="there is no Delta table at") as raised:
+        rows(source(delta={"path": str(tmp_path / "none")}))
+    assert raised.value.problems[0].field == "spec.sources.customers.delta.path"
+    catalog = {"file": str(tmp_path / "catalog.db")}
+    with pytest.raises(MillraceError, match=r"the catalog has no table a\.b") as raised:
+        rows(source(iceberg={"catalog": catalog, "table": "a.b"}))
+    assert raised.value.problems[0].field == "spec.sources.customers.iceberg.table"
+    there = source(iceberg={"catalog": catalog, "table": "a.b", "location": str(tmp_path / "there")})
+    iceberg_table(there)
+    elsewhere = source(iceberg={"catalog": catalog, "table": "a.b", "location": str(tmp_path / "here")})
+    with pytest.raises(MillraceError, match="and not in") as raised:
+        rows(elsewhere)
+    assert raised.value.problems[0].field == "spec.sources.customers.iceberg.location"
+
+
+def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:
+    spec = source(delta={"path": str(tmp_path / "table")})
+    write_delta(spec, ROWS, configuration={"delta.enableDeletionVectors": "true"})
+    with pytest.raises(MillraceError, match="has a feature that Millrace cannot read") as raised:
+        rows(spec)
+    assert raised.value.problems[0].field == "spec.sources.customers.delta"
+
+
+@pytest.mark.spark
+@pytest.mark.in_turn
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_query(tmp_path: Path, kind: str) -> None:
+    project = Project(tmp_path)
+    tables = {
+        "delta": {"path": str(tmp_path / "table")},
+        "iceberg": {"catalog": {"file": str(tmp_path / "catalog.db")}, "table": "a.b", "location": str(tmp_path / "t")},
+    }
+    spec = source(**{kind: tables[kind]})
+    write_delta(spec, ROWS) if kind == "delta" else iceberg_table(spec).append(ROWS)
+    events = {"files": {"path": "in", "format": "csv"}, "schema": "at TIMESTAMP, who BIGINT, n INT"}
+    read = {kind: tables[kind], "schema": "id BIGINT, tier STRING", "table": {"keys": ["id"], "static": True}}
+    sql = "SELECT e.n, c.tier FROM events e LEFT JOIN customers c ON c.id = e.who"
+    file = project.query(sql, sources={"events": events, "customers": read})
+    project.give("1.csv", "at,who,n\n2024-01-01T00:00:00Z,1,1\n2024-01-01T00:00:00Z,3,2\n")
+    result = project.millrace("run", file, "--once")
+    assert (result.status, result.err) == (0, ""), result
+    assert "records of the static table are no rows: they have no id" in result.out
+    assert {row[:2] for row in project.results()} == {("1", "gold"), ("2", "")}
