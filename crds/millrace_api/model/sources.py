@@ -17,7 +17,7 @@ from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.postgres import PostgresSourceSpec
 from millrace_api.model.registries import Avro, Protobuf
-from millrace_api.model.tables import IS_WHOLE, STATIC_TABLE_RULES, WHOLE_TABLES, TableSpec
+from millrace_api.model.tables import STATIC_TABLE_RULES, WHOLE_TABLES, TableSpec
 from millrace_api.model.values import (
     ColumnName,
     ColumnPath,
@@ -210,11 +210,9 @@ class SourceSpec(Model):
             "schema is missing",
             "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
             (),
-            f"has(self.schema) || !(has(self.files) || has(self.replay) || {IS_WHOLE} || (has(self.kafka) && "
+            "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
             "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
-            lambda s: (
-                s.ddl is not None or s.protobuf is not None or not (s.files or s.replay or s.is_whole or s.needs_schema)
-            ),
+            lambda s: s.ddl is not None or s.protobuf is not None or not (s.files or s.replay or s.needs_schema),
         ),
         Rule(
             "schema is missing: messages name their own, which may be many",

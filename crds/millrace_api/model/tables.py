@@ -15,6 +15,27 @@ WHOLE_TABLES: Final = ("postgres", "delta", "iceberg")
 IS_WHOLE: Final = "(has(self.postgres) || has(self.delta) || has(self.iceberg))"
 """CEL: a source is of such a kind."""
 
+
+def _rules_of(kind: str) -> tuple[Rule, ...]:
+    """Return the rules of a kind, each with a CEL form that holds for objects without it, as earlier releases have."""
+    return (
+        Rule(
+            "schema is missing: only the columns that it names are read",
+            "write the columns and their types, such as schema: id BIGINT, tier STRING",
+            (kind,),
+            f"!has(self.{kind}) || has(self.schema)",
+            lambda s: getattr(s, kind) is None or s.ddl is not None,
+        ),
+        Rule(
+            "a table of a database or a lakehouse is read as a static table",
+            "add table: {keys: [...], static: true}, and refreshEvery: 5m in it to read it again",
+            (kind, "table"),
+            f"!has(self.{kind}) || (has(self.table) && self.table.static)",
+            lambda s: getattr(s, kind) is None or s.is_static,
+        ),
+    )
+
+
 STATIC_TABLE_RULES: Final = (
     Rule(
         "a static table is read from files, a database or a lakehouse, all at once and without event time",
@@ -27,13 +48,7 @@ STATIC_TABLE_RULES: Final = (
             or (s.watermark is None and (s.is_whole or (s.files is not None and not s.files.max_files_per_batch)))
         ),
     ),
-    Rule(
-        "a table of a database or a lakehouse is read as a static table",
-        "add table: {keys: [...], static: true}, and refreshEvery: 5m in it to read it again",
-        (*WHOLE_TABLES, "table"),
-        f"!{IS_WHOLE} || (has(self.table) && self.table.static)",
-        lambda s: not s.is_whole or s.is_static,
-    ),
+    *(rule for kind in WHOLE_TABLES for rule in _rules_of(kind)),
 )
 """What is true of sources that are static tables."""
 
