@@ -8,8 +8,10 @@ import pytest
 
 from lab.s3_server import Disturbance
 from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
+from unit.checkpoint.test_checkpoint import a_query
 
 
 def entry(text):
@@ -265,3 +267,17 @@ def test_an_answer_that_was_lost_leaves_the_copy_in_place(place, take, s3, tmp_p
     assert lost
     assert spark_place(place) == lease.spark != place / "spark"
     lease.check()
+
+
+def test_what_tasks_read_in_the_log_is_what_was_begun(place, dead):
+    checkpoint = Checkpoint(place)
+    checkpoint.open(a_query())
+    try:
+        logged(place, 0)
+        checkpoint.begin(0, planned(place))
+        checkpoint.require_logged(0)
+        logged(place, 0, "late")
+        with pytest.raises(TransientError, match="another driver has written batch 0 to Spark's log"):
+            checkpoint.require_logged(0)
+    finally:
+        checkpoint.close()

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.postgres import connection, errors
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.postgres import connection, errors
 from millrace_jobs.sinks.postgres import sink as sinks
 
 from .sinks import FRESH, open_sink, rows, write

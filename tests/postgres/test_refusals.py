@@ -14,7 +14,7 @@ from lab.cache import require
 from lab.ports import free_port
 from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sinks.postgres import errors
+from millrace_jobs.postgres import errors
 
 from .sinks import FRESH, open_sink, write
 
