@@ -31,7 +31,6 @@ RULE = {
     "checkpointClaims": ["checkpoints"],
     "checkpointUris": ["file:///mnt/state/**"],
     "brokers": ["kafka:9092"],
-    "tokenEndpoints": ["https://login.example.com/**"],
     "files": ["/data/**"],
     "sparkConf": {"allow": ["spark.sql.*"]},
     "limits": {"executors": 8, "coresPerPod": 4, "memoryPerPod": "8g", "cores": 40},

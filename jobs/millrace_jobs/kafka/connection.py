@@ -31,7 +31,7 @@ _AUTHORITIES = (
 
 _TOKENS_FROM = "sasl.oauthbearer.token.endpoint.url"
 
-_CLIENT: Settings = {
+CLIENT: Settings = {
     "client.id": "millrace",
     "socket.timeout.ms": SOCKET_TIMEOUT_MS,
     "socket.connection.setup.timeout.ms": SOCKET_TIMEOUT_MS,
@@ -40,6 +40,7 @@ _CLIENT: Settings = {
     "enable.metrics.push": False,
     "log_level": 0,  # librdkafka reports failures as errors; its log lines would go to the terminal
 }
+"""Settings of every client."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Connection:
         Raises:
             MillraceError: a secret cannot be read, or there is no identity for a login.
         """
-        settings = _CLIENT | self._options()
+        settings = CLIENT | self.client_options()
         settings |= {"bootstrap.servers": self.servers, "security.protocol": self.protocol}
         if self.mechanism:
             settings["sasl.mechanism"] = self.mechanism
@@ -109,7 +110,7 @@ class Connection:
             settings["oauth_cb"] = self.tokens
         return settings | {setting: secret.resolve() for setting, secret in self.secrets}
 
-    def _options(self) -> dict[str, str]:
+    def client_options(self) -> dict[str, str]:
         """Return the options of the user; a rack without its zone is none."""
         options = dict(self.options)
         if ZONE in options.get("client.rack", ""):
