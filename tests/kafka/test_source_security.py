@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -12,7 +10,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lab.cache import require
+from lab.authority import make_authority
 from lab.kafka import Broker, running_broker
 from lab.ports import free_port
 from millrace_api.errors import MillraceError, TransientError
@@ -41,21 +39,7 @@ LOGIN = {
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     """A folder with ``ca.pem``, ``other.pem`` and ``server.pem``: key and certificate for 127.0.0.1, signed by ca."""
-    folder = tmp_path_factory.mktemp("tls")
-    require("openssl")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
-
-    new = ["-newkey", "rsa:2048", "-nodes"]
-    for name in ("ca", "other"):
-        openssl("req", "-x509", *new, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
-    openssl("req", *new, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=lab")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
-    signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
-    openssl("x509", "-req", "-in", "server.csr", *signing, "-out", "server.crt")
-    (folder / "server.pem").write_text((folder / "server.key").read_text() + (folder / "server.crt").read_text())
-    return folder
+    return make_authority(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
