@@ -232,7 +232,7 @@ def _token_problem(error: KafkaError, answer: str, doing: str, connection: Conne
 def _in_short(answer: str) -> str:
     """Return an answer of an identity provider as text; errors of OAuth 2 without their JSON."""
     try:
-        fields = json.loads(answer)
+        fields = json.loads(answer, strict=False)
         answer = ": ".join(str(fields[name]) for name in ("error", "error_description") if fields.get(name)) or answer
     except (ValueError, AttributeError, TypeError):
         pass  # no JSON object: an error of curl, or a page for people
