@@ -6,6 +6,7 @@ that names no file, loads no code, changes no security and leaves exactly once a
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,7 +14,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from millrace_api.errors import nearest
 from millrace_api.model.base import Rule, problem
 from millrace_api.model.values import text
 
@@ -209,8 +209,8 @@ def refusal(name: str) -> tuple[str, str] | None:
     found = [beginning for beginning in REFUSED if name.startswith(beginning)]
     if found:
         return REFUSED[max(found, key=len)]
-    similar = nearest(name, list(ALLOWED))
-    return "the Kafka client has no such option", f"did you mean {similar}?" if similar else "correct its name"
+    similar = difflib.get_close_matches(name.lower(), ALLOWED, n=1, cutoff=0.65)
+    return "the Kafka client has no such option", f"did you mean {similar[0]}?" if similar else "correct its name"
 
 
 def _checked(options: dict[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ def require_options(connection: KafkaConnection, field: str) -> None:
 
 def option_problems(spec: Spec) -> Iterator[Problem]:
     """Yield what the library has against the options of each connection of a query."""
+    connections: dict[str, KafkaConnection | None]
     connections = {f"spec.sources.{name}.kafka": source.kafka for name, source in spec.sources.items()}
     for field, output in spec.outputs.items():
         connections[f"{field}.sink.{output.sink.kind}"] = output.sink.kafka or output.sink.table
