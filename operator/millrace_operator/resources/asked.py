@@ -140,10 +140,11 @@ def login_files(spec: Spec) -> Asked:
 
 
 def _secret_files(field: str, part: Model | None) -> Asked:
-    for name in () if part is None else type(part).model_fields:
+    fields = {} if part is None else type(part).model_fields
+    for name, declared in fields.items():
         value = getattr(part, name)
         if isinstance(value, SecretValue) and value.file is not None:
-            yield f"{field}.{name}.file", value.file
+            yield f"{field}.{declared.serialization_alias}.file", value.file
 
 
 def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
