@@ -95,15 +95,9 @@ class TokenServer:
         return 200, json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": int(self.lifetime)})
 
     def _token(self, client: str, scope: str) -> str:
-        now = time.time()
-        claims = {
-            "iss": ISSUER,
-            "sub": client,
-            "aud": self.audience,
-            "scope": scope,
-            "iat": now,
-            "exp": now + self.lifetime,
-        }
+        now = int(time.time())  # a moment that is never ahead of the broker's clock
+        claims = {"iss": ISSUER, "sub": client, "aud": self.audience, "iat": now, "exp": now + self.lifetime}
+        claims |= {"scope": scope} if scope else {}
         parts = ({"alg": "RS256", "typ": "JWT", "kid": "one"}, claims)
         content = ".".join(_base64(json.dumps(part).encode()) for part in parts)
         signature = _openssl("dgst", "-sha256", "-sign", str(self._key), content=content.encode())

@@ -33,12 +33,14 @@ _NOT_GOT = "Failed to acquire SASL OAUTHBEARER token: "
 _MOST_OF_ANSWER = 200
 """Characters of such an answer that a message repeats."""
 
-_PASSING_TOKEN = re.compile(
-    r"could not resolve|failed to connect|could not connect|timed? ?out|connection (refused|reset)|empty reply"
-    r"|(recv|send) failure|server_error|temporarily_unavailable",
-    re.IGNORECASE,
-)
-"""Errors of curl, and of OAuth 2 (RFC 6749, 4.1.2.1), that may pass. librdkafka itself asks again after 429 and 5xx."""
+_LASTING_TOKEN = re.compile(r'"error"|certificate|trust anchors|protocol "', re.IGNORECASE)
+_PASSING_TOKEN = re.compile("server_error|temporarily_unavailable")
+"""What in such an answer shows that it lasts: errors of OAuth 2 (RFC 6749, 5.2) but these two, and a wrong URL or CA.
+
+Anything else may pass: errors of the network, and pages of a proxy, of which librdkafka does not show the status. It
+asks again itself after 429 and 5xx, for up to a minute, and then shows all answers in one, also where the last one is a
+token.
+"""
 
 _NO_TOPIC = ("does not know the topic", "create it, or correct its name")
 _NO_KEY_HINT = "a compacted topic takes only messages with a key: add a key, or write to another topic"
@@ -139,7 +141,7 @@ class BrokerErrors:
 def is_transient(error: KafkaError) -> bool:
     """Return whether an error may pass without intervention."""
     if (answer := _token_answer(error)) is not None:
-        return _PASSING_TOKEN.search(answer) is not None
+        return not _LASTING_TOKEN.search(answer) or _PASSING_TOKEN.search(answer) is not None
     return not error.fatal() and (error.retriable() or error.code() in _TRANSIENT)
 
 
