@@ -137,12 +137,12 @@ def test_a_token_endpoint_with_tls_is_trusted_by_the_authority_that_is_given(gua
     trusted = login(guarded.over_tls.endpoint, ca={"file": str(guarded.ca)})
     assert everything(opened(guarded.address, tmp_path, {"topic": topic, "sasl": trusted})) == [b"a", b"b"]
     other = login(guarded.over_tls.endpoint, ca={"file": str(guarded.ca.with_name("other.pem"))})
-    said = refused(opened(guarded.address, tmp_path, {"topic": topic, "sasl": other}).initial)
+    said = refused(opened(guarded.address, tmp_path / "other", {"topic": topic, "sasl": other}).initial)
     assert f"no token for the login to Kafka at {guarded.address} from {guarded.over_tls.endpoint} (SSL cert" in said
     assert said.endswith("check sasl.oidc: its tokenEndpoint, clientId, clientSecret, scope and ca")
     monkeypatch.setenv("SSL_CERT_FILE", str(guarded.ca))  # the system's
     by_system = login(guarded.over_tls.endpoint)
-    assert everything(opened(guarded.address, tmp_path, {"topic": topic, "sasl": by_system})) == [b"a", b"b"]
+    assert everything(opened(guarded.address, tmp_path / "system", {"topic": topic, "sasl": by_system})) == [b"a", b"b"]
 
 
 def test_a_wrong_client_secret_is_told_in_the_words_of_the_server(guarded, topic, tmp_path, monkeypatch, capfd):
