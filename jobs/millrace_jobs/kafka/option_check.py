@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, KafkaException, Producer
-
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.kafka.connection import CLIENT, Connection
-from millrace_jobs.kafka.errors import error_of
 
 
 def require_options(connection: KafkaConnection, field: str) -> None:
@@ -37,6 +34,10 @@ def option_problems(spec: Spec) -> Iterator[Problem]:
 def _problem(connection: KafkaConnection, field: str) -> Problem | None:
     if not connection.options:
         return None
+    from confluent_kafka import Consumer, KafkaException, Producer  # only these connections load it here
+
+    from millrace_jobs.kafka.errors import error_of
+
     settings = CLIENT | Connection.of(connection).client_options()
     try:
         Producer(settings)

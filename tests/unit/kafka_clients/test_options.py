@@ -188,3 +188,9 @@ def test_options_that_do_not_go_together_are_said_to_be_so_by_the_library():
     assert kafka is not None
     with pytest.raises(MillraceError, match="refuses these options"):
         require_options(kafka, "spec.sources.trips.kafka")
+
+
+def test_the_page_lists_what_may_be_set_and_nothing_else():
+    page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text(encoding="utf-8")
+    part = page.partition("## Options of the client")[2].partition("- **Everything else")[0]
+    assert set(re.findall(r"`([a-z.]+\.[a-z.]+)`", part)) == set(ALLOWED)
