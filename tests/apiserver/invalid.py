@@ -57,6 +57,15 @@ INVALID = (
     Invalid(MINIMAL, 7, f"{KAFKA}, startingOffsets: newest}}", 'Unsupported value: "newest"'),
     Invalid(MINIMAL, 7, f"{KAFKA}, maxRecordsPerBatch: -1}}", "kafka.maxRecordsPerBatch"),
     Invalid(MINIMAL, 7, f"{KAFKA}, sasl: {{mechanism: GSSAPI}}}}", 'Unsupported value: "GSSAPI"'),
+    Invalid(MINIMAL, 7, f"{KAFKA}, options: {{plugin.library.paths: /tmp/x.so}}}}", "a name that a query may not set"),
+    Invalid(MINIMAL, 7, f"{KAFKA}, options: {{linger.ms: 5}}}}", "spec.sources.trips.kafka.options"),
+    Invalid(
+        MINIMAL,
+        7,
+        f"{KAFKA}, sasl: {{mechanism: OAUTHBEARER, oidc: {{tokenEndpoint: 'file:///a', clientId: a, "
+        "clientSecret: {env: A}}}}",
+        "sasl.oidc.tokenEndpoint",
+    ),
     Invalid(MINIMAL, 7, f"{KAFKA}, password: hunter2}}", 'unknown field "spec.sources.trips.kafka.password"'),
     Invalid(MINIMAL, 7, "      rate: {recordsPerSecond: 0}", "rate.recordsPerSecond"),
     Invalid(MINIMAL, 10, "    sql: ''", "spec.query.sql"),

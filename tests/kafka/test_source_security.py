@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -12,7 +10,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from lab.cache import require
+from lab.authority import make_authority
 from lab.kafka import Broker, running_broker
 from lab.ports import free_port
 from millrace_api.errors import MillraceError, TransientError
@@ -41,30 +39,21 @@ LOGIN = {
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     """A folder with ``ca.pem``, ``other.pem`` and ``server.pem``: key and certificate for 127.0.0.1, signed by ca."""
-    folder = tmp_path_factory.mktemp("tls")
-    require("openssl")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
-
-    new = ["-newkey", "rsa:2048", "-nodes"]
-    for name in ("ca", "other"):
-        openssl("req", "-x509", *new, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
-    openssl("req", *new, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=lab")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
-    signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
-    openssl("x509", "-req", "-in", "server.csr", *signing, "-out", "server.crt")
-    (folder / "server.pem").write_text((folder / "server.key").read_text() + (folder / "server.crt").read_text())
-    return folder
+    return make_authority(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory, authority):
     """A broker with a listener that wants a login and one with TLS; user ``ada`` has the password ``right``."""
-    keys = {"listener.name.tls.ssl.keystore.type": "PEM"}
-    keys["listener.name.tls.ssl.keystore.location"] = str(authority / "server.pem")
-    listeners = {"LOGIN": "SASL_PLAINTEXT", "TLS": "SSL"}
-    with running_broker(tmp_path_factory.mktemp("guarded"), LOGIN | keys, listeners) as broker:
+    keys = dict(LOGIN)
+    keys["listener.name.both.scram-sha-256.sasl.jaas.config"] = keys[
+        "listener.name.login.scram-sha-256.sasl.jaas.config"
+    ]
+    for listener in ("tls", "both"):
+        keys[f"listener.name.{listener}.ssl.keystore.type"] = "PEM"
+        keys[f"listener.name.{listener}.ssl.keystore.location"] = str(authority / "server.pem")
+    listeners = {"LOGIN": "SASL_PLAINTEXT", "TLS": "SSL", "BOTH": "SASL_SSL"}
+    with running_broker(tmp_path_factory.mktemp("guarded"), keys, listeners) as broker:
         set_password(broker, "right")
         yield broker
 
@@ -128,6 +117,39 @@ def test_a_password_that_was_changed_is_taken_over_by_a_restart(guarded, tmp_pat
         with pytest.raises(TransientError, match="refused the login"):
             source.latest(start, everything=False)
         assert logged_in(guarded, tmp_path, topic).latest(start, everything=False) == {topic: {"0": 2}}
+    finally:
+        set_password(guarded, "right")
+
+
+def test_a_mounted_secret_that_is_rotated_is_read_by_the_next_task_over_tls(guarded, authority, tmp_path):
+    """Files as the kubelet mounts them: all change at once, by a link that it replaces."""
+
+    def mount(version: str, password: str, ca: str) -> None:
+        folder = tmp_path / "secret" / version
+        folder.mkdir(parents=True)
+        for name, content in (("user", "ada"), ("password", password), ("ca.pem", ca)):
+            (folder / name).write_text(content)
+        (tmp_path / "secret" / "new").symlink_to(version)
+        (tmp_path / "secret" / "new").replace(tmp_path / "secret" / "..data")
+
+    def file(name: str) -> dict[str, str]:
+        return {"file": str(tmp_path / "secret" / "..data" / name)}
+
+    topic = topics.make(guarded, "rotated-over-tls")
+    topics.fill(guarded, topic, ["a", "b"])
+    ca, other = ((authority / name).read_text() for name in ("ca.pem", "other.pem"))
+    mount("first", "right", ca)
+    sasl = {"mechanism": "SCRAM-SHA-256", "username": file("user"), "password": file("password")}
+    kafka = {"topic": topic, "tls": {"ca": file("ca.pem")}, "sasl": sasl}
+    source = opened(guarded.address("BOTH"), tmp_path / "state", kafka)
+    assert everything(source) == [b"a", b"b"]
+    set_password(guarded, "changed")
+    mount("second", "changed", other + ca)  # as authorities are replaced: first both, then the new one alone
+    try:
+        assert everything(source) == [b"a", b"b"]
+        mount("third", "hunter2", ca)
+        with pytest.raises(MillraceError, match=r"refused the login .* while reading topic rotated-over-tls"):
+            everything(source)
     finally:
         set_password(guarded, "right")
 

@@ -10,7 +10,7 @@ import base64
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from string import Template
@@ -43,6 +43,7 @@ class Broker:
         properties: settings in addition to the lab's, such as for logins.
         listeners: protocols of further listeners by name, such as ``{"LOGIN": "SASL_PLAINTEXT"}``; see ``address``.
         host: address that it listens on and advertises to clients.
+        java: further arguments of its JVM.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Broker:
         properties: Mapping[str, str] = MappingProxyType({}),
         listeners: Mapping[str, str] = MappingProxyType({}),
         host: str = "127.0.0.1",
+        java: Sequence[str] = (),
     ) -> None:
+        self._java = java
         self.folder = folder
         self._properties = properties
         self._host = host
@@ -90,7 +93,7 @@ class Broker:
         log_settings = f"-Dlog4j2.configurationFile={_NODE / 'log4j2.properties'}"
         names = self.folder / "hosts"  # Kafka looks up its own name at each login, and there may be no DNS
         names.write_text(f"127.0.0.1 localhost\n{self._host} broker\n", encoding="utf-8")
-        java = ["java", *_JVM, f"-Djdk.net.hosts.file={names}", log_settings, "-cp", f"{libraries}/*"]
+        java = ["java", *_JVM, *self._java, f"-Djdk.net.hosts.file={names}", log_settings, "-cp", f"{libraries}/*"]
         began = time.monotonic()
         settings = self.folder / "server.properties"
         if not settings.exists():
@@ -184,9 +187,10 @@ def running_broker(
     properties: Mapping[str, str] = MappingProxyType({}),
     listeners: Mapping[str, str] = MappingProxyType({}),
     host: str = "127.0.0.1",
+    java: Sequence[str] = (),
 ) -> Iterator[Broker]:
     """Run a broker, and kill it at the end, since its data is not needed after that."""
-    broker = Broker(folder, properties, listeners, host)
+    broker = Broker(folder, properties, listeners, host, java)
     try:
         broker.start()
         yield broker

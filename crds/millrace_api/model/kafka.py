@@ -9,34 +9,28 @@ from pydantic import Field
 
 from millrace_api.model import topic_patterns
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
-from millrace_api.model.secrets import SecretValue, Tls
+from millrace_api.model.kafka_login import Sasl
+from millrace_api.model.kafka_options import KNOWN_OPTIONS, ClientOptions
+from millrace_api.model.secrets import Tls
 from millrace_api.model.values import ByteSize, Flag, Text, Timestamp, Topic, WholeNumber
-
-
-class SaslMechanism(StrEnum):
-    """How the client authenticates to the brokers."""
-
-    PLAIN = "PLAIN"
-    SCRAM_SHA_256 = "SCRAM-SHA-256"
-    SCRAM_SHA_512 = "SCRAM-SHA-512"
-
-
-class Sasl(Model):
-    """Login to the brokers."""
-
-    mechanism: SaslMechanism = Field(description="SASL mechanism.", examples=["SCRAM-SHA-512"])
-    username: SecretValue = Field(description="User name.", examples=["{env: KAFKA_USER}"])
-    password: SecretValue = Field(description="Password.", examples=["{env: KAFKA_PASSWORD}"])
 
 
 class KafkaConnection(Model):
     """Connection to a Kafka cluster; common to Kafka sources, Kafka sinks and tables."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (KNOWN_OPTIONS,)
 
     bootstrap_servers: Text = Field(
         description="Brokers to start from, host:port, separated by commas.", examples=["kafka:9092"]
     )
     tls: Tls | None = Field(default=None, description="Use TLS.")
     sasl: Sasl | None = Field(default=None, description="Log in with SASL.")
+    options: ClientOptions = Field(
+        default={},
+        description="Options of the Kafka client (librdkafka) by its names, such as client.rack; docs/kafka.md lists "
+        "those that a query may set.",
+        examples=["{client.rack: eu-west-1a}"],
+    )
 
     def is_cluster_of(self, other: KafkaConnection) -> bool:
         """Return whether both name the same cluster: they have an address in common."""
@@ -79,6 +73,7 @@ class KafkaSourceSpec(KafkaConnection):
     """Kafka topics."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        *KafkaConnection.rules,
         exactly_one("topic", "topics", "topic_pattern", "partitions", hint="write one, such as topic: trips"),
         at_most_one("starting_offsets", "starting_timestamp", hint="keep the one to start from"),
         at_most_one("ending_offsets", "ending_timestamp", hint="keep the one to stop at"),

@@ -67,6 +67,7 @@ class KafkaSinkSpec(KafkaConnection):
     """Appends to a Kafka topic, one transaction per batch."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        *KafkaConnection.rules,
         Rule(
             "schemas are for a format that has some",
             "write format: avro or format: protobuf, or leave schemas out",
@@ -113,6 +114,7 @@ class TableSinkSpec(KafkaConnection):
     """An upsert changelog in a compacted Kafka topic, readable as a table by key."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        *KafkaConnection.rules,
         Rule(
             "the history is in the table's own topic",
             "give it a topic of its own",

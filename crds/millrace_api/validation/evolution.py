@@ -43,7 +43,7 @@ _FIELDS = {
         spec.sources.*.replay.timeColumn spec.sources.*.replay.speed
         spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
-        spec.sources.*.kafka.includeMetadata
+        spec.sources.*.kafka.options spec.sources.*.kafka.includeMetadata
         spec.sources.*.delta.otherCommits spec.sources.*.delta.maxFilesPerBatch
         spec.sources.*.iceberg.otherCommits spec.sources.*.iceberg.maxFilesPerBatch
         spec.sources.*.iceberg.catalog.rest.token spec.sources.*.iceberg.catalog.rest.clientId
@@ -53,9 +53,11 @@ _FIELDS = {
         spec.sources.*.iceberg.catalog.postgres.tls
         spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
         spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
-        spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.table.bootstrapServers
+        spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.kafka.options
+        spec.additionalOutputs.*.sink.table.bootstrapServers
         spec.additionalOutputs.*.sink.kafka.schemas
         spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
+        spec.additionalOutputs.*.sink.table.options
         spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user
         spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
         spec.additionalOutputs.*.sink.delta.sortBy spec.additionalOutputs.*.sink.delta.schemaEvolution

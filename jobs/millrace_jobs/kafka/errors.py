@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.model.kafka_login import SaslMechanism
 from millrace_jobs.kafka.connection import Connection
 from millrace_support.backoff import Backoff
 
@@ -24,6 +26,22 @@ T = TypeVar("T")
 _UNREACHABLE = ("cannot be reached", "check bootstrapServers, and whether the brokers run")
 _SILENT = ("did not answer in time", "check bootstrapServers, and whether the brokers are healthy")
 _LOGIN = ("refused the login", "check sasl: its mechanism, username and password")
+_ACCEPTED_HINT = "check which issuer, audience and scope the brokers accept, and what the token's user may do"
+_NOT_GOT = "Failed to acquire SASL OAUTHBEARER token: "
+"""How librdkafka begins an error about a token, which ends as an answer to its request, or with an error of curl."""
+
+_MOST_OF_ANSWER = 200
+"""Characters of such an answer that a message repeats."""
+
+_LASTING_TOKEN = re.compile(r'"error"|certificate|trust anchors|protocol "', re.IGNORECASE)
+_PASSING_TOKEN = re.compile("server_error|temporarily_unavailable")
+"""What in such an answer shows that it lasts: errors of OAuth 2 (RFC 6749, 5.2) but these two, and a wrong URL or CA.
+
+Anything else may pass: errors of the network, and pages of a proxy, of which librdkafka does not show the status. It
+asks again itself after 429 and 5xx, for up to a minute, and then shows all answers in one, also where the last one is a
+token.
+"""
+
 _NO_TOPIC = ("does not know the topic", "create it, or correct its name")
 _NO_KEY_HINT = "a compacted topic takes only messages with a key: add a key, or write to another topic"
 _CLOCK_HINT = "check whether the clock of this machine is right: brokers refuse times far ahead of theirs"
@@ -87,6 +105,7 @@ _TRANSIENT = frozenset(
     }
 )
 _LOGINS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
+_REFUSALS = _LOGINS - {KafkaError._SSL}
 _TIMING = re.compile(r"\s*\(after .*\)$")
 
 
@@ -121,6 +140,8 @@ class BrokerErrors:
 
 def is_transient(error: KafkaError) -> bool:
     """Return whether an error may pass without intervention."""
+    if (answer := _token_answer(error)) is not None:
+        return not _LASTING_TOKEN.search(answer) or _PASSING_TOKEN.search(answer) is not None
     return not error.fatal() and (error.retriable() or error.code() in _TRANSIENT)
 
 
@@ -135,7 +156,11 @@ def kafka_problem(error: KafkaException | KafkaError, doing: str, connection: Co
     ``doing`` describes the failed operation, such as ``looking for topic trips``.
     """
     error = error_of(error)
+    if (answer := _token_answer(error)) is not None:
+        return _token_problem(error, answer, doing, connection)
     why, hint = _MEANINGS.get(error.code(), (f"gave the error {error.name()}", ""))
+    if error.code() in _REFUSALS and connection.mechanism == SaslMechanism.OAUTHBEARER:
+        hint = _ACCEPTED_HINT
     detail = f" ({detail})" if (detail := _detail(error)) else ""
     problem = Problem(f"Kafka at {connection.servers} {why}{detail} while {doing}", hint)
     return TransientError(problem) if is_transient(error) else MillraceError(problem)
@@ -188,3 +213,29 @@ def _detail(error: KafkaError) -> str:
     """Return what librdkafka reports beyond the kind of error, without addresses and times."""
     detail = _TIMING.sub("", error.str()).rpartition(": ")[2]
     return "" if detail == KafkaError(error.code()).str().rpartition(": ")[2] else detail
+
+
+def _token_answer(error: KafkaError) -> str | None:
+    """Return what was said about a token that a client did not get; None for an error about anything else."""
+    text = error.str()
+    return text.removeprefix(_NOT_GOT) if text.startswith(_NOT_GOT) else None
+
+
+def _token_problem(error: KafkaError, answer: str, doing: str, connection: Connection) -> MillraceError:
+    endpoint = connection.token_endpoint or "the signer"
+    message = (
+        f"no token for the login to Kafka at {connection.servers} from {endpoint} ({_in_short(answer)}) while {doing}"
+    )
+    if is_transient(error):
+        return TransientError(Problem(message, "check sasl.oidc.tokenEndpoint, and whether it answers"))
+    return MillraceError(Problem(message, "check sasl.oidc: its tokenEndpoint, clientId, clientSecret, scope and ca"))
+
+
+def _in_short(answer: str) -> str:
+    """Return an answer of an identity provider as text; errors of OAuth 2 without their JSON."""
+    try:
+        fields = json.loads(answer, strict=False)
+        answer = ": ".join(str(fields[name]) for name in ("error", "error_description") if fields.get(name)) or answer
+    except (ValueError, AttributeError, TypeError):
+        pass  # no JSON object: an error of curl, or a page for people
+    return " ".join(answer.split())[:_MOST_OF_ANSWER]

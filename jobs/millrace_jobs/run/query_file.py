@@ -78,6 +78,7 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
         path: the file.
         inputs: whether to check the files that the sources read, as for a run on this machine.
     """
+    from millrace_jobs.kafka.option_check import option_problems
     from millrace_jobs.plan.plan_source import partitioner_problem
 
     problems = validate_file(path)
@@ -86,7 +87,7 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
     found = []
     for query in load_queries(path):
         problem = partitioner_problem(query.spec)
-        of_query = [*([] if problem is None else [problem]), *execution_problems(query)]
+        of_query = [*([] if problem is None else [problem]), *execution_problems(query), *option_problems(query.spec)]
         if inputs:
             of_query += [*_aggregator_problems(query, path), *_input_problems(query)]
         found += locate(of_query, path, query.name)

@@ -10,6 +10,7 @@ from millrace_api.model.registries import MessageFormat, ResultSchemas
 from millrace_api.model.sinks import KafkaSinkSpec
 from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.console import ConsoleSink, ShowTable
 from millrace_jobs.sinks.files import FilesSink, require_folder
@@ -120,6 +121,7 @@ def open_sink(
         return IcebergSink(sink.iceberg, keys, results, query.name, checkpoint_id)
     spec = sink.kafka or sink.table
     assert spec is not None
+    require_options(spec, f"spec.sink.{sink.kind}")
     topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")
     if sink.table is not None:
         history = None

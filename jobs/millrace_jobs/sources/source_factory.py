@@ -33,6 +33,7 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, process_folder
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
@@ -273,6 +274,7 @@ def _pace(replay: ReplaySourceSpec) -> float | RatePace | None:
 
 def _kafka(name: str, spec: SourceSpec, kafka: KafkaSourceSpec, state: Place, corrupt: CorruptRecords) -> KafkaSource:
     """Return the Kafka source of a spec without contacting Kafka, so that a query can be explained offline."""
+    require_options(kafka, f"spec.sources.{name}.kafka")
     table = None
     if spec.table is not None and spec.watermark is not None:
         table = TableColumns(spec.table.keys, spec.watermark.column, spec.timestamp_format.value)

@@ -8,9 +8,11 @@ from typing import Any
 from millrace_api.model.base import Model
 from millrace_api.model.iceberg import IcebergTableSpec
 from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.kafka_options import uses_zone
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.registries import Avro, Protobuf, ResultSchemas
 from millrace_api.model.secrets import SecretValue
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.places import is_object, paths, table_uris
 
@@ -94,6 +96,24 @@ def s3_endpoints(spec: Spec) -> Asked:
         yield "spec.s3.endpoint", AWS
 
 
+def token_endpoints(spec: Spec) -> Asked:
+    """Yield the URLs that tokens for logins to Kafka come from."""
+    for field, kafka in _connections(spec):
+        if kafka.sasl is not None and kafka.sasl.oidc is not None:
+            yield f"{field}.sasl.oidc.tokenEndpoint", kafka.sasl.oidc.token_endpoint
+
+
+def has_identity_in_aws(sources: Mapping[str, SourceSpec]) -> bool:
+    """Return whether any of these sources logs in to Kafka with the identity that its pods have in AWS."""
+    logins = (source.kafka.sasl for source in sources.values() if source.kafka is not None)
+    return any(sasl is not None and sasl.aws_msk_iam is not None for sasl in logins)
+
+
+def names_zone(spec: Spec) -> bool:
+    """Return whether a connection to Kafka names the zone of the pod's node."""
+    return any(uses_zone(kafka.options) for _, kafka in _connections(spec))
+
+
 def schema_registries(spec: Spec) -> Asked:
     """Yield the URLs of all schema registries."""
     for field, schemas in _registered(spec):
@@ -112,6 +132,7 @@ def login_files(spec: Spec) -> Asked:
     for field, kafka in _connections(spec):
         yield from _secret_files(f"{field}.tls", kafka.tls)
         yield from _secret_files(f"{field}.sasl", kafka.sasl)
+        yield from _secret_files(f"{field}.sasl.oidc", kafka.sasl and kafka.sasl.oidc)
     for field, postgres in _databases(spec):
         yield from _secret_files(field, postgres)
         yield from _secret_files(f"{field}.tls", postgres.tls)
@@ -126,10 +147,11 @@ def login_files(spec: Spec) -> Asked:
 
 
 def _secret_files(field: str, part: Model | None) -> Asked:
-    for name in () if part is None else type(part).model_fields:
+    fields = {} if part is None else type(part).model_fields
+    for name, declared in fields.items():
         value = getattr(part, name)
         if isinstance(value, SecretValue) and value.file is not None:
-            yield f"{field}.{name}.file", value.file
+            yield f"{field}.{declared.serialization_alias}.file", value.file
 
 
 def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:

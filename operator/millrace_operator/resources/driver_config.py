@@ -148,8 +148,9 @@ def grace(query: StreamQuery) -> int:
 def _with_files(value: Any, secrets: dict[str, set[str]]) -> Any:
     """Replace each ``secretKeyRef`` by ``file: PATH`` and add its entry to ``secrets``."""
     if isinstance(value, dict):
-        if set(value) == {"secretKeyRef"}:
-            name, key = value["secretKeyRef"]["name"], value["secretKeyRef"]["key"]
+        reference = value.get("secretKeyRef")
+        if set(value) == {"secretKeyRef"} and isinstance(reference, dict):  # not an option or a setting of that name
+            name, key = reference["name"], reference["key"]
             secrets.setdefault(name, set()).add(key)
             return {"file": f"{SECRETS}/{name}/{key}"}
         return {part: _with_files(below, secrets) for part, below in value.items()}

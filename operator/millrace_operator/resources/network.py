@@ -74,12 +74,15 @@ def job_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Man
     return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.driver, {"spec": spec})
 
 
-def partitioner_policy(owner: Owner) -> Manifest:
-    """Return the policy of partitioner replicas, which admits nothing but requests for metrics and probes."""
+def partitioner_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Manifest:
+    """Return the policy of partitioner replicas, which admits nothing but requests for metrics and probes.
+
+    They may get their identity in a cloud from these endpoints.
+    """
     spec = {
         "podSelector": {"matchLabels": owner.selector(PARTITIONER)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [_METRICS],
-        "egress": _REACHED,
+        "egress": [*_REACHED, *(_IDENTITIES[each] for each in identities)],
     }
     return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.partitioner, {"spec": spec}, PARTITIONER)

@@ -95,7 +95,11 @@ def objects(
         _service(owner),
         job_policy(owner, identities),
         _disruption_budget(owner, plan.executors if available is None else min(plan.executors, available)),
-        *([] if partitioners is None else partitioner_objects(query, owner, partitioners, mounted, defaults)),
+        *(
+            []
+            if partitioners is None
+            else partitioner_objects(query, owner, partitioners, mounted, defaults, identities)
+        ),
         _stateful_set(owner, driver, running=running),
     ]
 

@@ -7,6 +7,7 @@ with the highest numbers end.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from millrace_api.model.streamquery import PARTITIONER, StreamQuery
@@ -16,7 +17,8 @@ from .driver_config import source_secrets
 from .names import METRICS_PORT, Manifest, Owner
 from .network import headless, partitioner_policy, service_port
 from .pod_defaults import PodDefaults
-from .pods import partitioner_pod
+from .pods import partitioner_account, partitioner_pod
+from .policy import IdentityEndpoint
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,23 @@ class Partitioners:
 
 
 def partitioner_objects(
-    query: StreamQuery, owner: Owner, wanted: Partitioners, configuration: str, defaults: PodDefaults
+    query: StreamQuery,
+    owner: Owner,
+    wanted: Partitioners,
+    configuration: str,
+    defaults: PodDefaults,
+    identities: Iterable[IdentityEndpoint] = (),
 ) -> list[Manifest]:
-    """Return the desired objects for replicas, the StatefulSet last; ``configuration`` is that of the next driver."""
+    """Return the desired objects for replicas, the StatefulSet last; ``configuration`` is that of the next driver.
+
+    ``identities`` is where replicas may get their identity in a cloud, if their login to Kafka is by it.
+    """
     pod = partitioner_pod(query, owner, replace(defaults, image=wanted.image), source_secrets(query))
     template = with_configuration(pod, PARTITIONER, wanted.configuration or configuration)
     return [
         owner.manifest("v1", "ServiceAccount", owner.partitioner, {"automountServiceAccountToken": False}, PARTITIONER),
         _service(owner),
-        partitioner_policy(owner),
+        partitioner_policy(owner, identities if partitioner_account(query) else ()),
         _disruption_budget(owner),
         _stateful_set(owner, wanted.replicas, template),
     ]

@@ -30,6 +30,7 @@ from .asked import (
     s3_endpoints,
     schema_registries,
     tables_without_places,
+    token_endpoints,
 )
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
@@ -152,6 +153,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(images(spec), rule.images, image_repository)
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
+    yield from among(token_endpoints(spec), rule.token_endpoints, url_address)
     yield from among(databases(spec), rule.databases, database_address)
     yield from among(catalogs(spec), rule.catalogs, url_address)
     yield from among(table_uris(spec), rule.tables, data_place)

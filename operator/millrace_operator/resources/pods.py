@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace_api.model.deployment import CPU_LIMIT_VARIABLE
+from millrace_api.model.kafka_options import ZONE_VARIABLE
 from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
+from .asked import has_identity_in_aws, names_zone
 from .driver_config import AUTH_FILE, CHECKPOINT, FILES, LOCAL, QUERY_FILE, SECRETS, grace, mounted_query
 from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
@@ -27,6 +29,9 @@ _PLAN = "/etc/millrace/plan"
 
 _REPORT = "/dev/termination-log"
 """Path of the container's termination message."""
+
+_ZONE_LABEL = "metadata.labels['topology.kubernetes.io/zone']"
+"""The zone of a pod's node, which Kubernetes 1.35 and later put on the pod; before, and elsewhere, it is empty."""
 
 _INDEX = "MILLRACE_INDEX"
 """Environment variable with the number of a partitioner replica, which its StatefulSet puts on its pod as a label."""
@@ -89,6 +94,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
             _from_pod("POD_IP", "status.podIP"),
             _from_pod("POD_NAME", "metadata.name"),
             _from_pod("POD_NAMESPACE", "metadata.namespace"),
+            *_zone(query),
         ],
         "ports": [
             {"name": "driver-rpc", "containerPort": RPC_PORT},
@@ -116,7 +122,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
 
 def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:
     """Return Spark's executor pod template; Spark adds image, command, resources and the driver as the owner."""
-    container = {"name": "executor", "env": [_HOME], "securityContext": _CONTAINER_SECURITY}
+    container = {"name": "executor", "env": [_HOME, *_zone(query)], "securityContext": _CONTAINER_SECURITY}
     pod = _pod(container, _spark_volumes(query), {}, secrets, defaults)
     if query.spec.service_account_name is not None:  # for its identity in a cloud: executors have no token of it
         pod["serviceAccountName"] = query.spec.service_account_name
@@ -167,6 +173,7 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
             _from_pod("POD_IP", "status.podIP"),
             _from_pod(_INDEX, "metadata.labels['apps.kubernetes.io/pod-index']"),
             _CPU_LIMIT,
+            *_zone(query),
         ],
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": _resources(settings.cores, f"{settings.memory.upper()}i"),
@@ -178,7 +185,7 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
         "securityContext": _CONTAINER_SECURITY,
     }
     pod = _pod(container, {"tmp": (_TEMPORARY, {"emptyDir": {}})}, {}, secrets, defaults)
-    pod["serviceAccountName"] = owner.partitioner
+    pod["serviceAccountName"] = partitioner_account(query) or owner.partitioner
     pod["automountServiceAccountToken"] = False
     pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = _spread(owner, PARTITIONER)
@@ -189,6 +196,15 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
 def _labels(query: StreamQuery, owner: Owner, role: str) -> dict[str, str]:
     """Return the labels of a pod: the user's for costs, and the operator's own, which nothing overrides."""
     return {**(query.spec.labels or {}), **owner.labels(role)}
+
+
+def partitioner_account(query: StreamQuery) -> str | None:
+    """Return the query's account if partitioner replicas need its identity in a cloud; they have no token of it."""
+    return query.spec.service_account_name if has_identity_in_aws(query.spec.sources) else None
+
+
+def _zone(query: StreamQuery) -> list[Manifest]:
+    return [_from_pod(ZONE_VARIABLE, _ZONE_LABEL)] if names_zone(query.spec) else []
 
 
 def _restricted(template: Manifest, defaults: PodDefaults) -> Manifest:

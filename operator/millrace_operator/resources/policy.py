@@ -121,6 +121,10 @@ class PolicyRule(Model):
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."
     )
+    token_endpoints: tuple[UrlPattern, ...] | None = Field(
+        default=None,
+        description="URLs that tokens for logins to Kafka may come from, in sasl.oidc.tokenEndpoint.",
+    )
     databases: tuple[DatabasePattern, ...] | None = Field(
         default=None, description="PostgreSQL servers, host:port, that sinks and catalogs may name."
     )

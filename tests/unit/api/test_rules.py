@@ -34,6 +34,20 @@ BROKEN = [
     (
         MINIMAL,
         7,
+        f"{KAFKA}, sasl: {{mechanism: PLAIN, username: {{env: A}}}}}}",
+        "7: spec.sources.trips.kafka.sasl.mechanism: username and password do not go with the mechanism "
+        "(got username, mechanism: PLAIN); PLAIN and SCRAM need both, and OAUTHBEARER takes neither",
+    ),
+    (
+        MINIMAL,
+        7,
+        f"{KAFKA}, sasl: {{mechanism: OAUTHBEARER}}}}",
+        "7: spec.sources.trips.kafka.sasl.mechanism: oidc and awsMskIam do not go with the mechanism "
+        "(got mechanism: OAUTHBEARER); OAUTHBEARER needs exactly one of them, and the other mechanisms take neither",
+    ),
+    (
+        MINIMAL,
+        7,
         "      rate: {}",
         "8: spec.sources.trips.schema: schema is fixed for rate, nexmark and format raw "
         "(got schema: cell STRING, fare DOUBLE, at TIMESTAMP); leave schema out",

@@ -36,6 +36,7 @@ from .probe import ABSENT, Document, Probe, probes, written
 PLACE = "spec.sources.*.kafka"
 OWNER = Owner("default", "fares", "u")
 ENV = ({"env": "FIRST_SECRET"}, {"env": "SECOND_SECRET"})
+OIDC = {"tokenEndpoint": "https://first/token", "clientId": "first", "clientSecret": ENV[0], "ca": ENV[0]}
 COUNT = {"query": {"sql": "SELECT count(*) AS k FROM trips"}}
 
 ConnectionOf = Callable[[StreamQuery], Connection]
@@ -64,10 +65,45 @@ def connection_probes(place: str, base: Document, connection: ConnectionOf) -> I
     )
     mechanisms = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     yield Probe(f"{place}.sasl.mechanism", sasl, mechanisms, settings)
+    oidc = written(base, f"{place}.sasl", {"mechanism": "OAUTHBEARER", "oidc": OIDC})
+    msk = written(base, f"{place}.sasl", {"mechanism": "OAUTHBEARER", "awsMskIam": {"region": "eu-west-1"}})
+    yield Probe(f"{place}.sasl.mechanism", oidc, ("OAUTHBEARER", "PLAIN"), settings)
+    yield Probe(f"{place}.sasl.username", sasl, (*ENV, ABSENT), settings)
+    yield Probe(f"{place}.sasl.password", sasl, (*ENV, ABSENT), settings)
+    yield from probes(sasl, settings, place, options=({}, {"client.rack": "a"}, {"client.id": "a", "client.rack": "b"}))
+    yield from of_tokens(f"{place}.sasl", oidc, msk, connection)
     yield from probes(tls, settings, f"{place}.tls", ca=(ABSENT, *ENV), certificate=(ABSENT, *ENV), key=(ABSENT, *ENV))
     secrets = [(f"{place}.tls.{name}", tls) for name in ("ca", "certificate", "key")]
     secrets += [(f"{place}.sasl.{name}", sasl) for name in ("username", "password")]
+    secrets += [(f"{place}.sasl.oidc.{name}", oidc) for name in ("clientSecret", "ca")]
     yield from secret_probes(secrets, settings, references)
+
+
+def of_tokens(place: str, oidc: Document, msk: Document, connection: ConnectionOf) -> Iterator[Probe]:
+    """Yield the probes of logins by tokens, in documents that have them at ``place``."""
+
+    def settings(asked: StreamQuery) -> object:
+        return connection(asked).settings()
+
+    def tokens(asked: StreamQuery) -> object:
+        return connection(asked).tokens
+
+    yield Probe(f"{place}.oidc", oidc, (OIDC, ABSENT), settings)
+    yield Probe(f"{place}.awsMskIam", msk, ({"region": "eu-west-1"}, ABSENT), tokens)
+    yield from probes(
+        oidc,
+        settings,
+        f"{place}.oidc",
+        tokenEndpoint=("https://first/token", "https://second/token"),
+        clientId=("first", "second"),
+        scope=(ABSENT, "read", "read write"),
+        extensions=({}, {"pool": "a"}, {"pool": "b"}),
+        ca=(ABSENT, *ENV),
+    )
+    role = "arn:aws:iam::123456789012:role/"
+    yield from probes(
+        msk, tokens, f"{place}.awsMskIam", region=("eu-west-1", "eu-west-2"), roleArn=(ABSENT, f"{role}a", f"{role}b")
+    )
 
 
 def secret_probes(

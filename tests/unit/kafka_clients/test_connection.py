@@ -1,11 +1,14 @@
 """Connections: settings of librdkafka from a spec, and secrets that stay where they are until a client is made."""
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
+from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.kafka import KafkaConnection
+from millrace_jobs.kafka import connection as connections
 from millrace_jobs.kafka.connection import Connection
 
 SASL = {"mechanism": "SCRAM-SHA-512", "username": {"env": "KAFKA_USER"}, "password": {"env": "KAFKA_PASSWORD"}}
@@ -93,4 +96,75 @@ def test_a_secret_that_is_not_there_is_an_error_that_says_where_it_should_be(pas
     made = connection(sasl={**SASL, "password": password})
     with pytest.raises(MillraceError) as raised:
         made.settings()
+    assert said in str(raised.value)
+
+
+OIDC = {"tokenEndpoint": "https://login/token", "clientId": "trips", "clientSecret": {"env": "CLIENT_SECRET"}}
+
+
+def tokens(**oidc):
+    return connection(sasl={"mechanism": "OAUTHBEARER", "oidc": OIDC | oidc})
+
+
+def test_a_login_by_tokens_is_librdkafka_s_own(monkeypatch):
+    monkeypatch.setenv("CLIENT_SECRET", "hunter2")
+    monkeypatch.setenv("CA", "pem")
+    made = tokens(scope="read write", extensions={"pool": "a", "cluster": "b=c"}, ca={"env": "CA"})
+    assert "hunter2" not in repr(made)
+    found = {name: value for name, value in made.settings().items() if name.startswith(("sasl", "https", "oauth"))}
+    assert found == {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+        "sasl.oauthbearer.client.id": "trips",
+        "sasl.oauthbearer.client.secret": "hunter2",
+        "sasl.oauthbearer.scope": "read write",
+        "sasl.oauthbearer.extensions": "cluster=b=c,pool=a",
+        "https.ca.pem": "pem",
+    }
+
+
+def test_authorities_of_a_token_endpoint_are_the_system_s_unless_they_are_given(monkeypatch, tmp_path):
+    monkeypatch.setenv("CLIENT_SECRET", "hunter2")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+    monkeypatch.setattr(connections, "_AUTHORITIES", (str(tmp_path / "ca.pem"),))
+    monkeypatch.setattr(connections.ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=None))
+    assert "https.ca.location" not in tokens().settings()
+    (tmp_path / "ca.pem").write_text("pem")
+    assert tokens().settings()["https.ca.location"] == str(tmp_path / "ca.pem")
+    assert "https.ca.location" not in tokens(tokenEndpoint="http://login/token").settings()
+
+
+@pytest.mark.parametrize(
+    ("sasl", "said"),
+    [
+        (
+            {"mechanism": "GSSAPI"},
+            "is not supported: the Kafka client that Millrace runs with is built without Kerberos",
+        ),
+        ({"mechanism": "PLAIN"}, "PLAIN and SCRAM need both, and OAUTHBEARER takes neither"),
+        ({"mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs exactly one of them"),
+        (SASL | {"mechanism": "OAUTHBEARER", "oidc": OIDC}, "username and password do not go with the mechanism"),
+        (SASL | {"oidc": OIDC}, "oidc and awsMskIam do not go with the mechanism"),
+        (
+            {"mechanism": "OAUTHBEARER", "oidc": OIDC, "awsMskIam": {"region": "eu-west-1"}},
+            "oidc and awsMskIam do not go with the mechanism",
+        ),
+        (
+            {"mechanism": "OAUTHBEARER", "oidc": OIDC | {"tokenEndpoint": "file:///etc/passwd"}},
+            "is not the URL of a tok",
+        ),
+        (
+            {"mechanism": "OAUTHBEARER", "oidc": OIDC | {"tokenEndpoint": "https://a:b@login/"}},
+            "is not the URL of a tok",
+        ),
+        ({"mechanism": "OAUTHBEARER", "oidc": OIDC | {"scope": "a&grant_type=password"}}, "is not a scope of tokens"),
+        ({"mechanism": "OAUTHBEARER", "oidc": OIDC | {"extensions": {"a": "b,auth=c"}}}, "is not the value of a SASL"),
+        ({"mechanism": "OAUTHBEARER", "oidc": OIDC | {"extensions": {"a b": "c"}}}, "is not the name of a SASL"),
+        ({"mechanism": "OAUTHBEARER", "awsMskIam": {"region": "evil.org/"}}, "is not a region of AWS"),
+    ],
+)
+def test_a_login_that_cannot_be_is_refused(sasl, said):
+    with pytest.raises(ValidationError) as raised:
+        connection(sasl=sasl)
     assert said in str(raised.value)

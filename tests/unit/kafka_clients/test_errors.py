@@ -139,3 +139,46 @@ def test_complaints_say_why_nobody_answered():
     broker_errors.clear()
     assert broker_errors.permanent is None
     assert broker_errors.cause_of(timed_out) is timed_out
+
+
+TOKENS = Connection(
+    "kafka:9092", mechanism="OAUTHBEARER", login=(("sasl.oauthbearer.token.endpoint.url", "https://t"),)
+)
+NOT_GOT = "Failed to acquire SASL OAUTHBEARER token: "
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "transient"),
+    [
+        ('{"error": "invalid_client", "error_description": "who\n is that"}', "(invalid_client: who is that)", False),
+        ('{"error": "invalid_scope"}', "(invalid_scope)", False),
+        ('{"error": "temporarily_unavailable"}', "(temporarily_unavailable)", True),
+        ('["odd"]', '(["odd"])', True),
+        ("<html>" + "x" * 500, "(<html>" + "x" * 194 + ")", True),
+        ('overloaded{"access_token": "a"}', "(overloaded", True),
+        ("Must supply an unexpired token: now=2ms, exp=1ms", "(Must supply an unexpired token", True),
+        ('Protocol "ftp" is disabled', '(Protocol "ftp" is disabled)', False),
+        ("Could not resolve host: t", "(Could not resolve host: t)", True),
+        ("Failed to connect to t:443 after 0 ms: Could not connect to server", "(Failed to connect to t:443", True),
+        ("Operation timed out after 20001 milliseconds with 0 bytes received", "(Operation timed out after", True),
+        ("SSL certificate OpenSSL verify result: unable to get local issuer certificate (20)", "(SSL certif", False),
+    ],
+)
+def test_a_token_that_a_client_did_not_get_is_told_in_the_provider_s_words(answer, said, transient):
+    error = KafkaError(KafkaError._AUTHENTICATION, NOT_GOT + answer)
+    assert is_transient(error) is transient
+    problem = kafka_problem(error, "looking for topic trips", TOKENS)
+    assert isinstance(problem, TransientError) is transient
+    assert f"no token for the login to Kafka at kafka:9092 from https://t {said}" in str(problem)
+    hint = (
+        "tokenEndpoint, and whether it answers" if transient else ": its tokenEndpoint, clientId, clientSecret, scope"
+    )
+    assert f"check sasl.oidc{'.' if transient else ''}{hint}" in str(problem)
+
+
+def test_a_token_that_brokers_refuse_has_a_hint_of_its_own():
+    error = KafkaError(KafkaError._AUTHENTICATION, "sasl_ssl://kafka:9092/1: invalid_token (after 3ms in x)")
+    assert str(kafka_problem(error, "looking for topic trips", TOKENS)) == (
+        "Kafka at kafka:9092 refused the login (invalid_token) while looking for topic trips; "
+        "check which issuer, audience and scope the brokers accept, and what the token's user may do"
+    )

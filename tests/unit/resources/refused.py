@@ -70,6 +70,13 @@ ON_DATA = {
     "executors__podTemplate": mounted("executor", "/data"),
 }
 AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema": "cell STRING", "format": "avro"}
+OIDC = {
+    "tokenEndpoint": "https://login.example.com/oauth2/token",
+    "clientId": "trips",
+    "clientSecret": {"secretKeyRef": {"name": "login", "key": "secret"}},
+}
+TOKENS = {"mechanism": "OAUTHBEARER", "oidc": OIDC}
+EVIL = "https://evil.example.com/token"
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
 REST = {"uri": "https://catalog.example.com/iceberg"}
 ICEBERG = {"catalog": {"rest": REST}, "table": "sales.trips", "location": "s3a://lake/team-a/trips", "key": ["cell"]}
@@ -249,6 +256,14 @@ REFUSED = [
         {"sources": {"trips": FILES | {"iceberg": STREAMED}}},
         {"sources": {"trips": FILES | {"iceberg": STREAMED | {"catalog": {"rest": {"uri": "https://evil.example.com"}}}}}},
         'spec.sources.trips.iceberg.catalog.rest.uri: "https://evil.example.com" is not allowed in namespace cabs',
+    ),
+    (
+        "tokenEndpoints",
+        {"tokenEndpoints": ["https://login.example.com/**"]},
+        {"sources__trips__kafka__sasl": TOKENS},
+        {"sources__trips__kafka__sasl": {"mechanism": "OAUTHBEARER", "oidc": OIDC | {"tokenEndpoint": EVIL}}},
+        f'spec.sources.trips.kafka.sasl.oidc.tokenEndpoint: "{EVIL}" is not allowed in '
+        "namespace cabs; write what matches one of https://login.example.com/**",
     ),
     (
         "catalogs",

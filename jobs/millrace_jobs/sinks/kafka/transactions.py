@@ -147,13 +147,13 @@ class BatchTransactions:
 
     def _settings(self, longest: int | None) -> dict[str, object]:
         settings: dict[str, object] = {
+            "compression.type": "lz4",  # unless options have another
             **self._topic.connection.settings(),
             "transactional.id": self.id,
             "transaction.timeout.ms": _TRANSACTION_MS,
             "message.timeout.ms": int(PATIENCE * 1000),
             "allow.auto.create.topics": False,
             "partitioner": "murmur2_random",  # as Kafka's own clients place keys
-            "compression.type": "lz4",
             "queue.buffering.max.kbytes": 65_536,
             # Only when a connection closes does librdkafka look again for the coordinator of a group.
             "connections.max.idle.ms": 10_000,
