@@ -30,8 +30,8 @@ _OTHER_PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage
 def expire_snapshots(table: Table, retention: PositiveDuration) -> None:
     """Remove snapshots from the table's metadata that are older than the retention, or than the table keeps them.
 
-    Of those that are older than an hour, the newest 1,000 stay at most, or as many as the table's own property says. The
-    newest snapshot of each branch stays, and so does each one with a tag.
+    Of those that are older than an hour, the newest 1,000 stay at most, or as many as the table's own property says.
+    The newest snapshot of each branch stays, and so does each one with a tag.
     """
     age = max(retention.microseconds // 1000, int(table.properties.get(_AGE, 0)))
     kept = int(table.properties.get(_KEPT, 1))
