@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 
 from .commit_until_killed import EACH, rows_of
@@ -29,7 +29,7 @@ from .tables import delta_table
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.timeout(300)]
 
-BATCHES, KILLS = 60, 6
+BATCHES, KILLS = 40, 5
 PAUSE = 0.3
 
 
@@ -76,7 +76,7 @@ def rewrite_iceberg(fields: dict[str, Any]) -> bool:
         transaction.commit_transaction()
         newest = iceberg_table(fields)
         newest.maintenance.expire_snapshots().older_than(datetime.now() + timedelta(days=1)).commit()
-    except (CommitFailedException, OSError, ValueError):
+    except (CommitFailedException, NoSuchTableError, OSError, ValueError):
         return False
     return True
 

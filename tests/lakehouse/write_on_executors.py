@@ -31,7 +31,7 @@ RESULT_BYTES = 2 << 20
 
 SETTINGS = {
     "spark.executor.memory": "512m",
-    "spark.driver.memory": "320m",
+    "spark.driver.memory": "600m",
     "spark.driver.maxResultSize": str(RESULT_BYTES),
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",

@@ -11,16 +11,16 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs import s3_login
 from millrace_jobs.disk import sync
@@ -29,6 +29,7 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
 from millrace_jobs.sinks.lakehouse.data_files import Folder
+from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, rewrites
 from millrace_jobs.sinks.lakehouse.errors import lakehouse_error, retried
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
@@ -155,16 +156,26 @@ class DeltaTarget:
         It gives way to other writers: what is not compacted now, is the next time.
         """
         hours = math.ceil(self._spec.maintenance.retention.microseconds / 3_600_000_000)
+        try:
+            with _errors(f"compacting the table {self._folder}"):
+                self._table.update_incremental()
+                schema = pa.schema([each for each in self._full_schema if each.name not in self.partition_columns])
+                planned = list(rewrites(self._table, self._folder, schema, FIELD))
+                retried(lambda: self._replace(planned, schema))
+                try:
+                    self._table.vacuum(hours, dry_run=False, full=True)
+                except DeltaError:  # the table itself keeps files for longer
+                    self._table.vacuum(dry_run=False, full=True)
+        except TransientError:
+            return
+
+    def _replace(self, planned: Sequence[Rewrite], schema: pa.Schema) -> None:
         with _errors(f"compacting the table {self._folder}"):
-            self._table.update_incremental()
-            try:
-                self._table.optimize.compact()
-            except CommitFailedError:
-                return
-            try:
-                self._table.vacuum(hours, dry_run=False, full=True)
-            except DeltaError:  # the table itself keeps files for longer
-                self._table.vacuum(dry_run=False, full=True)
+            commit_rewrites(self._table, planned, schema)
+
+    @property
+    def _full_schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
 
     @property
     def _table(self) -> DeltaTable:
@@ -203,7 +214,7 @@ class DeltaTarget:
         return _OPTIONS | {"aws_region": region()} | own
 
     def _matched(self) -> TargetColumns:
-        table = pa.schema(self._table.schema().to_arrow())
+        table = self._full_schema
         name = f"delta.`{self._folder}`"
         columns = match_columns(self._results, table, name, self._spec.key, self._spec.schema_evolution, FIELD)
         given, found = self._spec.partition_by, self.partition_columns

@@ -44,6 +44,14 @@ _MEANINGS: tuple[tuple[str, _Cause], ...] = (
         _Cause("other writers of the table got in the way", "look for other writers of the same rows", passes=True),
     ),
     (
+        r"Object at location .* not found|Failed to open local file .*No such file",
+        _Cause(
+            "a file of the table is gone",
+            "let other programs keep files for as long as readers and writers may use them",
+            passes=True,
+        ),
+    ),
+    (
         r"SlowDown|InternalError|ServiceUnavailable|Service Unavailable|[Tt]imed? ?out|error sending request|"
         r"[Cc]onnection|connect error|dns error|Generic S3 error|HTTP error",
         _Cause("the store does not answer as it should", "check that it and the network are healthy", passes=True),
