@@ -19,7 +19,7 @@ FAULT, MARKS = "MILLRACE_TEST_FAULT", "MILLRACE_TEST_MARKS"
 """Variables of the tasks: what happens, and the folder of the marks by which attempts know of each other."""
 
 SPECULATION, LOSS, NONE = "speculation", "loss", "none"
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 class FaultyFileWriter(FileWriter):
@@ -41,10 +41,11 @@ def faulty(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     found = list(batches)
     context, marks = TaskContext.get(), Path(os.environ[MARKS])
     assert context is not None
-    fault, attempt = os.environ[FAULT], (context.stageAttemptNumber(), context.attemptNumber())
+    fault = os.environ[FAULT]
     if fault != NONE and context.partitionId() == 0:
-        (marks / f"written by attempt {attempt}").touch()
-        if fault == LOSS and attempt == (0, 0):
+        is_first = not any(marks.iterdir())
+        (marks / f"written by attempt {context.taskAttemptId()}").touch()
+        if fault == LOSS and is_first:
             os.kill(_executor(), signal.SIGKILL)
         if fault == SPECULATION:
             deadline = time.monotonic() + PATIENCE

@@ -80,7 +80,7 @@ def peak_mib() -> float:
 
 def main(given: Mapping[str, Any]) -> None:
     """Write all batches."""
-    settings = SETTINGS | {"spark.master": given["master"]}
+    settings = SETTINGS | {"spark.master": given["master"], "spark.executorEnv.MILLRACE_PYTHON": sys.executable}
     spark = local_session("attempts", TASKS, settings, Path(given["folder"]), quiet=True)
     spark.sparkContext.environment.update(given["environment"])
     delta_sink.FileWriter = iceberg_sink.FileWriter = attempts.FaultyFileWriter  # type: ignore[misc]
