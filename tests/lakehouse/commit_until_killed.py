@@ -1,7 +1,7 @@
 """A program for ``test_killed_beside_compaction``: commit batches to a table, in a process that is killed again and again.
 
-It takes a JSON document: the kind of the table, the fields of its sink, the file of the log, the number of batches, how often
-to kill, and the seed of when. The log stands for Spark's: ``begun N`` and ``committed N``, each on disk before what follows.
+It takes a JSON document: the kind of the table, the fields of its sink, the file of the log, the number of batches, after
+how many to compact, how often to kill, and the seed of when. The log stands for Spark's: ``begun N`` and ``committed N``, each on disk before what follows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 KEYS, EACH = 7, 3
-COMPACT_EVERY = 4
 RESTARTS = 6
 """How often in a row a batch that met other writers is tried again from the start, as a query is."""
 
@@ -90,7 +89,8 @@ def run(given: Mapping[str, Any], log: Log) -> None:
             log.say("begun", number)
         if number > to.last:
             commit(to, given, number)
-        if (number + 1) % COMPACT_EVERY == 0:
+        every = given["compact_every"]
+        if every and (number + 1) % every == 0:
             to.compact()
         log.say("committed", number)
 

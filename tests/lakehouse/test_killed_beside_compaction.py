@@ -26,10 +26,12 @@ from .commit_until_killed import EACH, rows_of
 from .iceberg_tables import iceberg_content, iceberg_table
 from .listed import files_of_delta
 from .tables import delta_table
+from .test_delta_commits import taken
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.timeout(300)]
 
 BATCHES, KILLS = 40, 5
+COMPACT_EVERY = 4
 PAUSE = 0.3
 
 
@@ -51,9 +53,14 @@ def beside(action: Callable[[], bool]) -> Iterator[list[bool]]:
         thread.join()
 
 
+def is_filled(place: str) -> bool:
+    """Return whether a Delta table has a few commits."""
+    return Path(place, "_delta_log", f"{5:020d}.json").exists()
+
+
 def compact_delta(place: str, *, expires: bool) -> bool:
     """Compact a table as another engine does, and with ``expires`` remove at once what its newest version lacks."""
-    if not Path(place, "_delta_log", f"{5:020d}.json").exists():
+    if not is_filled(place):
         return False
     try:
         table = delta_table(place)
@@ -81,15 +88,16 @@ def rewrite_iceberg(fields: dict[str, Any]) -> bool:
     return True
 
 
-def written(tmp_path: Path, kind: str, fields: dict[str, Any], seed: int) -> str:
-    """Write all batches, killed on the way; return what the writer has said."""
+def written(tmp_path: Path, kind: str, fields: dict[str, Any], compact_every: int) -> None:
+    """Write all batches, killed on the way."""
     given = {
         "kind": kind,
         "fields": fields,
         "log": str(tmp_path / "log"),
         "batches": BATCHES,
         "kills": KILLS,
-        "seed": seed,
+        "seed": int(os.environ.get("MILLRACE_SEED") or 7),
+        "compact_every": compact_every,
     }
     done = subprocess.run(
         [sys.executable, "-m", "lakehouse.commit_until_killed", json.dumps(given)],
@@ -100,7 +108,6 @@ def written(tmp_path: Path, kind: str, fields: dict[str, Any], seed: int) -> str
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def expected(key: list[str]) -> list[tuple[str, int]]:
@@ -112,16 +119,23 @@ def found(rows: Any) -> list[tuple[str, int]]:
     return duckdb.sql("SELECT k, n FROM rows ORDER BY k, n").fetchall()
 
 
-def seed() -> int:
-    return int(os.environ.get("MILLRACE_SEED") or 7)
-
-
 @pytest.mark.parametrize("key", [[], ["k"]], ids=["appended", "by key"])
-def test_delta(tmp_path: Path, key: list[str]) -> None:
+@pytest.mark.parametrize("compacts", ["ours", "theirs"])
+def test_delta(tmp_path: Path, key: list[str], compacts: str) -> None:
+    """The library's own compaction runs beside a writer that does not compact: it doubles rows beside any other one."""
     place = str(tmp_path / "table")
-    with beside(lambda: compact_delta(place, expires=not key)) as done:
-        written(tmp_path, "delta", {"path": place, "key": key}, seed())
-    assert any(done), "the other engine has compacted"
+
+    def compact() -> bool:
+        if compacts == "theirs":
+            return compact_delta(place, expires=not key)
+        if not is_filled(place):
+            return False
+        taken(place, checkpoint="another", query="others").compact()
+        return True
+
+    with beside(compact) as done:
+        written(tmp_path, "delta", {"path": place, "key": key}, COMPACT_EVERY if compacts == "ours" else 0)
+    assert any(done), "another writer has compacted"
     assert found(duckdb.read_parquet(files_of_delta(Path(place)))) == expected(key)
     assert len(expected([])) == BATCHES * EACH
 
@@ -130,6 +144,6 @@ def test_delta(tmp_path: Path, key: list[str]) -> None:
 @pytest.mark.parametrize("iceberg", ["file"], indirect=True)
 def test_iceberg(tmp_path: Path, iceberg: dict[str, Any], key: list[str]) -> None:
     with beside(lambda: rewrite_iceberg(iceberg)) as done:
-        written(tmp_path, "iceberg", iceberg | {"key": key}, seed())
+        written(tmp_path, "iceberg", iceberg | {"key": key}, COMPACT_EVERY)
     assert any(done), "the other engine has rewritten the table"
     assert found(iceberg_content(iceberg)) == expected(key)

@@ -24,7 +24,7 @@ from .iceberg_tables import iceberg_content
 from .listed import files_of_delta
 from .write_on_executors import FAULTS, MANY, ROWS, TASKS
 
-pytestmark = [pytest.mark.spark, pytest.mark.in_turn, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow(minutes=4), pytest.mark.timeout(1500)]
 
 ALL = "SELECT count(*), count(DISTINCT k), min(n), max(n), sum(n) FROM {rows} WHERE {where}"
 FEW, MORE = f"n < {MANY}", f"n >= {MANY}"
@@ -72,7 +72,7 @@ def test_each_batch_is_written_once_whatever_happens_to_attempts(
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SPARK_LOCAL_IP": "127.0.0.1"},
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=1200,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
