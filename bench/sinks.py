@@ -42,10 +42,14 @@ FOLDER, S3 = "folder", "S3"
 COMPRESSION = {"files": "snappy", "delta": "zstd", "iceberg": "zstd"}
 """The compression of each kind of sink."""
 
-_ROW = """
-    id AS n, concat('cell-', id % 1000) AS cell, timestamp_micros(1700000000000000 + id * 1000) AS at,
-    CAST(id % 10000 / 100 AS DECIMAL(12,2)) AS fare, rand(7) AS ratio, md5(concat(id)) AS text
-"""
+_ROW = (
+    "id AS n",
+    "concat('cell-', id % 1000) AS cell",
+    "timestamp_micros(1700000000000000 + id * 1000) AS at",
+    "CAST(id % 10000 / 100 AS DECIMAL(12,2)) AS fare",
+    "rand(7) AS ratio",
+    "md5(concat(id)) AS text",
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class SinkBench:
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int, tasks: int) -> None:
         self._spark, self._folder, self._count, self._tasks = spark, folder, rows, tasks
-        self._rows = spark.range(0, rows, 1, tasks).selectExpr(_ROW).persist()
+        self._rows = spark.range(0, rows, 1, tasks).selectExpr(*_ROW).persist()
         self._rows.count()
         self._numbers = iter(range(1 << 30))
 

@@ -190,7 +190,7 @@ def test_nothing_is_written_into_a_checkpoint(tmp_path: Path) -> None:
                 require_outside(results.spec, checkpoint.root)
         (tmp_path / "above").symlink_to(".")
         results = a_query(sink={"delta": {"path": str(tmp_path / "above")}})
-        with pytest.raises(MillraceError, match="the query's own checkpoint is within .*above\", among the results"):
+        with pytest.raises(MillraceError, match=r"own checkpoint is within .*above.*, among the results"):
             require_outside(results.spec, checkpoint.root)
         require_outside(a_query(sink={"files": {"path": str(tmp_path / "bank-results")}}).spec, checkpoint.root)
         with pytest.raises(MillraceError, match="is within the checkpoint"):

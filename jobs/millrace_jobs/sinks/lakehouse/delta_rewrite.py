@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"(?!/)(?:[A-Za-z0-9_./=-]|%25[0-9A-Fa-f]{2})+")
 
 
 @dataclass(frozen=True)
-class _TableFile:
+class _LoggedFile:
     """A file of the table, as its log has it; ``path`` is a URI, relative to the table's folder or absolute."""
 
     path: str
@@ -43,7 +43,7 @@ class _TableFile:
 class Rewrite:
     """Files of a table, and those that take their place."""
 
-    old: tuple[_TableFile, ...]
+    old: tuple[_LoggedFile, ...]
     new: tuple[DataFile, ...]
 
 
@@ -86,7 +86,7 @@ def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -
         schema: its columns but those that it is partitioned by.
         field: the field of the spec that describes it.
     """
-    groups: dict[tuple[Any, ...], list[_TableFile]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[_LoggedFile]] = defaultdict(list)
     for each in _files(table):
         if each.size < _SMALL_BYTES and _PLAIN.fullmatch(each.path):
             groups[tuple(each.values.values())].append(each)
@@ -97,10 +97,10 @@ def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -
         yield Rewrite(tuple(files), tuple(replace(each, values=files[0].values) for each in written))
 
 
-def _files(table: DeltaTable) -> list[_TableFile]:
+def _files(table: DeltaTable) -> list[_LoggedFile]:
     names = table.metadata().partition_columns
     return [
-        _TableFile(
+        _LoggedFile(
             each["path"],
             each["size_bytes"],
             each["modification_time"],
@@ -110,8 +110,8 @@ def _files(table: DeltaTable) -> list[_TableFile]:
     ]
 
 
-def _parts(files: Sequence[_TableFile]) -> Iterator[list[_TableFile]]:
-    part: list[_TableFile] = []
+def _parts(files: Sequence[_LoggedFile]) -> Iterator[list[_LoggedFile]]:
+    part: list[_LoggedFile] = []
     size = 0
     for each in sorted(files, key=lambda file: (file.written, file.path)):
         if part and size + each.size > _FULL_BYTES:
