@@ -68,6 +68,11 @@ class S3Server:
         return f"http://{self._host}:{self._proxy.server_port}"
 
     @property
+    def direct_url(self) -> str:
+        """The URL of the server itself, without the proxy, which costs more than a small request."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
     def environment(self) -> dict[str, str]:
         """The environment of a client."""
         return {

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lab.iceberg_catalog import running_catalog
-from lab.postgres import DATABASE, OWNER, PASSWORD, running_postgres
+from lab.postgres import DATABASE, OWNER, PASSWORD, PostgresServer, running_postgres
 from lab.s3_server import BUCKET, S3Server, running_s3
 from spark.conftest import spark, workspace  # noqa: F401
 
@@ -55,12 +55,18 @@ def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres_catalog() -> Iterator[dict[str, Any]]:
-    """The PostgreSQL server with a catalog that tests share, as a query names it."""
-    os.environ["LAB_DATABASE_PASSWORD"] = PASSWORD
+def postgres_server() -> Iterator[PostgresServer]:
+    """The PostgreSQL server that tests share. Leave it running."""
     with running_postgres() as server:
-        login = {"user": OWNER, "password": {"env": "LAB_DATABASE_PASSWORD"}}
-        yield {"host": server.host, "database": DATABASE, **login}
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_catalog(postgres_server: PostgresServer) -> dict[str, Any]:
+    """The catalog in that server, as a query names it."""
+    os.environ["LAB_DATABASE_PASSWORD"] = PASSWORD
+    login = {"user": OWNER, "password": {"env": "LAB_DATABASE_PASSWORD"}}
+    return {"host": postgres_server.host, "database": DATABASE, **login}
 
 
 @pytest.fixture(params=["file", "postgres in S3", "rest"])

@@ -7,21 +7,25 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
+from millrace_jobs.sinks.lakehouse.delta_rewrite import commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
+from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 from .tables import FRESH, asked, delta_table
 
@@ -186,6 +190,76 @@ def test_other_writers_and_compaction_do_not_get_in_the_way(place: str) -> None:
     assert [n for n in numbers(place) if n < 1000] == list(range(12))
     assert [n for n in numbers(place) if n >= 1000] == list(range(1000, next(count)))
     assert len(delta_table(place).file_uris()) == 1
+
+
+@pytest.mark.parametrize("between", ["ours", "theirs", "an append", "an upsert"])
+def test_what_comes_between_a_compaction_and_its_commit(place: str, monkeypatch, between: str) -> None:
+    """The library's own compaction would have the rows of the first two cases twice: it commits whatever came before."""
+    to = taken(place, key=["k"])
+    for number in range(4):
+        to.append(add_actions(files(place, [(f"k{number}", number)]), SCHEMA), ResultBatch(number, 1, 0))
+    other = taken(place, checkpoint="another", query="others", key=["k"])
+    changed = pa.Table.from_pylist([{"k": "k3", "n": 9, REMOVED: False}], SCHEMA.append(pa.field(REMOVED, pa.bool_())))
+    actions: dict[str, Callable[[], object]] = {
+        "ours": other.compact,
+        "theirs": lambda: delta_table(place).optimize.compact(),
+        "an append": lambda: append(other, place, 4),
+        "an upsert": lambda: other.merge(changed.to_reader, "", ResultBatch(0, 1, 0)),
+    }
+    done: list[str] = []
+
+    def pause(table: DeltaTable, *arguments: Any) -> None:
+        if not done:
+            done.append(between)
+            actions[between]()
+        commit_rewrites(table, *arguments)
+
+    monkeypatch.setattr(delta_table_module, "commit_rewrites", pause)
+    to.compact()
+    assert done
+    expected = {"an append": [0, 1, 2, 3, 4], "an upsert": [0, 1, 2, 9]}
+    assert numbers(place) == expected.get(between, [0, 1, 2, 3])
+    assert len(delta_table(place).file_uris()) == {"an append": 2, "an upsert": 4}.get(between, 1)
+
+
+@pytest.mark.parametrize("pruned", ["", "target.k >= 'k1' AND target.k <= 'k2'"])
+def test_an_upsert_that_a_compaction_comes_before_is_repeated(place: str, monkeypatch, pruned: str) -> None:
+    to = taken(place, key=["k"])
+    for number in range(4):
+        to.append(add_actions(files(place, [(f"k{number}", number)]), SCHEMA), ResultBatch(number, 1, 0))
+    other = taken(place, checkpoint="another", query="others", key=["k"])
+    looked, done = DeltaTarget._require_newest, list[int]()
+
+    def pause(self: DeltaTarget, batch: ResultBatch) -> None:
+        looked(self, batch)
+        if not done:
+            done.append(0)
+            other.compact()
+
+    monkeypatch.setattr(DeltaTarget, "_require_newest", pause)
+    rows = [{"k": "k1", "n": 7, REMOVED: False}, {"k": "k2", "n": 2, REMOVED: True}]
+    changed = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(REMOVED, pa.bool_())))
+    to.merge(changed.to_reader, pruned, ResultBatch(4, 1, 0))
+    assert done
+    assert numbers(place) == [0, 3, 7]
+
+
+def test_compaction_of_partitions_of_any_name_and_of_columns_that_were_added(tmp_path) -> None:
+    place, columns = str(tmp_path / "table"), pa.schema([("part", pa.string()), ("n", pa.int64())])
+    odd = ["a b", "50%", "x=y/z", "ü", "a'b", None, "%20"]
+    for number in range(3):  # the library's files, in folders of partitions
+        parts = pa.table({"part": odd, "n": [number] * len(odd)}, columns)
+        write_deltalake(place, parts, mode="append", partition_by=["part"])
+    delta_table(place).alter.add_columns(Schema.from_arrow(pa.schema([("more", pa.string())])).fields)
+    columns = columns.append(pa.field("more", pa.string()))
+    spec = DeltaSinkSpec.model_validate({"path": place})
+    to = DeltaTarget(folder_of(place), spec, columns, "counts", "a-checkpoint")
+    to.take(FRESH)
+    before = asked(place, "SELECT * FROM results ORDER BY ALL")
+    assert len(before) == 3 * len(odd)
+    to.compact()
+    assert asked(place, "SELECT * FROM results ORDER BY ALL") == before
+    assert len(delta_table(place).file_uris()) == len(odd)
 
 
 def test_many_commits_leave_few_files(tmp_path) -> None:

@@ -224,6 +224,26 @@ def test_old_snapshots_go_and_the_record_of_batches_stays(tmp_path: Path, monkey
     assert taken(fields, LastBatch(29, 29)).last == 29
 
 
+def test_a_bounded_number_of_snapshots_stays_however_long_the_retention(tmp_path: Path, monkeypatch) -> None:
+    """At a batch every two seconds, a week of snapshots would be 200 MB of metadata, which each commit writes."""
+    fields = {"catalog": {"file": str(tmp_path / "catalog.db")}, "table": "a.b", "location": str(tmp_path / "table")}
+    to = taken(fields, maintenance={"retention": "7d"})
+    for number in range(12):
+        append(to, number)
+    later = "millrace_jobs.sinks.lakehouse.iceberg_cleanup"
+    monkeypatch.setattr(f"{later}._MOST", 5)
+    to.compact()
+    assert len(iceberg_table(fields).snapshots()) == 14, "they are younger than an hour"
+    monkeypatch.setattr(f"{later}.datetime", _Tomorrow)
+    to.compact()
+    newest = [each.snapshot_id for each in iceberg_table(fields).snapshots()]
+    assert len(newest) == 5
+    assert iceberg_table(fields).current_snapshot().snapshot_id in newest
+    assert len(list((tmp_path / "table" / "data").iterdir())) == 13, "files stay for the retention"
+    append(to, 12)
+    assert numbers(fields) == list(range(13))
+
+
 class _Tomorrow:
     @staticmethod
     def now(zone: Any) -> Any:

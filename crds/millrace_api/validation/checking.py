@@ -24,6 +24,7 @@ from millrace_api.sql.schema_ddl import (
     type_problem,
 )
 from millrace_api.sql.time_formats import ISO, TimePatternError, is_pattern, time_pattern
+from millrace_api.validation.checkpoint_overlap import named_overlaps
 from millrace_api.validation.places import (
     may_be_object,
     object_problem,
@@ -76,6 +77,8 @@ class _Check:
         self._check_topics()
         self._check_folder()
         self._check_places()
+        for found in named_overlaps(query):
+            self._add(tuple(found.field.split(".")), found.message, found.hint)
         self._check_settings()
         if query.spec.query.python is not None:
             self._check_python(query.spec.query.python, schemas)

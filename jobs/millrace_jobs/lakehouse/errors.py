@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.object_store import in_short
+from millrace_support.backoff import Backoff
+
+_ATTEMPTS = 10
+"""How often a commit is tried while other writers get in its way, or the store or the catalog does not answer."""
 
 
 class _Cause(NamedTuple):
@@ -38,6 +44,14 @@ _MEANINGS: tuple[tuple[str, _Cause], ...] = (
         _Cause("other writers of the table got in the way", "look for other writers of the same rows", passes=True),
     ),
     (
+        r"Object at location .* not found|Failed to open local file .*No such file",
+        _Cause(
+            "a file of the table is gone",
+            "let other programs keep files for as long as readers and writers may use them",
+            passes=True,
+        ),
+    ),
+    (
         r"SlowDown|InternalError|ServiceUnavailable|Service Unavailable|[Tt]imed? ?out|error sending request|"
         r"[Cc]onnection|connect error|dns error|Generic S3 error|HTTP error",
         _Cause("the store does not answer as it should", "check that it and the network are healthy", passes=True),
@@ -61,3 +75,18 @@ def lakehouse_error(error: Exception, doing: str, field: str) -> MillraceError:
         return MillraceError(Problem(f"{doing} failed: {detail}", "see what the table has there", field=field))
     problem = Problem(f"{doing} failed, because {known.what} ({detail})", known.hint, field=field)
     return TransientError(problem) if known.passes else MillraceError(problem)
+
+
+def retried(attempt: Callable[[], None]) -> None:
+    """Repeat what looks at the table's newest version first, while what is in its way may pass.
+
+    Raises:
+        MillraceError: as the last attempt, or one whose failure does not pass by itself.
+    """
+    pauses = Backoff(first=0.1, longest=3.0, jitter=0.5)
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except TransientError:
+            time.sleep(pauses.next())
+    return attempt()

@@ -11,9 +11,11 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
+from millrace_api.validation.checkpoint_overlap import overlap, place_parts, written_places
 from millrace_api.validation.places import is_object
 from millrace_jobs.checkpoint.marker import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
+from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
@@ -92,6 +94,23 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
             if opened.reads(file if is_object(file) else absolute_path(file)):
                 message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"
                 raise MillraceError(Problem(message, "write to another folder", field=field))
+
+
+def require_outside(spec: Spec, checkpoint: Place) -> None:
+    """Check that neither the checkpoint nor a place that the query writes to is within the other, whatever their paths.
+
+    Raises:
+        MillraceError: one is.
+    """
+    own = _real_parts(checkpoint)
+    for each in written_places(spec):
+        place = ObjectPath.of(each.place) if is_object(each.place) else absolute_path(each.place)
+        if (found := overlap(each, _real_parts(place), own)) is not None:
+            raise MillraceError(Problem(found.message, found.hint, field=found.field))
+
+
+def _real_parts(place: Place) -> tuple[str, ...]:
+    return place_parts(str(place)) if isinstance(place, ObjectPath) else place.resolve().parts
 
 
 def waiting_note(sources: Mapping[str, Source]) -> str:

@@ -46,6 +46,7 @@ from millrace_jobs.run.inputs import (
     open_sources,
     read_static_tables,
     require_other_places,
+    require_outside,
     user_schemas,
     waiting_note,
 )
@@ -181,6 +182,7 @@ class Job:
         self._stack.callback(self._tables.close)
         self._tables.begin()
         self._static_tables = read_static_tables(self.query.spec, self._workspace, self._display.message)
+        require_outside(self.query.spec, self._checkpoint.root)
         require_other_places(self.query.spec, self._sources)
         check_sinks(self.query.spec)
         self._processes = self._replica_processes()

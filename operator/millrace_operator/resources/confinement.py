@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from millrace_api.errors import Problem, quote
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.checkpoint_overlap import WrittenPlace, overlap, place_parts, written_places
 from millrace_api.validation.places import may_be_object, paths
 
 from .asked import entries, login_files
@@ -86,15 +87,18 @@ def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
 
 
 def checkpoint_overlaps(query: StreamQuery) -> Iterator[Problem]:
-    """Yield the paths that are within the query's own checkpoint, also by another mount of its volume."""
+    """Yield the paths that overlap with the query's own checkpoint, also by another mount of its volume."""
     data = list(paths(query.spec))
     checkpoint = checkpoint_place(query) if data else None
     if checkpoint is None:
         return
-    beside, hint = _beside_checkpoint(query), "write a folder outside of it, which is no other query's checkpoint"
+    beside, own = _beside_checkpoint(query), place_parts(checkpoint[0])
+    results = {each.field for each in written_places(query.spec) if each.holds_results}
     for field, path in data:
-        if any(_is_below(place, checkpoint[0]) for place in beside[field]):
-            yield Problem(f"{quote(path, 200)} is within the query's own checkpoint", hint, field=field)
+        written = WrittenPlace(field, path, field in results)
+        found = next(filter(None, (overlap(written, place_parts(place), own) for place in beside[field])), None)
+        if found is not None:
+            yield Problem(found.message, found.hint, field=field)
 
 
 def _beside_checkpoint(query: StreamQuery) -> dict[str, list[str]]:

@@ -197,6 +197,10 @@ def test_nor_by_another_mount_of_the_same_claim() -> None:
     checkpoints = {"persistentVolumeClaim": {"claimName": "checkpoints"}}
     asked = query(("/mnt/all", checkpoints), sink={"files": {"path": "/mnt/all/trips-by-cell/spark"}})
     assert [each.field for each in checkpoint_overlaps(asked)] == ["spec.sink.files.path"]
+    for path, overlaps in (("/mnt/all", True), ("/mnt/all/", True), ("/mnt/all/trips", False)):
+        found = list(checkpoint_overlaps(query(("/mnt/all", checkpoints), sink={"files": {"path": path}})))
+        assert bool(found) is overlaps, path
+        assert not found or "the query's own checkpoint is within" in found[0].message
 
 
 @pytest.mark.parametrize("below", ["", "bank", "bank/spark/state"])

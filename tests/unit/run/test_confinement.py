@@ -19,7 +19,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.marker import checkpoint_above
 from millrace_jobs.confinement import VARIABLE, confine, confinement, require_data
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.run.inputs import require_other_places
+from millrace_jobs.run.inputs import require_other_places, require_outside
 from millrace_jobs.run.query_file import query_of
 from millrace_jobs.sinks.files import require_folder
 from millrace_jobs.sources.base import CorruptRecords, Source
@@ -184,6 +184,15 @@ def test_nothing_is_written_into_a_checkpoint(tmp_path: Path) -> None:
             with pytest.raises(MillraceError, match="which is the checkpoint of a query"):
                 require_other_places(results.spec, {})
         require_other_places(a_query(sink={"files": {"path": str(tmp_path / "bank-results")}}).spec, {})
+        for folder in ("bank/out", "link/out"):
+            results = a_query(sink={"files": {"path": str(tmp_path / folder)}})
+            with pytest.raises(MillraceError, match="is within the query's own checkpoint"):
+                require_outside(results.spec, checkpoint.root)
+        (tmp_path / "above").symlink_to(".")
+        results = a_query(sink={"delta": {"path": str(tmp_path / "above")}})
+        with pytest.raises(MillraceError, match=r"own checkpoint is within .*above.*, among the results"):
+            require_outside(results.spec, checkpoint.root)
+        require_outside(a_query(sink={"files": {"path": str(tmp_path / "bank-results")}}).spec, checkpoint.root)
         with pytest.raises(MillraceError, match="is within the checkpoint"):
             Checkpoint(tmp_path / "bank" / "sources" / "mine").open(a_query(), 1)
     finally:

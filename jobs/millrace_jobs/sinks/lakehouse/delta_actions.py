@@ -26,12 +26,15 @@ _LONGEST_TEXT = 64
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def add_actions(files: Iterable[DataFile], schema: pa.Schema) -> list[AddAction | RemoveAction]:
+def add_actions(
+    files: Iterable[DataFile], schema: pa.Schema, *, data_change: bool = True
+) -> list[AddAction | RemoveAction]:
     """Return the actions that add these files.
 
     Args:
         files: the files, directly in the table's folder.
         schema: columns of the files; those that the table is partitioned by are not in them.
+        data_change: whether their rows are new, and not those of other files that are removed.
     """
     now = int(time.time() * 1000)
     return [
@@ -40,11 +43,22 @@ def add_actions(files: Iterable[DataFile], schema: pa.Schema) -> list[AddAction 
             size=each.size,
             partition_values={name: _partition_text(value) for name, value in each.values.items()},
             modification_time=now,
-            data_change=True,
+            data_change=data_change,
             stats=json.dumps(_statistics(each.metadata, schema)),
         )
         for each in files
     ]
+
+
+def remove_action(path: str, size: int, values: Mapping[str, Any]) -> RemoveAction:
+    """Return the action that removes a file whose rows are in others; ``values`` are those of its partition."""
+    return RemoveAction(
+        path=path,
+        data_change=False,
+        deletion_timestamp=int(time.time() * 1000),
+        partition_values={name: _partition_text(value) for name, value in values.items()},
+        size=size,
+    )
 
 
 def _partition_text(value: Any) -> str | None:

@@ -1,9 +1,5 @@
 """The sink that writes results to a Delta table, each batch exactly once.
 
-Tasks write the rows of a batch as Parquet files. The driver adds the files to the table in one commit, which also has
-the batch's number. After a crash, Spark runs the batch again; it is computed again, because state depends on it, and
-written only if the table does not have it.
-
 With a key, tasks write the rows that the batch changes to a folder beside the table's files, and the driver merges them
 into the table. The library rewrites each file that has a changed row.
 """
@@ -27,39 +23,28 @@ from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.lakehouse.delta_store import delta_place
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.column_names import named
 from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, write_files
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
 from millrace_jobs.sinks.lakehouse.delta_table import FIELD, DeltaTarget
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED, key_changes
+from millrace_jobs.sinks.lakehouse.sink import LakehouseSink
 
 _STAGED = "_millrace"
 """Folder in the table's own for changed rows until they are merged; readers skip names that begin with ``_``."""
 
 
-class DeltaSink(Sink):
-    """A sink that appends to a Delta table, or upserts and deletes its rows by key.
-
-    Args:
-        spec: what the user wrote about the table.
-        keys: key of the results; without columns, results are appended.
-        results: columns of the results.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
-    """
+class DeltaSink(LakehouseSink[DeltaSinkSpec, DeltaTarget]):
+    """A sink that appends to a Delta table, or upserts and deletes its rows by key; see ``LakehouseSink``."""
 
     def __init__(
         self, spec: DeltaSinkSpec, keys: ResultKeys, results: StructType, query: str, checkpoint_id: str
     ) -> None:
-        self._spec, self._keys, self._results = spec, keys, results
+        super().__init__(spec, keys, results, query, checkpoint_id)
         self._folder: Folder = delta_place(spec)
         self._staged = self._folder / _STAGED / checkpoint_id
-        self._query, self._checkpoint = query, checkpoint_id
-        self._prepared: DeltaTarget | None = None
-        self._has_grown = True
 
     @property
     def place(self) -> str:
@@ -70,40 +55,28 @@ class DeltaSink(Sink):
         """Create or check the table, take over its record of batches, and remove what earlier runs have staged.
 
         Raises:
-            MillraceError: the table cannot be used, does not suit the results, or has results that do not match this
-                checkpoint's state.
+            MillraceError: see ``LakehouseSink``.
         """
+        try:
+            super().prepare(last)
+            self._remove_staged()
+        except OSError as error:
+            raise lakehouse_error(error, f"opening the table {self._folder}", FIELD) from error
+
+    def _checked_columns(self) -> pa.Schema:
         columns = result_schema(self._results, self._spec.partition_by, self._spec.sort_by, FIELD)
         require_key(columns, self._keys.columns or (), FIELD)
         if isinstance(self._folder, Path):
             require_data(self._folder)
-        try:
-            if isinstance(self._folder, ObjectPath):
-                self._folder.is_dir()  # says in the store's words why it cannot be used
-            target = self._prepared or DeltaTarget(self._folder, self._spec, columns, self._query, self._checkpoint)
-            target.take(last)
-            self._remove_staged()
-        except OSError as error:
-            raise lakehouse_error(error, f"opening the table {self._folder}", FIELD) from error
-        self._prepared = target
+        else:
+            self._folder.is_dir()  # says in the store's words why it cannot be used
+        return columns
 
-    def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute a batch, and write it if the table does not have it yet; return the number of rows written."""
-        if batch.number <= self._target.last:
-            results.write.format("noop").mode("overwrite").save()
-            return 0
-        rows = self._merge(results, batch) if self._keys.columns else self._append(results, batch)
-        self._has_grown = self._has_grown or bool(rows)
-        every = self._spec.maintenance.compact_every
-        if every and self._has_grown and (batch.number + 1) % every == 0:
-            self._target.compact()
-            self._has_grown = False
-        return rows
+    def _new_target(self, columns: pa.Schema) -> DeltaTarget:
+        return DeltaTarget(self._folder, self._spec, columns, self._query, self._checkpoint)
 
-    @property
-    def _target(self) -> DeltaTarget:
-        assert self._prepared is not None, "the sink has not been prepared"
-        return self._prepared
+    def _write(self, results: DataFrame, batch: ResultBatch) -> int:
+        return self._merge(results, batch) if self._keys.columns else self._append(results, batch)
 
     def _append(self, results: DataFrame, batch: ResultBatch) -> int:
         parts = self._target.partition_columns

@@ -10,30 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import sync
 from millrace_jobs.lakehouse.delta_store import delta_options
-from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.lakehouse.errors import lakehouse_error, retried
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
 from millrace_jobs.sinks.lakehouse.data_files import Folder
+from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, rewrites
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 FIELD = "spec.sink.delta"
-
-_ATTEMPTS = 5
-"""How often a commit is tried while other writers get in its way."""
 
 _ERRORS = (DeltaError, OSError, ValueError)
 """What ``deltalake`` raises."""
@@ -86,7 +84,8 @@ class DeltaTarget:
         Raises:
             MillraceError: the table cannot be used, does not suit the results, or does not match Spark's log.
         """
-        with _errors(f"opening the table {self._folder}"):
+        doing = f"opening the table {self._folder}"
+        with _errors(doing):
             if self._open is None:
                 self._open = self._opened() or self._created()
             self._table.update_incremental()
@@ -95,7 +94,8 @@ class DeltaTarget:
             if self._columns.added:
                 fields = Schema.from_arrow(pa.schema(self._columns.added)).fields
                 self._table.alter.add_columns(fields)
-            self._retried("fencing other drivers", self._fence)
+        retried(self._fence)
+        with _errors(doing):
             known = self._table.transaction_version(self._batches)
         self._last = NO_BATCH if known is None else known
 
@@ -151,16 +151,26 @@ class DeltaTarget:
         It gives way to other writers: what is not compacted now, is the next time.
         """
         hours = math.ceil(self._spec.maintenance.retention.microseconds / 3_600_000_000)
+        try:
+            with _errors(f"compacting the table {self._folder}"):
+                self._table.update_incremental()
+                schema = pa.schema([each for each in self._full_schema if each.name not in self.partition_columns])
+                planned = list(rewrites(self._table, self._folder, schema, FIELD))
+                retried(lambda: self._replace(planned, schema))
+                try:
+                    self._table.vacuum(hours, dry_run=False, full=True)
+                except DeltaError:  # the table itself keeps files for longer
+                    self._table.vacuum(dry_run=False, full=True)
+        except TransientError:
+            return
+
+    def _replace(self, planned: Sequence[Rewrite], schema: pa.Schema) -> None:
         with _errors(f"compacting the table {self._folder}"):
-            self._table.update_incremental()
-            try:
-                self._table.optimize.compact()
-            except CommitFailedError:
-                return
-            try:
-                self._table.vacuum(hours, dry_run=False, full=True)
-            except DeltaError:  # the table itself keeps files for longer
-                self._table.vacuum(dry_run=False, full=True)
+            commit_rewrites(self._table, planned, schema)
+
+    @property
+    def _full_schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
 
     @property
     def _table(self) -> DeltaTable:
@@ -188,7 +198,7 @@ class DeltaTarget:
         )
 
     def _matched(self) -> TargetColumns:
-        table = pa.schema(self._table.schema().to_arrow())
+        table = self._full_schema
         name = f"delta.`{self._folder}`"
         columns = match_columns(self._results, table, name, self._spec.key, self._spec.schema_evolution, FIELD)
         given, found = self._spec.partition_by, self.partition_columns
@@ -229,15 +239,17 @@ class DeltaTarget:
         )
 
     def _fence(self) -> None:
-        began = (self._table.transaction_version(self._drivers) or 0) + 1
-        properties = CommitProperties(app_transactions=[Transaction(self._drivers, began)], max_commit_retries=0)
-        self._table.create_write_transaction(
-            [],
-            mode="append",
-            schema=self._table.schema(),
-            partition_by=list(self.partition_columns),
-            commit_properties=properties,
-        )
+        with _errors("fencing other drivers"):
+            self._table.update_incremental()
+            began = (self._table.transaction_version(self._drivers) or 0) + 1
+            properties = CommitProperties(app_transactions=[Transaction(self._drivers, began)], max_commit_retries=0)
+            self._table.create_write_transaction(
+                [],
+                mode="append",
+                schema=self._table.schema(),
+                partition_by=list(self.partition_columns),
+                commit_properties=properties,
+            )
         self._driver = began
 
     def _numbered(self, batch: ResultBatch) -> CommitProperties:
@@ -253,16 +265,18 @@ class DeltaTarget:
     def _write(self, commit: Callable[[], None], batch: ResultBatch) -> None:
         """Commit a batch once: an error whose commit is in the table all the same is none."""
 
-        def checked() -> None:
-            self._table.update_incremental()
-            if self._has(batch):
-                return
-            self._require_newest(batch)
-            commit()
-
         doing = f"writing batch {batch.number} to the table {self._folder}"
+
+        def checked() -> None:
+            with _errors(doing):
+                self._table.update_incremental()
+                if self._has(batch):
+                    return
+                self._require_newest(batch)
+                commit()
+
+        retried(checked)
         with _errors(doing):
-            self._retried(doing, checked)
             self._flush()
         self._last = batch.number
 
@@ -274,18 +288,6 @@ class DeltaTarget:
     def _require_newest(self, batch: ResultBatch) -> None:
         if self._table.transaction_version(self._drivers) != self._driver:
             raise taken_over(self._query, str(self._folder), batch.number, FIELD)
-
-    def _retried(self, doing: str, action: Callable[[], None]) -> None:
-        """Repeat an action from the table's newest version while other writers get in its way."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                return action()
-            except _ERRORS as error:
-                may_pass = isinstance(lakehouse_error(error, doing, FIELD), TransientError)
-                if not may_pass or attempt == _ATTEMPTS - 1:
-                    raise
-                self._table.update_incremental()
-        raise AssertionError("the last attempt returns or raises")
 
     def _flush(self) -> None:
         """Flush the commit to disk, where the table is in a folder: Spark forgets the batch's records after it."""

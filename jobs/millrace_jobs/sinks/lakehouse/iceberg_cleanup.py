@@ -18,6 +18,11 @@ from millrace_jobs.sinks.lakehouse.data_files import Folder
 _AGE, _KEPT = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"
 """Properties of a table: the age up to which snapshots stay, and how many stay whatever their age."""
 
+_MOST = 1_000
+"""Snapshots that stay, unless they are younger than an hour: each commit writes all of them to the table's metadata."""
+
+_AN_HOUR = timedelta(hours=1)
+
 _OTHER_PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 """Properties of a table by which its files are elsewhere than below its location, maybe among those of others."""
 
@@ -25,17 +30,21 @@ _OTHER_PLACES = ("write.data.path", "write.metadata.path", "write.folder-storage
 def expire_snapshots(table: Table, retention: PositiveDuration) -> None:
     """Remove snapshots from the table's metadata that are older than the retention, or than the table keeps them.
 
+    Of those that are older than an hour, the newest 1,000 stay at most, or as many as the table's own property says.
     The newest snapshot of each branch stays, and so does each one with a tag.
     """
     age = max(retention.microseconds // 1000, int(table.properties.get(_AGE, 0)))
     kept = int(table.properties.get(_KEPT, 1))
     newest = sorted(table.snapshots(), key=lambda each: each.timestamp_ms, reverse=True)
     named = {each.snapshot_id for each in table.refs().values()}
-    oldest = datetime.now(UTC) - timedelta(milliseconds=age)
+    now = datetime.now(UTC)
+    oldest, fresh = ((now - each).timestamp() * 1000 for each in (timedelta(milliseconds=age), _AN_HOUR))
     old = [
         each.snapshot_id
-        for each in newest[kept:]
-        if each.timestamp_ms < oldest.timestamp() * 1000 and each.snapshot_id not in named
+        for place, each in enumerate(newest)
+        if place >= kept
+        and each.timestamp_ms < (fresh if place >= max(_MOST, kept) else oldest)
+        and each.snapshot_id not in named
     ]
     if old:
         table.maintenance.expire_snapshots().by_ids(old).commit()

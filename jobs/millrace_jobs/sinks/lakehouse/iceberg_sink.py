@@ -1,9 +1,5 @@
 """The sink that writes results to an Iceberg table, each batch exactly once.
 
-Tasks write the rows of a batch as Parquet files. The driver adds the files to the table in one commit, which also has
-the batch's number. After a crash, Spark runs the batch again; it is computed again, because state depends on it, and
-written only if the table does not have it.
-
 With a key, the driver reads the keys from these files, and replaces each file of the table that has rows with them by
 one without. Rows whose keys are removed are in files of their own, which are never part of the table.
 """
@@ -14,52 +10,30 @@ from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_io import FIELD
-from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.column_names import named
 from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import FileWriter, write_files
 from millrace_jobs.sinks.lakehouse.iceberg_layout import PartitionTerm
 from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED, key_changes
+from millrace_jobs.sinks.lakehouse.sink import LakehouseSink
 
 
-class IcebergSink(Sink):
-    """A sink that appends to an Iceberg table, or upserts and deletes its rows by key.
-
-    Args:
-        spec: what the user wrote about the table.
-        keys: key of the results; without columns, results are appended.
-        results: columns of the results.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
-    """
-
-    def __init__(
-        self, spec: IcebergSinkSpec, keys: ResultKeys, results: StructType, query: str, checkpoint_id: str
-    ) -> None:
-        self._spec, self._keys, self._results = spec, keys, results
-        self._query, self._checkpoint = query, checkpoint_id
-        self._prepared: IcebergTarget | None = None
-        self._has_grown = True
+class IcebergSink(LakehouseSink[IcebergSinkSpec, IcebergTarget]):
+    """A sink that appends to an Iceberg table, or upserts and deletes its rows by key; see ``LakehouseSink``."""
 
     @property
     def place(self) -> str:
         """Name of the table."""
         return f"Iceberg table {self._spec.table}"
 
-    def prepare(self, last: LastBatch) -> None:
-        """Create or check the table, and take over its record of batches.
-
-        Raises:
-            MillraceError: the table cannot be used, does not suit the results, or has results that do not match this
-                checkpoint's state.
-        """
+    def _checked_columns(self) -> pa.Schema:
         terms = list(map(PartitionTerm.of, self._spec.partition_by))
         plain = [term.column for term in terms if not term.unit]
         columns = result_schema(self._results, plain, self._spec.sort_by, FIELD)
@@ -71,33 +45,20 @@ class IcebergSink(Sink):
             require_data(absolute_path(self._spec.location))
         if self._spec.catalog.file is not None:
             require_data(absolute_path(self._spec.catalog.file))
-        target = self._prepared or IcebergTarget(self._spec, columns, self._query, self._checkpoint)
-        target.take(last)
-        self._prepared = target
+        return columns
 
-    def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute a batch, and write it if the table does not have it yet; return the number of rows written."""
-        if batch.number <= self._target.last:
-            results.write.format("noop").mode("overwrite").save()
-            return 0
+    def _new_target(self, columns: pa.Schema) -> IcebergTarget:
+        return IcebergTarget(self._spec, columns, self._query, self._checkpoint)
+
+    def _write(self, results: DataFrame, batch: ResultBatch) -> int:
         changes = self._changes(results, batch)
         rows = sum(each.rows for each in (*changes.added, *changes.removed))
         if rows:
             self._target.write(changes, batch)
-            self._has_grown = True
         for each in changes.removed:
             with suppress(OSError):  # compaction removes what is left
                 (self._target.folder / each.name).unlink()
-        every = self._spec.maintenance.compact_every
-        if every and self._has_grown and (batch.number + 1) % every == 0:
-            self._target.compact()
-            self._has_grown = False
         return rows
-
-    @property
-    def _target(self) -> IcebergTarget:
-        assert self._prepared is not None, "the sink has not been prepared"
-        return self._prepared
 
     def _changes(self, results: DataFrame, batch: ResultBatch) -> Changes:
         """Let tasks write the rows of a batch, those with removed keys apart."""

@@ -8,8 +8,7 @@ batch is in the table once, and a driver that another one has followed cannot co
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.values import PositiveDuration
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
+from millrace_jobs.lakehouse.errors import retried
 from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog, require_namespace
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
 from millrace_jobs.object_store import ObjectPath
@@ -39,10 +39,6 @@ from millrace_jobs.sinks.lakehouse.data_files import DataFile, Folder
 from millrace_jobs.sinks.lakehouse.iceberg_cleanup import expire_snapshots, remove_orphans
 from millrace_jobs.sinks.lakehouse.iceberg_layout import PartitionTerm, arrow_schema, file_entries, stored_types
 from millrace_jobs.sinks.lakehouse.iceberg_rewrite import Replacement, key_rows, merged, without_keys
-from millrace_support.backoff import Backoff
-
-_ATTEMPTS = 10
-"""How often a commit is tried while other writers get in its way, or the catalog does not answer."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,7 @@ class IcebergTarget:
             if isinstance(self.folder, Path):
                 require_data(self.folder)
                 self.folder.mkdir(parents=True, exist_ok=True)
-        self._retried("fencing other drivers", self._fence)
+        retried(self._fence)
         batch = self._record.batch
         self._last = NO_BATCH if batch is None else batch
 
@@ -134,14 +130,15 @@ class IcebergTarget:
         doing = f"writing batch {batch.number} to the table {self._spec.table}"
 
         def checked() -> None:
-            self._refresh()
-            if self._has(batch):
-                return
-            if self._number(self._drivers) != self._driver:
-                raise taken_over(self._query, self._spec.table, batch.number, FIELD)
-            self._commit(changes, batch)
+            with catalog_errors(doing):
+                self._refresh()
+                if self._has(batch):
+                    return
+                if self._number(self._drivers) != self._driver:
+                    raise taken_over(self._query, self._spec.table, batch.number, FIELD)
+                self._commit(changes, batch)
 
-        self._retried(doing, checked)
+        retried(checked)
         self._last = batch.number
 
     def compact(self) -> None:
@@ -295,12 +292,13 @@ class IcebergTarget:
         return own.transaction()
 
     def _fence(self) -> None:
-        self._refresh()
-        began = (self._number(self._drivers) or 0) + 1
-        transaction = self._transaction()
-        transaction.set_properties({self._drivers: str(began)})
-        transaction.update_snapshot().merge_append().commit()
-        transaction.commit_transaction()
+        with catalog_errors("fencing other drivers"):
+            self._refresh()
+            began = (self._number(self._drivers) or 0) + 1
+            transaction = self._transaction()
+            transaction.set_properties({self._drivers: str(began)})
+            transaction.update_snapshot().merge_append().commit()
+            transaction.commit_transaction()
         self._driver = began
 
     def _commit(self, changes: Changes, batch: ResultBatch) -> None:
@@ -343,19 +341,6 @@ class IcebergTarget:
     def _has(self, batch: ResultBatch) -> bool:
         """Return whether this driver has committed the batch."""
         return self._number(self._drivers) == self._driver and self._number(self._batches) == batch.number
-
-    def _retried(self, doing: str, action: Callable[[], None]) -> None:
-        """Repeat an action, which looks at the table's newest version, while what is in its way may pass."""
-        pauses = Backoff(first=0.1, longest=3.0, jitter=0.5)
-        for attempt in range(_ATTEMPTS):
-            try:
-                with catalog_errors(doing):
-                    return action()
-            except TransientError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            time.sleep(pauses.next())
-        raise AssertionError("the last attempt returns or raises")
 
 
 class _Rewrite(_OverwriteFiles):

@@ -38,7 +38,7 @@ Preceding = Callable[[Message], Sequence[Message]]
 """Function that returns the messages in the ``NEAR`` offsets before a message in its partition, if they exist."""
 
 Deleted = Mapping[bytes | None, bool]
-"""Keys of messages, and whether the last message of each is a delete."""
+"""Keys with a delete or a tombstone, and whether the last of these is a delete, whose tombstone is still to come."""
 
 
 def _none(_: Message) -> Sequence[Message]:
@@ -53,7 +53,8 @@ class ChangeDecoder:
 
     A tombstone follows each delete, and repeats it without its time. It is left out, unless compaction has removed the
     delete; then it deletes what its key has by then. A connector that has crashed writes messages once more, behind
-    newer ones: a delete still counts from its own time on, but its tombstone would delete the newer row.
+    newer ones, and a producer that does not keep the order may write a newer row between a delete and its tombstone: a
+    delete still counts from its own time on, but its tombstone would delete the newer row.
 
     Args:
         columns: the declared columns.
@@ -99,19 +100,23 @@ class ChangeDecoder:
         if len(given) < len(messages):
             deletes = np.zeros(len(messages), np.bool_)
             deletes[np.flatnonzero(valued)[changes.origins[changes.deleted]]] = True
-            lone = lone_tombstones(messages, valued, deletes, lambda first: self._last_deleted(preceding(first)))
+            lone = lone_tombstones(messages, valued, deletes, lambda first: self._deleted_in(preceding(first)))
             yield self._tombstones(lone, reject)
 
     def _changes(self, messages: Sequence[Message], reject: Reject) -> RowChanges:
         values = [message.value() or b"" for message in messages]
         return decode_changes(self._values, values, lambda index, reason: reject(messages[index], reason))
 
-    def _last_deleted(self, messages: Sequence[Message]) -> Deleted:
-        """Return the keys of messages, and whether the last message of each is a delete; tombstones do not count."""
-        given = list(filter(_has_value, messages))
+    def _deleted_in(self, messages: Sequence[Message]) -> Deleted:
+        valued = np.array([_has_value(message) for message in messages], np.bool_)
+        given = list(compress(messages, valued))
         changes = self._changes(given, lambda *_: None)  # a bad one was rejected where it was read itself
-        deletes = set(changes.origins[changes.deleted].tolist())
-        return {message.key(): place in deletes for place, message in enumerate(given)}
+        deletes = set(np.flatnonzero(valued)[changes.origins[changes.deleted]].tolist())
+        return {
+            message.key(): place in deletes
+            for place, message in enumerate(messages)
+            if place in deletes or not valued[place]
+        }
 
     def _set(self, changes: RowChanges, origins: Sequence[Message]) -> pa.RecordBatch:
         """Return the rows that are set, and what is about no row."""
@@ -196,29 +201,34 @@ def lone_tombstones(
     deletes: NDArray[np.bool_],
     deleted_before: Callable[[Message], Deleted],
 ) -> list[Message]:
-    """Return the tombstones whose key has no delete as its last message before them.
+    """Return the tombstones that no delete of their key is before, but for deletes that have another tombstone.
+
+    Compaction that removes a delete also removes all earlier messages of its key, so an earlier delete that is still
+    there is the tombstone's own.
 
     Args:
         messages: partition by partition, in the order of their offsets.
         valued: which of them are no tombstones.
         deletes: which of them are deletes, shape ``(messages,)``.
         deleted_before: returns the keys in the ``NEAR`` offsets before a message. It is called at most once for each
-            partition, and only if a tombstone near its first message has no earlier message of its key.
+            partition, and only if a tombstone near its first message has no earlier delete or tombstone of its key.
     """
     found: list[Message] = []
-    last: dict[bytes | None, bool] = {}
+    waiting: dict[bytes | None, bool] = {}
     partition, first, has_looked = None, 0, False
     for place, message in enumerate(messages):
         if partition_of(message) != partition:
-            last, partition, first, has_looked = {}, partition_of(message), place, False
+            waiting, partition, first, has_looked = {}, partition_of(message), place, False
         key = message.key()
         if valued[place]:
-            last[key] = bool(deletes[place])
+            if deletes[place]:
+                waiting[key] = True
             continue
-        if key not in last and place - first < NEAR and not has_looked:
-            last, has_looked = {**deleted_before(messages[first]), **last}, True
-        if not last.get(key, False):
+        if key not in waiting and place - first < NEAR and not has_looked:
+            waiting, has_looked = {**deleted_before(messages[first]), **waiting}, True
+        if not waiting.get(key, False):
             found.append(message)
+        waiting[key] = False
     return found
 
 

@@ -28,7 +28,7 @@ def lone(given, before=()):
 
     def deleted_before(message):
         asked.append(message)
-        return {each.key(): each.value() == DELETE.encode() for each in before if each.value() is not None}
+        return {each.key(): each.value() is not None for each in before if each.value() != SET.encode()}
 
     valued = [each.value() is not None for each in given]
     deletes = np.array([each.value() == DELETE.encode() for each in given], np.bool_)
@@ -39,14 +39,23 @@ def lone(given, before=()):
 def test_a_tombstone_after_the_delete_of_its_key_is_left_out():
     assert lone(messages(("a", SET), ("a", DELETE), ("a", TOMBSTONE))) == ([], 0)
     assert lone(messages(("a", DELETE), ("b", DELETE), ("a", TOMBSTONE), ("b", TOMBSTONE))) == ([], 0)
-    assert lone(messages(("a", DELETE), ("a", SET), ("a", TOMBSTONE))) == ([2], 0)
+    assert lone(messages(("a", DELETE), ("a", TOMBSTONE), ("a", SET), ("a", TOMBSTONE))) == ([3], 0)
+    assert lone(messages(("a", DELETE), ("a", DELETE), ("a", TOMBSTONE), ("a", SET), ("a", TOMBSTONE))) == ([4], 0)
+
+
+def test_a_newer_row_that_came_between_a_delete_and_its_tombstone_stays():
+    """A producer that sends several requests at a time, and repeats one of them, changes their order."""
+    rows = [("a", SET)] * 3 * NEAR
+    assert lone(messages(("a", DELETE), *rows, ("a", TOMBSTONE))) == ([], 0)
+    assert lone(messages(*rows, ("a", TOMBSTONE))) == ([len(rows)], 0)
 
 
 def test_the_delete_may_be_before_the_messages():
     given = messages(("a", TOMBSTONE), ("b", TOMBSTONE), ("a", SET), ("a", TOMBSTONE), begin=9)
     assert lone(given) == ([0, 1, 3], 1)
     assert lone(given, messages(("a", SET), ("a", DELETE))) == ([1, 3], 1)
-    assert lone(given, messages(("a", DELETE), ("a", SET))) == ([0, 1, 3], 1)
+    assert lone(given, messages(("a", DELETE), ("a", SET))) == ([1, 3], 1)
+    assert lone(given, messages(("a", DELETE), ("a", TOMBSTONE), ("a", SET))) == ([0, 1, 3], 1)
 
 
 def test_each_partition_has_deletes_of_its_own():
@@ -77,6 +86,12 @@ def test_the_decoder_knows_deletes_before_its_messages():
 
     source = decoder("id BIGINT, n INT")
     delete = json.dumps(envelope("d", {"id": 1, "n": 2}, None, 1))
-    for before, count in (([message(0, delete)], 0), ([message(0, "no change")], 1), ([], 1)):
+    cases = (
+        ([message(0, delete)], 0),
+        ([message(-1, delete), message(0, None)], 1),
+        ([message(0, "no change")], 1),
+        ([], 1),
+    )
+    for before, count in cases:
         records = source._decoder.decode([message(1, None)], lambda *_: None, lambda _, found=before: found)
         assert sum(batch.num_rows for batch in records) == count

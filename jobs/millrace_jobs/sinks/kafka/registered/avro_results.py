@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
@@ -12,56 +11,13 @@ from typing import Any
 from fastavro import parse_schema, schemaless_writer
 from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError, validate
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
 from millrace_jobs.schemas.avro_names import with_named
 from millrace_jobs.schemas.references import referenced
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode
-from millrace_jobs.sinks.kafka.registered.result_values import field_name, unsupported
-
-_TYPES: dict[type[DataType], Any] = {
-    BooleanType: "boolean",
-    ByteType: "int",
-    ShortType: "int",
-    IntegerType: "int",
-    LongType: "long",
-    FloatType: "float",
-    DoubleType: "double",
-    StringType: "string",
-    BinaryType: "bytes",
-    DateType: {"type": "int", "logicalType": "date"},
-    TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
-    TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
-}
-_SAMPLES: dict[type[DataType], Any] = {
-    BooleanType: True,
-    FloatType: 0.5,
-    DoubleType: 0.5,
-    StringType: "a",
-    BinaryType: b"a",
-    DateType: date(2024, 5, 1),
-    TimestampType: datetime(2024, 5, 1, tzinfo=UTC),
-    TimestampNTZType: datetime(2024, 5, 1),
-}
+from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported
 
 
 class AvroResults:
@@ -127,9 +83,9 @@ def _type(kind: DataType, name: str, column: str) -> Any:
         return {"type": "array", "items": ["null", _type(kind.elementType, name, column)]}
     if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
         return {"type": "map", "values": ["null", _type(kind.valueType, name, column)]}
-    if type(kind) not in _TYPES:
+    if type(kind) not in SINGLE_TYPES:
         raise unsupported(column, kind, "Avro")
-    return _TYPES[type(kind)]
+    return SINGLE_TYPES[type(kind)].avro
 
 
 def _sample(kind: DataType) -> Any:
@@ -141,4 +97,4 @@ def _sample(kind: DataType) -> Any:
         return [_sample(kind.elementType)]
     if isinstance(kind, MapType):
         return {"a": _sample(kind.valueType)}
-    return _SAMPLES.get(type(kind), 1)
+    return SINGLE_TYPES[type(kind)].sample if type(kind) in SINGLE_TYPES else 1

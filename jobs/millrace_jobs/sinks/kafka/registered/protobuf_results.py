@@ -14,14 +14,11 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     BooleanType,
     ByteType,
     DataType,
     DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -42,26 +39,15 @@ from millrace_jobs.schemas.protobuf_schemas import (
 from millrace_jobs.schemas.registered_protobuf import file_of
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode
-from millrace_jobs.sinks.kafka.registered.result_values import field_name, unsupported
+from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported
 from millrace_jobs.sinks.kafka.registered.written_proto import written_proto
 
 _F = FieldDescriptor
 _MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
 _REPEATED = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
 _TYPES: dict[type[DataType], Any] = {
-    BooleanType: _F.TYPE_BOOL,
-    ByteType: _F.TYPE_INT32,
-    ShortType: _F.TYPE_INT32,
-    IntegerType: _F.TYPE_INT32,
-    LongType: _F.TYPE_INT64,
-    FloatType: _F.TYPE_FLOAT,
-    DoubleType: _F.TYPE_DOUBLE,
-    StringType: _F.TYPE_STRING,
-    BinaryType: _F.TYPE_BYTES,
-    DateType: _F.TYPE_STRING,
-    DecimalType: _F.TYPE_STRING,
-    TimestampNTZType: _F.TYPE_STRING,
-}
+    kind: getattr(_F, f"TYPE_{each.protobuf.upper()}") for kind, each in SINGLE_TYPES.items() if each.protobuf
+} | {DecimalType: _F.TYPE_STRING}
 _ALSO = {
     _F.TYPE_INT32: {_F.TYPE_SINT32, _F.TYPE_SFIXED32, _F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64},
     _F.TYPE_INT64: {_F.TYPE_SINT64, _F.TYPE_SFIXED64},

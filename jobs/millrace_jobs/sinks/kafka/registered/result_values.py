@@ -1,13 +1,65 @@
-"""Results as plain Python values for encoders: maps as dicts, and names that a schema can have."""
+"""Results as plain Python values for encoders: maps as dicts, and the types and names that a schema can have."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from millrace_api.errors import MillraceError, Problem
+
+
+class SingleType(NamedTuple):
+    """A type of single values: in Avro's schemas, in Protobuf's (``TYPE_*`` in lower case), and one of its values.
+
+    ``protobuf`` is None for a type whose values are messages.
+    """
+
+    avro: str | Mapping[str, str]
+    protobuf: str | None
+    sample: Any
+
+
+SINGLE_TYPES: Mapping[type[DataType], SingleType] = MappingProxyType(
+    {
+        BooleanType: SingleType("boolean", "bool", True),
+        ByteType: SingleType("int", "int32", 1),
+        ShortType: SingleType("int", "int32", 1),
+        IntegerType: SingleType("int", "int32", 1),
+        LongType: SingleType("long", "int64", 1),
+        FloatType: SingleType("float", "float", 0.5),
+        DoubleType: SingleType("double", "double", 0.5),
+        StringType: SingleType("string", "string", "a"),
+        BinaryType: SingleType("bytes", "bytes", b"a"),
+        DateType: SingleType({"type": "int", "logicalType": "date"}, "string", date(2024, 5, 1)),
+        TimestampType: SingleType(
+            {"type": "long", "logicalType": "timestamp-micros"}, None, datetime(2024, 5, 1, tzinfo=UTC)
+        ),
+        TimestampNTZType: SingleType(
+            {"type": "long", "logicalType": "local-timestamp-micros"}, "string", datetime(2024, 5, 1)
+        ),
+    }
+)
+"""The types of single values but DECIMAL, whose type in Avro depends on its digits."""
 
 
 def rows_of(values: pa.Array) -> list[dict[str, Any]]:

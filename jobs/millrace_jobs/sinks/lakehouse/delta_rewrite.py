@@ -1,0 +1,136 @@
+"""Small files of a Delta table that are replaced by larger ones with the same rows.
+
+The library's own ``optimize`` is not used. Of two that begin at one version of a table, deltalake 1.6 commits both,
+with or without retries or application transactions, and so has all of their rows twice in the table. Here a commit is
+for the version that follows the one that was looked at, or fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, opened_file, reported_files
+from millrace_jobs.sinks.lakehouse.delta_actions import add_actions, remove_action
+
+_SMALL_BYTES, _FULL_BYTES = 100_000_000, 128 << 20
+"""Size below which a file is merged with others, and sum of sizes up to which they become one."""
+
+_PLAIN = re.compile(r"(?!/)(?:[A-Za-z0-9_./=-]|%25[0-9A-Fa-f]{2})+")
+"""Relative URIs that all writers write alike, so that the action that removes a file names it as it was added."""
+
+
+@dataclass(frozen=True)
+class _LoggedFile:
+    """A file of the table, as its log has it; ``path`` is a URI, relative to the table's folder or absolute."""
+
+    path: str
+    size: int
+    written: int
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Files of a table, and those that take their place."""
+
+    old: tuple[_LoggedFile, ...]
+    new: tuple[DataFile, ...]
+
+
+def commit_rewrites(table: DeltaTable, planned: Iterable[Rewrite], schema: pa.Schema) -> None:
+    """Replace files in the newest version of a table; what it has no longer is not replaced.
+
+    Args:
+        table: the table.
+        planned: what is to be replaced.
+        schema: columns of the files.
+
+    Raises:
+        DeltaError: another writer was faster: try again.
+    """
+    table.update_incremental()
+    known = {each.path for each in _files(table)}
+    actions: list[AddAction | RemoveAction] = []
+    for each in planned:
+        if all(file.path in known for file in each.old):
+            actions += add_actions(each.new, schema, data_change=False)
+            actions += [remove_action(unquote(file.path), file.size, file.values) for file in each.old]
+    if actions:
+        table.create_write_transaction(
+            actions,
+            mode="append",
+            schema=table.schema(),
+            partition_by=list(table.metadata().partition_columns),
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+
+
+def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -> Iterator[Rewrite]:
+    """Write larger files with the rows of small ones, within each partition in their order; yield what they replace.
+
+    Files whose names are not plain, such as those of a cloned table, are left out.
+
+    Args:
+        table: the table.
+        folder: where it is.
+        schema: its columns but those that it is partitioned by.
+        field: the field of the spec that describes it.
+    """
+    groups: dict[tuple[Any, ...], list[_LoggedFile]] = defaultdict(list)
+    for each in _files(table):
+        if each.size < _SMALL_BYTES and _PLAIN.fullmatch(each.path):
+            groups[tuple(each.values.values())].append(each)
+    for files in (part for group in groups.values() for part in _parts(group) if len(part) > 1):
+        rows = (batch for each in files for batch in _rows(folder, each.path, schema))
+        reports = list(FileWriter(folder, "compacted-", schema, (), field)(rows))
+        written = reported_files(pa.Table.from_batches(reports)) if reports else []
+        yield Rewrite(tuple(files), tuple(replace(each, values=files[0].values) for each in written))
+
+
+def _files(table: DeltaTable) -> list[_LoggedFile]:
+    names = table.metadata().partition_columns
+    return [
+        _LoggedFile(
+            each["path"],
+            each["size_bytes"],
+            each["modification_time"],
+            {name: each[f"partition.{name}"] for name in names},
+        )
+        for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    ]
+
+
+def _parts(files: Sequence[_LoggedFile]) -> Iterator[list[_LoggedFile]]:
+    part: list[_LoggedFile] = []
+    size = 0
+    for each in sorted(files, key=lambda file: (file.written, file.path)):
+        if part and size + each.size > _FULL_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += each.size
+    if part:
+        yield part
+
+
+def _rows(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, with NULL in columns that were added to the table later."""
+    with opened_file(folder, unquote(path)) as stream, pq.ParquetFile(stream) as file:
+        for batch in file.iter_batches():
+            columns = [
+                batch.column(each.name).cast(each.type)
+                if each.name in batch.schema.names
+                else pa.nulls(len(batch), each.type)
+                for each in schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,99 @@
+"""Each batch once from tasks on executors: two attempts of a task that both write, and executors that die after they wrote.
+
+Of each sink whose tasks write files, a batch of a million rows goes past a driver that may not receive 2 MiB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from lab.postgres import DATABASE, OWNER, PASSWORD, PostgresServer
+from lab.s3_server import BUCKET, S3Server
+from lab.standalone_spark import standalone_spark
+
+from .iceberg_tables import iceberg_content
+from .listed import files_of_delta
+from .write_on_executors import FAULTS, MANY, ROWS, TASKS
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow(minutes=4), pytest.mark.timeout(1500)]
+
+ALL = "SELECT count(*), count(DISTINCT k), min(n), max(n), sum(n) FROM {rows} WHERE {where}"
+FEW, MORE = f"n < {MANY}", f"n >= {MANY}"
+DRIVER_MIB = 100
+"""What the driver's Python may need for a million rows, of some 145 MB, beyond what it had for a thousand."""
+
+
+def whole(begin: int, end: int) -> list[tuple[Any, ...]]:
+    return [(end - begin, end - begin, begin, end - 1, sum(range(begin, end)))]
+
+
+def asked(rows: Any, where: str) -> list[tuple[Any, ...]]:
+    return duckdb.sql(ALL.format(rows="rows", where=where)).fetchall()
+
+
+def test_each_batch_is_written_once_whatever_happens_to_attempts(
+    tmp_path: Path,
+    shared_s3: S3Server,
+    rest_catalog: str,
+    postgres_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefix = f"s3a://{BUCKET}/{uuid.uuid4().hex[:12]}"
+    table = f"t{uuid.uuid4().hex[:12]}"
+    postgres_server.execute(f"CREATE TABLE {table} (k text, n bigint, text text)")
+    login = {"user": OWNER, "password": {"env": "LAB_DATABASE_PASSWORD"}}
+    in_rest = {"catalog": {"rest": {"uri": rest_catalog}}}
+    appended = in_rest | {"table": f"{table}.appended", "location": str(tmp_path / "iceberg")}
+    upserted = in_rest | {"table": f"{table}.upserted", "location": f"{prefix}/upserted", "key": ["k"]}
+    sinks: dict[str, dict[str, Any]] = {
+        "delta": {"delta": {"path": str(tmp_path / "delta")}},
+        "delta by key": {"delta": {"path": str(tmp_path / "by key"), "key": ["k"]}},
+        "iceberg": {"iceberg": appended},
+        "iceberg by key": {"iceberg": upserted},
+        "files": {"files": {"path": f"{prefix}/files"}},
+        "postgres": {"postgres": {"host": postgres_server.host, "database": DATABASE, "table": table, **login}},
+    }
+    environment = shared_s3.environment | {"LAB_DATABASE_PASSWORD": PASSWORD}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with standalone_spark(tmp_path) as master:
+        given = {"folder": str(tmp_path), "master": master, "sinks": sinks, "environment": environment}
+        done = subprocess.run(
+            [sys.executable, "-m", "lakehouse.write_on_executors", json.dumps(given)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=1200,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    grown = {name: int(mib) for name, mib in (line.rsplit(" ", 1) for line in done.stdout.splitlines())}
+    assert grown.keys() == {"delta", "iceberg", "files"}
+    assert max(grown.values()) < DRIVER_MIB, grown
+    few = whole(0, len(FAULTS) * ROWS)
+    delta = files_of_delta(tmp_path / "delta")
+    objects = shared_s3.folder / "objects" / BUCKET / prefix.removeprefix(f"s3a://{BUCKET}/")
+    found = {
+        "delta": duckdb.read_parquet(delta),
+        "delta by key": duckdb.read_parquet(files_of_delta(tmp_path / "by key")),
+        "iceberg": iceberg_content(appended),
+        "iceberg by key": iceberg_content(upserted),
+        "files": duckdb.sql(f"SELECT * FROM read_parquet('{objects}/files/*.parquet')"),
+    }
+    for name, rows in found.items():
+        assert asked(rows, FEW) == few, name
+    for name in grown:
+        assert asked(found[name], MORE) == whole(MANY, 2 * MANY), name
+    assert postgres_server.execute(ALL.format(rows=table, where=FEW)) == few
+    lost = set((tmp_path / "delta").glob("*.parquet")) - set(map(Path, delta))
+    assert len(lost) >= 2, "the files of the attempts that lost are in the folder, and not in the table"
+    assert len(delta) == 3 * TASKS

@@ -1,0 +1,108 @@
+"""Results within the query's own checkpoint, and the checkpoint within the results: refused, however they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_api.validation.loading import read_query
+
+
+def refused(sink: dict[str, Any], checkpoint: str | None, **spec: Any) -> str:
+    """Return why a query is refused; an empty text if it is not."""
+    parts: dict[str, Any] = {
+        "sources": {"trips": {"rate": {}}},
+        "query": {"sql": "SELECT key FROM trips"},
+        "sink": sink,
+    }
+    if checkpoint is not None:
+        parts["checkpoint"] = {"uri": checkpoint}
+    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "trips"}}
+    try:
+        read_query(document | {"spec": parts | spec})
+    except MillraceError as error:
+        return str(error)
+    return ""
+
+
+def sinks(place: str) -> list[tuple[str, dict[str, Any]]]:
+    iceberg = {"catalog": {"rest": {"uri": "http://catalog"}}, "table": "a.b", "location": place}
+    return [
+        ("files.path", {"files": {"path": place}}),
+        ("delta.path", {"delta": {"path": place}}),
+        ("iceberg.location", {"iceberg": iceberg}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "place"),
+    [
+        ("s3a://lake/trips", "s3a://lake/trips"),
+        ("s3a://lake/trips/", "s3a://lake/trips"),
+        ("s3a://lake/trips", "s3a://lake/trips/results/"),
+        ("s3a://lake/trips", "s3a://lake/trips/spark/state"),
+        ("file:///data/trips", "/data/trips"),
+        ("file:/data/trips", "//data/trips/out/"),
+        ("file:///data/a%20b/", "/data/./x/../a b/out"),
+        (None, ".millrace/trips/out"),
+        (None, "x/../.millrace/trips"),
+    ],
+)
+def test_results_within_the_checkpoint(checkpoint: str | None, place: str) -> None:
+    for field, sink in sinks(place):
+        message = f'spec.sink.{field}: "{place}" is within the query\'s own checkpoint; write a folder outside of it'
+        assert message in refused(sink, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "place"),
+    [
+        ("s3a://lake/trips/checkpoint", "s3a://lake/trips"),
+        ("s3a://lake/trips/a/b/", "s3a://lake/trips/"),
+        ("s3a://lake/trips/_millrace/own", "s3a://lake/trips"),
+        ("file:///data/trips/_delta_log", "/data/trips"),
+        ("file:///data/trips/checkpoint", "/data/./trips/"),
+        ("file:///data/trips/day=1/_own", "/data/trips"),
+    ],
+)
+def test_the_checkpoint_among_the_results(checkpoint: str, place: str) -> None:
+    for field, sink in sinks(place):
+        message = (
+            f'spec.sink.{field}: the query\'s own checkpoint is within "{place}", among the results; write another'
+        )
+        assert message in refused(sink, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "place"),
+    [
+        ("s3a://lake/trips", "s3a://lake/trips-results"),
+        ("s3a://lake/trips", "s3a://other/trips"),
+        ("s3a://lake/trips/_checkpoints/trips", "s3a://lake/trips"),
+        ("s3a://lake/trips", "/lake/trips"),
+        ("file:///data/trips", "/data/trips-results"),
+        ("file:///data/trips/.millrace/trips", "/data/trips"),
+        ("file:///data/trips", "data/trips"),
+        (None, "."),
+        (None, ".millrace/trips-results"),
+    ],
+)
+def test_places_that_are_apart(checkpoint: str | None, place: str) -> None:
+    for _, sink in sinks(place):
+        assert "checkpoint" not in refused(sink, checkpoint)
+
+
+def test_catalogs_and_dead_letters() -> None:
+    inside = "/data/trips/x"
+    own = "file:///data/trips"
+    iceberg = {"catalog": {"file": f"{inside}/catalog.db"}, "table": "a.b", "location": "/data/table"}
+    assert "spec.sink.iceberg.catalog.file: " in refused({"iceberg": iceberg}, own)
+    source = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "t"}, "format": "json", "schema": "key STRING"}
+    letters = {"trips": source | {"corruptRecords": {"policy": "deadLetter", "path": inside}}}
+    said = refused({"console": {}}, own, sources=letters)
+    assert "spec.sources.trips.corruptRecords.path: " in said
+    assert "is within the query's own checkpoint" in said
+    letters["trips"]["corruptRecords"]["path"] = "/data"
+    assert refused({"console": {}}, own, sources=letters) == ""
