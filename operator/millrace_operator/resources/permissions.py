@@ -26,6 +26,7 @@ from .asked import (
     catalogs,
     databases,
     images,
+    readers,
     s3_endpoints,
     schema_registries,
     tables_without_places,
@@ -157,6 +158,8 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
         yield Problem(f"a table wherever its catalog puts it is {where}", _allowed(rule.tables), field=field)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
     yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
+    others = ((field, name) for field, name in readers(spec) if name != namespace)
+    yield from among(others, rule.lookup_namespaces, str)
     yield from among(paths(spec), rule.files, data_place)
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)

@@ -11,6 +11,7 @@ from millrace_api.model.streamquery import Spec
 
 from .of_deployment import of_deployment
 from .of_kafka import of_kafka
+from .of_lookups import of_lookups
 from .of_query import of_query
 from .of_s3 import of_s3
 from .of_sinks import of_sinks
@@ -19,7 +20,16 @@ from .of_the_plan import of_the_plan
 from .probe import ABSENT
 from .walk import fields
 
-PROBES = [*of_sources(), *of_kafka(), *of_query(), *of_sinks(), *of_s3(), *of_deployment(), *of_the_plan()]
+PROBES = [
+    *of_sources(),
+    *of_kafka(),
+    *of_query(),
+    *of_sinks(),
+    *of_s3(),
+    *of_lookups(),
+    *of_deployment(),
+    *of_the_plan(),
+]
 FIELDS = {field.path: field for model, path in ((Spec, "spec"), (Plan, "plan")) for field in fields(model, path)}
 
 REFUSED = "spec.additionalOutputs.*.sink.table.history"

@@ -154,7 +154,33 @@ spec:
     secretAccessKey: {secretKeyRef: {name: lake, key: AWS_SECRET_ACCESS_KEY}}
 """
 
-CASES = {"smallest": SMALLEST, "secured": SECURED, "templated": TEMPLATED, "dedicated": DEDICATED, "in-s3": IN_S3}
+LOOKED_UP = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      rate: {recordsPerSecond: 100}
+  query: {sql: "SELECT key, count(*) AS n FROM trips GROUP BY key"}
+  sink: {table: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
+  lookups:
+    tokens: {secretKeyRef: {name: trips-readers, key: tokens}}
+    tls:
+      certificate: {secretKeyRef: {name: trips-tls, key: tls.crt}}
+      key: {secretKeyRef: {name: trips-tls, key: tls.key}}
+    namespaces: [dashboards]
+  checkpoint: {claim: checkpoints}
+"""
+
+CASES = {
+    "smallest": SMALLEST,
+    "secured": SECURED,
+    "templated": TEMPLATED,
+    "dedicated": DEDICATED,
+    "in-s3": IN_S3,
+    "looked-up": LOOKED_UP,
+}
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"
 AUTH = "trips-by-cell-auth-0123456789"

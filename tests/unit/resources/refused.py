@@ -70,6 +70,8 @@ ON_DATA = {
 AVRO = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}, "schema": "cell STRING", "format": "avro"}
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
 REST = {"uri": "https://catalog.example.com/iceberg"}
+TABLE = {"table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}
+LOOKUPS = {"tokens": {"secretKeyRef": {"name": "readers", "key": "tokens"}}}
 ICEBERG = {"catalog": {"rest": REST}, "table": "sales.trips", "location": "s3a://lake/team-a/trips", "key": ["cell"]}
 CATALOG = {"database": "lake", "user": "millrace"}
 LOCAL_ICEBERG = ICEBERG | {"catalog": {"file": "/data/catalog.db"}, "location": "/data/trips"}
@@ -174,6 +176,13 @@ REFUSED = [
         {"s3": {"endpoint": "https://minio.example.com:9000"}},
         {"s3": {"endpoint": "https://minio.example.org:9000"}},
         'spec.s3.endpoint: "https://minio.example.org:9000" is not allowed in namespace cabs',
+    ),
+    (
+        "lookupNamespaces",
+        {"lookupNamespaces": ["team-*"]},
+        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "cabs"]}},
+        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "*"]}},
+        'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write what matches one of team-*',
     ),
     (
         "brokers",

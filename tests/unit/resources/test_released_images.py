@@ -31,6 +31,7 @@ NEW_SINCE = (
     "partitionColumns:",
     "protobuf",
     "login:",
+    "lookups:",
 )
 """Fields that the released version lacks: a query that has one needs a later image."""
 
