@@ -56,10 +56,7 @@ def of_lookups() -> Iterator[Probe]:
     tls = {"certificate": ENV[0], "key": ENV[1]}
     with_tls = written(base, "spec.lookups.tls", tls)
     yield Probe("spec.lookups", query(KAFKA, sink=TABLE), (ABSENT, lookups), opened)
-    yield Probe("spec.lookups.tokens", base, ENV, served)
     yield Probe("spec.lookups.tls", base, (ABSENT, tls), served)
-    for part in ("certificate", "key"):
-        yield Probe(f"spec.lookups.tls.{part}", with_tls, ENV, served)
     yield Probe("spec.lookups.namespaces", base, (ABSENT, ["web"], ["web", "desk"], ["*"]), opened)
     places = ["tokens", "tls.certificate", "tls.key"]
     yield from secret_probes([(f"spec.lookups.{place}", with_tls) for place in places], served, references)
