@@ -82,9 +82,8 @@ def messages(table: str, topic: str | None, hours: int) -> Iterator[tuple[dateti
 
 def make_topics(brokers: str, partitions: dict[str, int]) -> None:
     """Create the topics that do not exist."""
-    made = AdminClient({"bootstrap.servers": brokers}).create_topics(
-        [NewTopic(name, number, 1) for name, number in partitions.items()]
-    )
+    client = AdminClient({"bootstrap.servers": brokers})  # which must live until the answers are there
+    made = client.create_topics([NewTopic(name, number, 1) for name, number in partitions.items()])
     for future in made.values():
         try:
             future.result(60)

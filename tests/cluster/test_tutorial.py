@@ -107,9 +107,15 @@ class Shop:
                 timeout=COMMAND_SECONDS,
                 check=False,
             )
-            assert done.returncode == 0, f"{block}fails: {done.stdout}{done.stderr}"
+            assert done.returncode == 0, f"{block}fails: {done.stdout}{done.stderr}{self._found()}"
             said += done.stdout
         return said
+
+    def _found(self) -> str:
+        """Return what is in the namespace, and what the Job has said."""
+        questions = (["get", "pods,events", "-o", "wide"], ["logs", "job/shop", "--tail=20"])
+        found = [self.on.cluster.kubectl("-n", NAMESPACE, *question) for question in questions]
+        return "".join(f"{each.stdout}{each.stderr}" for each in found)
 
     def make_services(self) -> None:
         """Let the servers be found under the names of ``services.yaml``, whose objects the API server has to take."""
