@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=3), pytest.mark.time
 PAGE = (ROOT / "docs/tutorial-shop.md").read_text(encoding="utf-8")
 FILES = ROOT / "examples/shop"
 NAME, NAMESPACE, PASSWORD = "clicks-by-tier", "shop", "a-password-71"
-COMMAND_SECONDS = 420.0
+COMMAND_SECONDS = 900.0
 
 PER_WINDOW = """
     WITH versions AS (
