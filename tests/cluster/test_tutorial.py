@@ -36,7 +36,7 @@ from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.metrics_source.settings import PrometheusSettings
 from unit.monitoring.sources import dashboards
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=3), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=4), pytest.mark.timeout(1800)]
 
 PAGE = (ROOT / "docs/tutorial-shop.md").read_text(encoding="utf-8")
 FILES = ROOT / "examples/shop"
