@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -15,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+
+TOKEN_VARIABLE = "MILLRACE_LOOKUPS_TOKEN"  # noqa: S105 - the name of a variable
+"""Environment variable with the bearer token for a URL."""
 
 TIMEOUT = 15.0
 """Seconds to connect, and to wait for each part of an answer."""
@@ -82,7 +87,9 @@ class TableAnswer:
 
 
 def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswer:
-    """Look rows up at the URL that a run shows; with ``query``, check that it is this query which answers.
+    """Look rows up at the URL of a run or a service; with ``query``, check that it is this query which answers.
+
+    The token for a service is in the environment variable ``TOKEN_VARIABLE``.
 
     Raises:
         MillraceError: the URL is none, nothing answers there, or the request is refused.
@@ -92,11 +99,15 @@ def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswe
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if host is None or port is None or parts.scheme != "http":
-        raise MillraceError(Problem(f"{url} is no URL of look-ups", "write it as http://127.0.0.1:PORT/table"))
-    connection = HTTPConnection(host, port, timeout=TIMEOUT)
+    if host is None or parts.scheme not in ("http", "https") or (port is None and parts.scheme == "http"):
+        hint = "write it as http://127.0.0.1:PORT/table, or https://HOST/table"
+        raise MillraceError(Problem(f"{url} is no URL of look-ups", hint))
+    if parts.scheme == "https":
+        connection: HTTPConnection = HTTPSConnection(host, port, timeout=TIMEOUT, context=ssl.create_default_context())
+    else:
+        connection = HTTPConnection(host, port, timeout=TIMEOUT)
     try:
-        answer = look_up(connection, lookup, f"{host}:{port}")
+        answer = look_up(connection, lookup, f"{host}:{connection.port}", os.environ.get(TOKEN_VARIABLE))
     finally:
         connection.close()
     if query is not None and answer.query != query:
@@ -105,15 +116,16 @@ def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswe
     return answer
 
 
-def look_up(connection: HTTPConnection, lookup: Lookup, place: str) -> TableAnswer:
-    """Look rows up over a connection to a driver; ``place`` names the driver in messages.
+def look_up(connection: HTTPConnection, lookup: Lookup, place: str, token: str | None = None) -> TableAnswer:
+    """Look rows up over a connection to a driver, with a bearer token; ``place`` names the driver in messages.
 
     Raises:
         TransientError: the driver does not answer, or has no rows yet.
         MillraceError: the request is refused.
     """
     try:
-        connection.request("GET", f"/table?{lookup.parameters}", headers={"Host": "localhost"})
+        login = {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
+        connection.request("GET", f"/table?{lookup.parameters}", headers=login)
         response = connection.getresponse()
         body = response.read(_LONGEST_ANSWER)
     except (OSError, HTTPException) as error:
@@ -128,7 +140,10 @@ def look_up(connection: HTTPConnection, lookup: Lookup, place: str) -> TableAnsw
     except (ValueError, KeyError, TypeError):
         problem = f"the answer at {place} is not that of a driver: HTTP status {response.status}"
         raise MillraceError(Problem(problem, "check the URL")) from None
-    if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        hint = f"set {TOKEN_VARIABLE} to one of the tokens of spec.lookups"
+        raise MillraceError(Problem(f"the service at {place} does not take the token, or there is no token", hint))
+    if response.status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         raise TransientError(refusal)
     raise MillraceError(refusal)
 

@@ -110,6 +110,9 @@ def driver(
     plan_config_map: Annotated[str, typer.Option(help="Name of that ConfigMap.")],
     metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
     lookups_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for look-ups.")] = 8081,
+    service_port: Annotated[
+        int, typer.Option(help="Port for look-ups by other pods, if spec.lookups is given.")
+    ] = 8082,
     auth_secret: Annotated[
         Path | None,
         typer.Option(help="File with the secret of driver and executors, at the same path in both; none: no secret."),
@@ -128,7 +131,8 @@ def driver(
         from millrace_jobs.run.job import Job
 
         platform = DriverPod(plan_config_map, plan, auth_secret)
-        return Job(chosen, platform, False, metrics_port, lookups_port, debug=True, file=file)
+        ports = (metrics_port, lookups_port)
+        return Job(chosen, platform, False, *ports, debug=True, file=file, service_port=service_port)
 
     _run(job, grace)
 
@@ -218,7 +222,7 @@ def get(
     from millrace_support.lookups import Lookup, look_up_at, show_answer
 
     lookup = Lookup(keys or (), prefix, window, at, limit, after)
-    if target.startswith("http://"):
+    if target.startswith(("http://", "https://")):
         answer = look_up_at(target, lookup)
     else:
         file = Path(target)

@@ -62,6 +62,8 @@ _SETTINGS = {
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
     # the files are small: no round trip to ask whether the store takes one before it is sent
     "spark.hadoop.fs.s3a.connection.expect.continue": "false",
+    # snapshots of state are sent as other files are: the SDK's transfer manager would need its Netty, which is left out
+    "spark.hadoop.fs.s3a.optimized.copy.from.local.enabled": "false",
     # a request is repeated for about a minute, where the defaults repeat it for many; then the query starts again
     "spark.hadoop.fs.s3a.connection.establish.timeout": "3s",
     "spark.hadoop.fs.s3a.connection.timeout": "8s",

@@ -21,7 +21,8 @@ from .invalid import INVALID
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-VALID = [MINIMAL, PYTHON, REPORTED, *(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.yaml")))]
+QUERIES = [*sorted(EXAMPLES.glob("*.yaml")), *sorted(EXAMPLES.glob("*/query.yaml"))]
+VALID = [MINIMAL, PYTHON, REPORTED, *(path.read_text(encoding="utf-8") for path in QUERIES)]
 
 
 def rules_without_cel() -> set[str]:

@@ -36,12 +36,16 @@ REPLACING = {
     "labels": {"team": "payments"},
     "eventLog": {"path": "/data/events"},
     "lineage": {"http": {"url": "http://marquez:5000/api/v1/lineage"}},
+    "lookups": {"tokens": {"env": "TOKENS"}},
     "image": "example.org/jobs:2",
     "serviceAccountName": "other",
     "sparkConf": {"spark.sql.shuffle.partitions": "3"},
     "restartNonce": 1,
 }
 """A change of each field that replaces the driver, as a merge patch."""
+
+BEFORE = {"lookups": {"console": None, "table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}}
+"""The sink that a field needs, as a merge patch."""
 
 IN_PLACE = {
     "partitioner.algorithm": "pkg",
@@ -111,6 +115,8 @@ def test_every_field_is_tried():
 @pytest.mark.usefixtures("query")
 @pytest.mark.parametrize("field", REPLACING)
 def test_a_change_that_replaces_the_driver_is_made_with_a_warning(plane, namespace, field):
+    if field in BEFORE:
+        patched(plane, namespace, "sink", BEFORE[field])
     warning = patched(plane, namespace, field, REPLACING[field])
     assert f"spec.{field} changed: the driver ends after its running batch" in warning
     assert warning.count("spec.") == 1

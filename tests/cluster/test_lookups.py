@@ -1,19 +1,29 @@
-"""Look-ups in a pod: through the API server by a forwarded port, with the right to forward it, and in no other way."""
+"""Look-ups in a pod: by a forwarded port, with the right to forward it; and from other pods, with a token."""
 
 from __future__ import annotations
 
 import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.cluster import JOBS_USER, Cluster
+from lab.firewall import enforced_policies
 from lab.images import build
+from lab.installation import Installation, make_namespace
+from lab.parts.millrace_images import JOBS_IMAGE, TAG
 from lab.pods import Pods
+from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, TransientError
 from millrace_operator.commands import pod_lookups
 from millrace_operator.commands.connection import connect
 from millrace_support.lookups import Lookup, TableAnswer, look_up
+
+from .counting import Counting
 
 pytestmark = pytest.mark.cluster
 
@@ -71,3 +81,77 @@ def test_a_driver_that_listens_on_its_loopback_interface(cluster: Cluster, names
     stranger = cluster.kubeconfig_of("operator", tmp_path / "kubeconfig")  # who has no role here
     with pytest.raises(MillraceError, match='you may not create pods/portforward "trips-driver-0" in namespace'):
         looked_up(stranger, namespace)
+
+
+ONE, TWO = "the-first-token-31f0", "the-second-token-86ab"
+READ = """
+import sys, urllib.error, urllib.request
+asked = urllib.request.Request(sys.argv[1], headers={"Authorization": f"Bearer {sys.argv[2]}"})
+try:
+    with urllib.request.urlopen(asked, timeout=5) as answer:
+        print(answer.read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code)
+except OSError:
+    print('"closed"')
+"""
+
+
+@pytest.fixture
+def enforced(installation: Installation, tmp_path: Path) -> Iterator[list[str]]:
+    """Names of three namespaces, each with a pod ``client``, while NetworkPolicies hold."""
+    names = [f"{role}-{uuid.uuid4().hex[:8]}" for role in ("queries", "readers", "others")]
+    with enforced_policies(installation.cluster, tmp_path):
+        for name in names:
+            make_namespace(installation.cluster, name)
+            Pods(installation.cluster, name, f"{JOBS_IMAGE}:{TAG}").start("client", "sleep 3600")
+        yield names
+        for name in names:
+            installation.kubectl("delete", "namespace", name)  # before the firewall ends, so that rules are at rest
+
+
+@pytest.mark.slow(minutes=3)
+@pytest.mark.timeout(1200)
+def test_pods_of_the_named_namespaces_read_the_table_with_a_token(
+    installation: Installation, enforced: list[str]
+) -> None:
+    own, readers, others = enforced
+    counting = Counting(installation, own)
+    query = counting.query
+    query.kubectl("create", "secret", "generic", "readers", f"--from-literal=tokens={ONE}")
+    reference = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
+
+    def read(token: str, namespace: str = readers) -> Any:
+        command = ("exec", "client", "--", "python", "-c", READ, f"http://counts-driver.{own}:8082/table", token)
+        return json.loads(installation.kubectl("-n", namespace, *command))
+
+    try:
+        counting.start(lookups={"tokens": reference, "namespaces": [readers]})
+        wait_until(lambda: read(ONE, others) == read(ONE, own) == "closed", "only the named namespace reaches the port")
+        assert [read(token) for token in (TWO, "", ONE[:-1])] == [401] * 3
+        driver = query.driver
+        assert "readers" in json.dumps(driver["spec"]["volumes"])
+        assert "readers" not in json.dumps([each["spec"]["volumes"] for each in query.executors])
+
+        query.kubectl("patch", "secret", "readers", "-p", json.dumps({"stringData": {"tokens": f"{ONE}\n{TWO}\n"}}))
+        wait_until(lambda: read(TWO) != 401, "the new token opens the table")
+        query.kubectl("patch", "secret", "readers", "-p", json.dumps({"stringData": {"tokens": TWO}}))
+        wait_until(lambda: read(ONE) == 401, "the old token does not any more")
+        counting.check()
+        wait_until(lambda: counts(read(TWO)) == counting.written, "look-ups find every record")
+        assert query.driver["metadata"]["uid"] == driver["metadata"]["uid"]
+        assert query.runs == 1
+        said = query.log + query.kubectl("get", "sq,cm,sts,pods,events,services", "-o", "json")
+        assert not [token for token in (ONE, TWO) if token in said]
+
+        query.kubectl("patch", "sq", query.name, "--type=json", "-p", '[{"op": "remove", "path": "/spec/lookups"}]')
+        query.wait_until_settled()
+        assert read(TWO) == "closed"
+        assert "8082" not in query.kubectl("get", "services,networkpolicies", "-o", "json")
+    finally:
+        counting.stop()
+
+
+def counts(answer: dict[str, Any]) -> Counter[str]:
+    """The records by key in an answer."""
+    return Counter({row["name"]: row["records"] for row in answer["rows"]})

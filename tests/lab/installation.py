@@ -103,11 +103,15 @@ class Installation:
         self.wait_for_operator()
 
     def make_kafka_service(self, namespace: str) -> None:
-        """Create a service by which pods of a namespace find the broker as ``kafka:9092``."""
-        host, port = self.broker.bootstrap.split(":")
-        metadata = {"name": "kafka", "namespace": namespace}
-        of_service = {"kubernetes.io/service-name": "kafka"}
-        ports = [{"port": 9092, "targetPort": int(port)}]
+        """Create a Service by which pods of a namespace find the broker as ``kafka:9092``."""
+        self.make_service(namespace, "kafka", 9092, self.broker.bootstrap)
+
+    def make_service(self, namespace: str, name: str, port: int, server: str) -> None:
+        """Create a Service by which pods of a namespace find a server, host:port, under a name and a port."""
+        host, _, target = server.rpartition(":")
+        metadata = {"name": name, "namespace": namespace}
+        of_service = {"kubernetes.io/service-name": name}
+        ports = [{"port": port, "targetPort": int(target)}]
         objects = [
             {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": ports}},
             {
@@ -116,7 +120,7 @@ class Installation:
                 "metadata": metadata | {"labels": of_service},
                 "addressType": "IPv4",
                 "endpoints": [{"addresses": [host]}],
-                "ports": [{"port": int(port)}],
+                "ports": [{"port": int(target)}],
             },
         ]
         self.kubectl("apply", "-f", "-", document=objects)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests: Debian's, as a user without rights, on a loopback port, with its data in a folder.
+"""A PostgreSQL server for tests: Debian's, as a user without rights, on a port, with its data in a folder.
 
 It can be killed, paused, and restarted with its data on the same port. A proxy between the server and its clients can
 lose what either of them says.
@@ -35,7 +35,6 @@ _PATIENCE = 60.0
 """Seconds to wait for a server's start on a busy machine."""
 
 _SETTINGS = {
-    "listen_addresses": "127.0.0.1",
     "fsync": "off",  # a killed server loses nothing by that, only a machine does
     "shared_buffers": "32MB",
     "max_connections": "40",
@@ -51,10 +50,13 @@ seconds_to_start: list[float] = []
 
 
 class PostgresServer:
-    """A server that runs from ``start`` to ``kill``, or to the end of the process that started it."""
+    """A server that runs from ``start`` to ``kill``, or to the end of the process that started it.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Everyone who reaches ``address`` and has a password may log in.
+    """
+
+    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
+        self.folder, self._address = folder, address
         self.port = free_port()
         self._programs = Path()
         self._process: Process | None = None
@@ -62,7 +64,7 @@ class PostgresServer:
     @property
     def host(self) -> str:
         """The address of the server, host:port."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self._address}:{self.port}"
 
     @property
     def log(self) -> str:
@@ -79,7 +81,7 @@ class PostgresServer:
         if not (self.folder / "data").exists():
             self._create()
         began = time.monotonic()
-        settings = [f"-c{name}={value}" for name, value in (_SETTINGS | {"port": str(self.port)}).items()]
+        settings = [f"-c{name}={value}" for name, value in self._settings.items()]
         sockets = f"-cunix_socket_directories={self.folder}"
         server = [self._programs / "postgres", "-D", self.folder / "data", sockets, *settings]
         self._process = Process([*_unprivileged(), *server], self.folder / "server.log")
@@ -111,7 +113,7 @@ class PostgresServer:
     def connect(self, user: str = OWNER, password: str = PASSWORD, **more: Any) -> psycopg.Connection[Any]:
         """Return a connection in autocommit mode."""
         return psycopg.connect(
-            host="127.0.0.1",
+            host=self._address,
             port=self.port,
             user=user,
             password=password,
@@ -144,6 +146,10 @@ class PostgresServer:
         finally:
             proxy.close()
 
+    @property
+    def _settings(self) -> dict[str, str]:
+        return _SETTINGS | {"listen_addresses": self._address, "port": str(self.port)}
+
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to the server and its children, each of which is in a session of its own, first to the server."""
         assert self._process is not None, "the server does not run"
@@ -174,6 +180,8 @@ class PostgresServer:
             atexit.register(shutil.rmtree, kept, ignore_errors=True)
             _made.append(folder.rename(kept / "data"))
         subprocess.run(["cp", "-a", _made[0], self.folder / "data"], check=True)
+        with (self.folder / "data" / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+            rules.write("host all all 0.0.0.0/0 scram-sha-256\n")
 
     def _wait_until_ready(self, process: Process) -> None:
         deadline = time.monotonic() + _PATIENCE
@@ -186,10 +194,10 @@ class PostgresServer:
 
 
 @contextmanager
-def running_postgres() -> Iterator[PostgresServer]:
+def running_postgres(address: str = "127.0.0.1") -> Iterator[PostgresServer]:
     """Run a server in a folder that its user can reach, and kill it at the end, since its data is not needed then."""
     folder = Path(tempfile.mkdtemp(prefix="millrace-postgres-"))
-    server = PostgresServer(folder)
+    server = PostgresServer(folder, address)
     try:
         server.start()
         yield server

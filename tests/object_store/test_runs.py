@@ -87,6 +87,15 @@ def test_the_store_and_the_login_that_the_query_names(
     assert "last batch" in shown.stdout
 
 
+def test_operators_on_tables_upload_snapshots_of_their_state(tmp_path: Path, place: ObjectPath, s3: S3Server) -> None:
+    final = {"emit": "OnWindowClose", "sink": {"files": {"path": str(tmp_path / "final"), "format": "parquet"}}}
+    run = Run(tmp_path, place, additionalOutputs={"final": final})
+    run.finish()
+    run.check()
+    objects = s3.folder / "objects" / str(place).removeprefix("s3a://")
+    assert list(objects.glob("spark/state/**/*.zip"))
+
+
 @pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", ["pkg", "native"])
 def test_killed_again_and_again(tmp_path: Path, place: ObjectPath, algorithm: str) -> None:

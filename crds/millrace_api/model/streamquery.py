@@ -18,6 +18,7 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
+from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.reporting import LABEL_KEY, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import SinkSpec
@@ -268,6 +269,13 @@ class Spec(Model):
             lambda spec: not spec.sink.has_history or _may_keep_history(spec),
         ),
         Rule(
+            "lookups are in the table of spec.sink",
+            "write sink.table, or leave lookups out",
+            ("lookups",),
+            "!has(self.lookups) || has(self.sink.table)",
+            lambda spec: spec.lookups is None or spec.sink.table is not None,
+        ),
+        Rule(
             "an output's name is part of the names of what it writes",
             "write at most 63 lower-case letters, digits and '_', not a digit first",
             ("additional_outputs",),
@@ -344,6 +352,10 @@ class Spec(Model):
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."
     )
     s3: S3Spec | None = Field(default=None, description="The S3 that s3a:// places are in, and the login to it.")
+    lookups: LookupsSpec | None = Field(
+        default=None,
+        description="Look-ups in the table of spec.sink from other pods; default: only by a forwarded port.",
+    )
     image: Text | None = Field(default=None, description="Container image of the job; default: the operator's own.")
     service_account_name: Text | None = Field(
         default=None,

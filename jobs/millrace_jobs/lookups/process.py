@@ -15,6 +15,7 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.lookups.keys import KeyColumn
+from millrace_jobs.lookups.service import ServiceSettings
 
 _START_SECONDS = 60.0
 _PAUSE_SECONDS = 5.0
@@ -31,11 +32,24 @@ class LookupProcess:
         query: name of the query.
         columns: columns of the table's key.
         port: port to listen on; 0 takes a free one.
+        service: the service for other pods; None for none.
     """
 
-    def __init__(self, folder: Path, query: str, columns: Sequence[KeyColumn], port: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        query: str,
+        columns: Sequence[KeyColumn],
+        port: int = 0,
+        service: ServiceSettings | None = None,
+    ) -> None:
         self._folder = folder
-        self._about = {"query": query, "columns": [asdict(column) for column in columns]}
+        self._places = ["127.0.0.1:{port}", *(() if service is None else (f"{service.host}:{service.port}",))]
+        self._about = {
+            "query": query,
+            "columns": [asdict(column) for column in columns],
+            "service": None if service is None else asdict(service),
+        }
         self._port = port
         self._notice = ""
         self._closed = threading.Event()
@@ -60,7 +74,8 @@ class LookupProcess:
         """
         found = self._first_line(self._process)
         if "port" not in found:
-            problem = f"cannot serve look-ups on 127.0.0.1:{self._port}: {str(found['error']).lower()}"
+            places = " and ".join(self._places).format(port=self._port)
+            problem = f"cannot serve look-ups on {places}: {str(found['error']).lower()}"
             raise MillraceError(Problem(problem, "choose another port from 1024 to 65535, or 0 for a free one"))
         self._port = int(found["port"])
         threading.Thread(target=self._watch, name="look-ups", daemon=True).start()

@@ -2,9 +2,10 @@
 
     python -m millrace_jobs.lookups.server FOLDER PORT    # started by the driver, see ``process``
 
-It listens on 127.0.0.1 only, so that nothing but this machine, or this pod, reaches it. A browser there reaches it too,
-hence it answers only requests to a local host name (against DNS rebinding). It takes GET without a body, keeps
-connections open, and limits their number, their silence, and the sizes of requests and answers.
+It listens on 127.0.0.1, so that nothing but this machine, or this pod, reaches it. A browser there reaches it too,
+hence it answers only requests to a local host name (against DNS rebinding). Where the query asks for it, it also
+listens for other pods, at an address of their network (``service``). It takes GET without a body, keeps connections
+open, and limits their number, their silence, and the sizes of requests and answers.
 
 The parameters are those of ``lookups.requests``. What the server cannot see in the store is what its standard input
 says, one JSON object a line (``Notice``); it ends when that input ends, which is when the driver does.
@@ -17,6 +18,7 @@ import json
 import os
 import selectors
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -29,11 +31,12 @@ from urllib.parse import urlsplit
 
 from millrace_jobs.lookups.keys import BadRequestError, KeyColumn
 from millrace_jobs.lookups.requests import UnavailableError, answer, parse_request
+from millrace_jobs.lookups.service import STRANGER_SECONDS, LookupService, ServiceSettings
 from millrace_jobs.lookups.store import TableReader
 
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 64
-"""Connections that are served at the same time; further ones get 503."""
+"""Connections that are served at the same time, from this machine and to the service each; further ones get 503."""
 
 MAX_HEAD = 1 << 16
 """Longest request line with headers, in bytes."""
@@ -48,6 +51,7 @@ NICENESS = 19
 """The lowest priority: where the driver and its tasks need all cores, look-ups wait, not the batch."""
 
 _LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+_LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 _SWEEP_SECONDS = 1.0
 _HOSTS = 16
 
@@ -75,22 +79,25 @@ class GatheringSelector(selectors.DefaultSelector):
 
 
 class LookupServer:
-    """The connections of a server, and what it answers them from."""
+    """The connections of a server, and what it answers them from; ``service`` is for those of other pods."""
 
-    def __init__(self, reader: TableReader, query: str, columns: list[KeyColumn]) -> None:
+    def __init__(
+        self, reader: TableReader, query: str, columns: list[KeyColumn], service: LookupService | None = None
+    ) -> None:
         self.connections: set[ClientConnection] = set()
+        self.service = service
         self.notice = ""
         """Why there are no look-ups at present; empty if there are."""
         self._reader = reader
         self._query = query
         self._columns = columns
 
-    def respond(self, method: str, target: str, host: str) -> tuple[HTTPStatus, bytes]:
-        """Return status and JSON body of the answer to a request."""
+    def respond(self, method: str, target: str, host: str | None) -> tuple[HTTPStatus, bytes]:
+        """Return status and JSON body of the answer to a request; ``host`` is None where it may be any."""
         try:
             if method != "GET":
                 return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed: look-ups change nothing")
-            if not _is_local(host):
+            if host is not None and not _is_local(host):
                 text = f"the host {host[:80]!r} is not local: write 127.0.0.1 or localhost in the URL"
                 return _refusal(HTTPStatus.MISDIRECTED_REQUEST, text)
             path, _, parameters = target.partition("?")
@@ -109,21 +116,35 @@ class LookupServer:
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the look-up failed: the driver's log has the reason")
 
     async def serve(self, port: int, ready: Callable[[int], None]) -> None:
-        """Listen and answer for ever; ``ready`` is called with the port."""
+        """Listen and answer for ever; ``ready`` is called with the port on this machine."""
         loop = asyncio.get_running_loop()
         listening = await loop.create_server(lambda: ClientConnection(self, loop.time), HOST, port, reuse_address=True)
+        service, known = self.service, self.connections
+        if service is not None:
+            await loop.create_server(
+                lambda: ClientConnection(self, loop.time, service),
+                service.settings.host,
+                service.settings.port,
+                reuse_address=True,
+                ssl=service.tls,
+                ssl_handshake_timeout=None if service.tls is None else STRANGER_SECONDS,
+            )
         ready(listening.sockets[0].getsockname()[1])
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            for connection in list(self.connections):
+            for connection in [*known, *(() if service is None else service.connections)]:
                 connection.close_if_silent(loop.time())
+            if service is not None:
+                service.refresh()
 
 
 class ClientConnection(asyncio.Protocol):
-    """One client; requests that arrive together are answered in their order."""
+    """One client, of the service or of this machine; requests that arrive together are answered in their order."""
 
-    def __init__(self, server: LookupServer, clock: Callable[[], float]) -> None:
-        self._server = server
+    def __init__(self, server: LookupServer, clock: Callable[[], float], service: LookupService | None = None) -> None:
+        self._server, self._service = server, service
+        self._others = server.connections if service is None else service.connections
+        self._patience = SILENCE_SECONDS if service is None else STRANGER_SECONDS
         self._clock = clock
         self._received = b""
         self._since = clock()
@@ -134,14 +155,14 @@ class ClientConnection(asyncio.Protocol):
         """Admit the client, or turn it away if there are too many."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._server.connections) >= MAX_CONNECTIONS:
+        if len(self._others) >= MAX_CONNECTIONS:
             self._send(*_refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections: try again"), keep=False)
             return
-        self._server.connections.add(self)
+        self._others.add(self)
 
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the client."""
-        self._server.connections.discard(self)
+        self._others.discard(self)
 
     def data_received(self, data: bytes) -> None:
         """Answer the requests that are complete."""
@@ -163,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
 
     def close_if_silent(self, now: float) -> None:
         """Close a connection that has sent no whole request, or has read no answer, for too long."""
-        if now - self._since > SILENCE_SECONDS and self._transport is not None:
+        if now - self._since > self._patience and self._transport is not None:
             self._transport.abort()
 
     def _answer_received(self) -> None:
@@ -185,6 +206,9 @@ class ClientConnection(asyncio.Protocol):
         method, _, rest = line.partition(" ")
         target, _, version = rest.rpartition(" ")
         headers = {name.strip().lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        if self._service is not None and not self._service.admits(headers):
+            self._send(*_refusal(HTTPStatus.UNAUTHORIZED, "a valid bearer token is needed"), keep=False)
+            return
         if version not in ("HTTP/1.1", "HTTP/1.0") or not target.startswith("/"):
             refusal = _refusal(HTTPStatus.BAD_REQUEST, "this is not a request of HTTP/1.1")
             self._send(*refusal, keep=False)
@@ -193,14 +217,20 @@ class ClientConnection(asyncio.Protocol):
             refusal = _refusal(HTTPStatus.BAD_REQUEST, "a request has no body: write parameters in the URL")
             self._send(*refusal, keep=False)
             return
+        self._patience = SILENCE_SECONDS
+        if self._service is not None and not self._service.has_room():
+            self._send(*_refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many requests: try again"), keep=True)
+            return
         closing = headers.get("connection", "").lower()
         keep = closing != "close" and (version == "HTTP/1.1" or closing == "keep-alive")
-        self._send(*self._server.respond(method, target, headers.get("host", "")), keep=keep, head=method == "HEAD")
+        host = headers.get("host", "") if self._service is None else None
+        self._send(*self._server.respond(method, target, host), keep=keep, head=method == "HEAD")
 
     def _send(self, status: HTTPStatus, body: bytes, *, keep: bool, head: bool = False) -> None:
         assert self._transport is not None
         extra = "Allow: GET\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
-        extra += "Retry-After: 1\r\n" if status is HTTPStatus.SERVICE_UNAVAILABLE else ""
+        extra += "Retry-After: 1\r\n" if status in _LATER else ""
+        extra += "WWW-Authenticate: Bearer\r\n" if status is HTTPStatus.UNAUTHORIZED else ""
         extra += "" if keep else "Connection: close\r\n"
         start = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
@@ -238,12 +268,17 @@ def main() -> None:
         os.nice(NICENESS)
     about = json.loads(sys.stdin.readline())
     columns = [KeyColumn(**column) for column in about["columns"]]
-    server = LookupServer(TableReader.open(folder), about["query"], columns)
-    server.notice = about["notice"]
-    threading.Thread(target=_follow_driver, args=(server,), daemon=True).start()
     try:
+        asked = about["service"]
+        service = None if asked is None else LookupService(ServiceSettings(**asked), time.monotonic)
+        server = LookupServer(TableReader.open(folder), about["query"], columns, service)
+        server.notice = about["notice"]
+        threading.Thread(target=_follow_driver, args=(server,), daemon=True).start()
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(GatheringSelector())) as runner:
             runner.run(server.serve(port, lambda taken: print(json.dumps({"port": taken}), flush=True)))
+    except ssl.SSLError:
+        print(json.dumps({"error": "certificate and key are none, or do not belong together"}), flush=True)
+        sys.exit(1)
     except OSError as error:
         print(json.dumps({"error": os.strerror(error.errno or 0)}), flush=True)
         sys.exit(1)

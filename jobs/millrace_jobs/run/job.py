@@ -51,7 +51,7 @@ from millrace_jobs.run.inputs import (
     waiting_note,
 )
 from millrace_jobs.run.late_records import closed_until, why_late
-from millrace_jobs.run.lookups import TableLookups
+from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
@@ -100,6 +100,9 @@ class Job:
     debug: bool = False
     file: Path | None = None
     leaves_open: bool = False
+    service_port: int | None = None
+    """Port for look-ups by other pods, where the query asks for them; None where there are no other pods."""
+
     console: Console = field(default_factory=Console)
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -348,8 +351,18 @@ class Job:
         if self.query.spec.sink.table is not None:
             columns = lookup_columns(self._compiled, keys["spec"], self._spec)
             has_history = keys["spec"].versioned
+            asked, service = self.query.spec.lookups, None
+            if asked is not None and self.service_port is not None:
+                service = service_settings(asked, self.platform.host, self.service_port, self._workspace)
+            elif asked is not None:
+                self._display.message("spec.lookups is for a cluster: this machine alone can look rows up in this run")
             self._lookups = TableLookups(
-                self._workspace, self.query.name, columns, self.lookups_port, has_history=has_history
+                self._workspace,
+                self.query.name,
+                columns,
+                self.lookups_port,
+                has_history=has_history,
+                service=service,
             )
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view

@@ -12,11 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.lookups import LookupsSpec
+from millrace_api.model.secrets import SecretValue
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.lookups.process import LookupProcess
+from millrace_jobs.lookups.service import ServiceSettings
 from millrace_jobs.lookups.store import TableStore
+from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.kafka.table_view import TableView
 
 _FILE = "lookups.json"
@@ -31,15 +35,23 @@ class TableLookups:
         columns: columns of the table's key.
         port: port to listen on; 0 takes a free one.
         has_history: whether earlier versions of rows are kept.
+        service: the service for other pods; None for none.
     """
 
     def __init__(
-        self, folder: Path, query: str, columns: Sequence[KeyColumn], port: int, *, has_history: bool = False
+        self,
+        folder: Path,
+        query: str,
+        columns: Sequence[KeyColumn],
+        port: int,
+        *,
+        has_history: bool = False,
+        service: ServiceSettings | None = None,
     ) -> None:
         rows = folder / "table"
         rows.mkdir()
         store = TableStore(rows, has_history)
-        self._process = LookupProcess(rows, query, columns, port)
+        self._process = LookupProcess(rows, query, columns, port, service)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)
 
@@ -67,6 +79,30 @@ class TableLookups:
 
     def _content(self) -> dict[str, object]:
         return {"url": self._process.url, "pid": os.getpid()}
+
+
+def service_settings(asked: LookupsSpec, host: str, port: int, folder: Path) -> ServiceSettings:
+    """Return the settings of the service that a query asks for; ``folder`` takes what is in environment variables.
+
+    Raises:
+        MillraceError: a token, certificate or key cannot be read.
+    """
+
+    def file_of(what: str, name: str, value: SecretValue) -> str:
+        """Return the file of a secret, which the server reads again when it changes."""
+        content = Secret.of(what, value).resolve()
+        if value.file is not None:
+            return value.file
+        place = folder / name
+        place.touch(0o600)
+        place.write_text(content, encoding="utf-8")
+        return str(place)
+
+    tokens = file_of("the file of tokens for look-ups", "tokens", asked.tokens)
+    if asked.tls is None:
+        return ServiceSettings(host, port, tokens)
+    certificate = file_of("the certificate for look-ups", "tls.crt", asked.tls.certificate)
+    return ServiceSettings(host, port, tokens, certificate, file_of("the key for look-ups", "tls.key", asked.tls.key))
 
 
 def table_url(query: StreamQuery, file: Path) -> str:

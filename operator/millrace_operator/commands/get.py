@@ -48,7 +48,8 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
         """
         on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
         if is_file(target):
-            refuse_options(target, "is a URL" if target.startswith("http://") else "is a file", on_cluster)
+            is_url = target.startswith(("http://", "https://"))
+            refuse_options(target, "is a URL" if is_url else "is a file", on_cluster)
             of_run(target, keys, prefix, window, at, limit, after, format, query)
             return
         from millrace_support.lookups import Lookup, show_answer

@@ -114,6 +114,12 @@ def names_zone(spec: Spec) -> bool:
     return any(uses_zone(kafka.options) for _, kafka in _connections(spec))
 
 
+def readers(spec: Spec) -> Asked:
+    """Yield the namespaces from which rows can be looked up; without any, only the query's own is one."""
+    for number, name in enumerate(() if spec.lookups is None else spec.lookups.namespaces):
+        yield f"spec.lookups.namespaces[{number}]", name
+
+
 def schema_registries(spec: Spec) -> Asked:
     """Yield the URLs of all schema registries."""
     for field, schemas in _registered(spec):
@@ -140,6 +146,9 @@ def login_files(spec: Spec) -> Asked:
         yield from _secret_files(f"{field}.catalog.rest", iceberg.catalog.rest)
     yield from _secret_files("spec.s3", spec.s3)
     yield from _secret_files("spec.lineage.http", spec.lineage and spec.lineage.http)
+    if spec.lookups is not None:
+        yield from _secret_files("spec.lookups", spec.lookups)
+        yield from _secret_files("spec.lookups.tls", spec.lookups.tls)
     for field, schemas in _registered(spec):
         if schemas.login is not None:
             yield from _secret_files(f"{field}.login", schemas.login)

@@ -37,6 +37,7 @@ _OPERATOR_PARTS = {
     "parallelism": {"initial", "min"},
     "partitioner": {"pod", "replicas"},
     "scaling": {"mode", "window", "grace"},
+    "lookups": {"namespaces"},
 }
 """Parts of further fields that only the operator uses, such as numbers that the plan gives to the driver."""
 
@@ -69,6 +70,11 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
         spec["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
     metadata = {part: value for part, value in document["metadata"].items() if part in ("name", "namespace")}
     return document | {"metadata": metadata, "spec": spec}, secrets
+
+
+def executor_secrets(query: StreamQuery) -> dict[str, set[str]]:
+    """Return the entries that executors need, by Secret: all but those for look-ups, which only the driver answers."""
+    return mounted_query(query.model_copy(update={"spec": query.spec.model_copy(update={"lookups": None})}))[1]
 
 
 def source_secrets(query: StreamQuery) -> dict[str, set[str]]:

@@ -21,6 +21,9 @@ RPC_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8080
 LOOKUPS_PORT = 8081
 """Port of the driver for look-ups, on its pod's loopback interface only: no Service and no policy has it."""
 
+SERVICE_PORT = 8082
+"""Port of the driver for look-ups by other pods, where the query asks for them."""
+
 
 _LONGEST_SET = 52
 """Longest name of a StatefulSet: its pods have a label with the name and a hash, of at most 63 characters."""

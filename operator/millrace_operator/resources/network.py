@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from millrace_api.model.lookups import EVERYWHERE, LookupsSpec
 from millrace_api.model.streamquery import PARTITIONER, ROLE_LABEL
 
-from .names import METRICS_PORT, Manifest, Owner
+from .names import METRICS_PORT, SERVICE_PORT, Manifest, Owner
 from .policy import IdentityEndpoint
 
 _ADDRESSES = (
@@ -56,11 +57,13 @@ def service_port(name: str, port: int, protocol: str) -> Manifest:
     return {"name": name, "port": port, "targetPort": name, "appProtocol": protocol}
 
 
-def job_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Manifest:
+def job_policy(
+    owner: Owner, identities: Iterable[IdentityEndpoint] = (), lookups: LookupsSpec | None = None
+) -> Manifest:
     """Return the policy of driver and executors, which may get their identity in a cloud from these endpoints.
 
-    They reach each other on all ports, and everyone reaches their metrics. Partitioner replicas have a policy of their
-    own, since nothing but Kafka is between them and the job.
+    They reach each other on all ports, and everyone reaches their metrics. Look-ups are open to the namespaces that the
+    query names. Partitioner replicas have a policy of their own, since nothing but Kafka is between them and the job.
     """
     others = {"key": ROLE_LABEL, "operator": "NotIn", "values": [PARTITIONER]}
     selector = {"matchLabels": owner.selector(), "matchExpressions": [others]}
@@ -68,10 +71,21 @@ def job_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Man
     spec = {
         "podSelector": selector,
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"from": [{"podSelector": selector}]}, _METRICS],
+        "ingress": [{"from": [{"podSelector": selector}]}, _METRICS, *([] if lookups is None else [_readers(lookups)])],
         "egress": [*_REACHED, api_server, *(_IDENTITIES[each] for each in identities)],
     }
     return owner.manifest("networking.k8s.io/v1", "NetworkPolicy", owner.driver, {"spec": spec})
+
+
+def _readers(lookups: LookupsSpec) -> Manifest:
+    """Return the rule that opens the port for look-ups, at which no executor listens."""
+    rule: Manifest = {"ports": [{"port": SERVICE_PORT, "protocol": "TCP"}]}
+    if EVERYWHERE in lookups.namespaces:
+        return rule
+    if not lookups.namespaces:
+        return rule | {"from": [{"podSelector": {}}]}
+    names = [{"matchLabels": {"kubernetes.io/metadata.name": name}} for name in lookups.namespaces]
+    return rule | {"from": [{"namespaceSelector": name} for name in names]}
 
 
 def partitioner_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Manifest:

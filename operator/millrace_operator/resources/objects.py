@@ -17,8 +17,8 @@ from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
 
 from .auth import with_auth
 from .configuration import configuration, with_configuration
-from .driver_config import mounted_query, spark_defaults
-from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .driver_config import executor_secrets, mounted_query, spark_defaults
+from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
 from .network import headless, job_policy, service_port
 from .partitioner import Partitioners, partitioner_objects
 from .pod_defaults import PodDefaults
@@ -74,7 +74,7 @@ def objects(
     ``identities`` is where driver and executors may get their identity in a cloud.
     """
     document, secrets = mounted_query(query)
-    executor = with_auth(executor_pod(query, owner, defaults, secrets), EXECUTOR, auth)
+    executor = with_auth(executor_pod(query, owner, defaults, executor_secrets(query)), EXECUTOR, auth)
     files = {
         "query.yaml": to_yaml(document),
         "spark-defaults.conf": spark_defaults(query, owner, defaults, executor),
@@ -92,8 +92,8 @@ def objects(
         _role_binding(owner, query.spec.service_account_name or owner.driver),
         config_map,
         _plan(query, owner, plan),
-        _service(owner),
-        job_policy(owner, identities),
+        _service(query, owner),
+        job_policy(owner, identities, query.spec.lookups),
         _disruption_budget(owner, plan.executors if available is None else min(plan.executors, available)),
         *(
             []
@@ -155,13 +155,16 @@ def _role_binding(owner: Owner, account: str) -> Manifest:
     return owner.manifest(f"{group}/v1", "RoleBinding", owner.driver, parts)
 
 
-def _service(owner: Owner) -> Manifest:
-    """Return a headless Service by which executors find the driver even before it is ready."""
+def _service(query: StreamQuery, owner: Owner) -> Manifest:
+    """Return a headless Service by which executors and readers find the driver even before it is ready."""
+    asked = query.spec.lookups
+    lookups = [] if asked is None else [service_port("lookups", SERVICE_PORT, "http" if asked.tls is None else "https")]
     spec = headless(
         owner.selector(DRIVER),
         service_port("driver-rpc", RPC_PORT, "tcp"),
         service_port("blocks", BLOCK_PORT, "tcp"),
         service_port("metrics", METRICS_PORT, "http"),
+        *lookups,
     )
     spec["publishNotReadyAddresses"] = True
     return owner.manifest("v1", "Service", owner.driver, {"spec": spec}, DRIVER)

@@ -27,6 +27,7 @@ from .asked import (
     databases,
     images,
     lineage_receivers,
+    readers,
     s3_endpoints,
     schema_registries,
     tables_without_places,
@@ -162,6 +163,8 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
     yield from among(lineage_receivers(spec), rule.lineage, url_address)
     yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
+    others = ((field, name) for field, name in readers(spec) if name != namespace)
+    yield from among(others, rule.lookup_namespaces, str)
     yield from among(paths(spec), rule.files, data_place)
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)

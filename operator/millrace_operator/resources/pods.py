@@ -12,9 +12,18 @@ from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
 from .asked import has_identity_in_aws, names_zone
-from .driver_config import AUTH_FILE, CHECKPOINT, FILES, LOCAL, QUERY_FILE, SECRETS, grace, mounted_query
+from .driver_config import (
+    AUTH_FILE,
+    CHECKPOINT,
+    FILES,
+    LOCAL,
+    QUERY_FILE,
+    SECRETS,
+    executor_secrets,
+    grace,
+)
 from .memory import driver_limit, executor_overhead
-from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, Manifest, Owner
+from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
 from .spec_fields import REVISION, revision
 
@@ -100,6 +109,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
             {"name": "driver-rpc", "containerPort": RPC_PORT},
             {"name": "blocks", "containerPort": BLOCK_PORT},
             {"name": "metrics", "containerPort": METRICS_PORT},
+            *([] if query.spec.lookups is None else [{"name": "lookups", "containerPort": SERVICE_PORT}]),
         ],
         "resources": _resources(query.spec.driver.cores, f"{driver_limit(query.spec)}Mi"),
         "terminationMessagePath": _REPORT,
@@ -140,7 +150,7 @@ def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secret
 
 def made_executor(query: StreamQuery, owner: Owner, defaults: PodDefaults) -> Manifest:
     """Return an executor's pod as Spark makes it of the template, as far as admission of the API server looks at it."""
-    pod = executor_pod(query, owner, defaults, mounted_query(query)[1])
+    pod = executor_pod(query, owner, defaults, executor_secrets(query))
     executors = query.spec.executors
     memory = f"{(executors.memory.bytes >> 20) + executor_overhead(query.spec)}Mi"
     sized = _resources(executors.cores, memory)

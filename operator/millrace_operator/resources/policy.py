@@ -143,6 +143,10 @@ class PolicyRule(Model):
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."
     )
+    lookup_namespaces: tuple[NamespacePattern, ...] | None = Field(
+        default=None,
+        description="Namespaces that spec.lookups may open a table to; the query's own may always be one.",
+    )
     files: tuple[PathPattern, ...] | None = Field(
         default=None,
         description="Absolute paths that sources and sinks of files may name, on volumes that the query mounts.",

@@ -57,6 +57,7 @@ EFFECTS = {
     "scaling.grace": Effect.IN_PLACE,
     "checkpoint": Effect.FIXED,
     "s3": Effect.REPLACED,
+    "lookups": Effect.REPLACED,
     "image": Effect.REPLACED,
     "serviceAccountName": Effect.REPLACED,
     "sparkConf": Effect.REPLACED,

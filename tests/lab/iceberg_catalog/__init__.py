@@ -18,16 +18,17 @@ _JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.p
 
 
 @contextmanager
-def running_catalog(folder: Path) -> Iterator[str]:
-    """Run a catalog whose tables are in a folder unless they name another place; yield its URL.
+def running_catalog(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
+    """Run a catalog at an address, whose tables are in a folder unless they name another place; yield its URL.
 
     Raises:
         MissingError: Java is not installed, or the jars were not made.
     """
     require("java")
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    java = ["java", *_JVM, "-cp", f"{ICEBERG_JARS.find()}/*", _PROGRAM, str(port), f"file://{folder}/tables"]
+    url = f"http://{host}:{port}"
+    program = ["-cp", f"{ICEBERG_JARS.find()}/*", _PROGRAM, host, str(port), f"file://{folder}/tables"]
+    java = ["java", *_JVM, *program]
     process = Process(java, folder / "catalog.log")
 
     def answers() -> bool:

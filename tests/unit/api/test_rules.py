@@ -329,6 +329,12 @@ BROKEN = [
         "15: spec.sink: sink.table.history needs query.sql, a watermark, emit OnUpdate and no additionalOutputs "
         "(got sink); add what is missing, or leave history out",
     ),
+    (
+        MINIMAL,
+        12,
+        "  lookups: {tokens: {env: TOKENS}}",
+        "12: spec.lookups: lookups are in the table of spec.sink (got lookups); write sink.table, or leave lookups out",
+    ),
     # how it runs
     (
         MINIMAL,

@@ -11,6 +11,7 @@ from millrace_api.model.streamquery import Spec
 
 from .of_deployment import of_deployment
 from .of_kafka import of_kafka
+from .of_lookups import of_lookups
 from .of_query import of_query
 from .of_reporting import of_reporting
 from .of_s3 import of_s3
@@ -30,6 +31,7 @@ PROBES = [
     *of_query(),
     *of_sinks(),
     *of_s3(),
+    *of_lookups(),
     *of_deployment(),
     *of_reporting(),
     *of_the_plan(),

@@ -175,6 +175,25 @@ spec:
       apiKey: {secretKeyRef: {name: marquez, key: token}}
 """
 
+LOOKED_UP = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      rate: {recordsPerSecond: 100}
+  query: {sql: "SELECT key, count(*) AS n FROM trips GROUP BY key"}
+  sink: {table: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
+  lookups:
+    tokens: {secretKeyRef: {name: trips-readers, key: tokens}}
+    tls:
+      certificate: {secretKeyRef: {name: trips-tls, key: tls.crt}}
+      key: {secretKeyRef: {name: trips-tls, key: tls.key}}
+    namespaces: [dashboards]
+  checkpoint: {claim: checkpoints}
+"""
+
 CASES = {
     "smallest": SMALLEST,
     "secured": SECURED,
@@ -182,6 +201,7 @@ CASES = {
     "dedicated": DEDICATED,
     "in-s3": IN_S3,
     "reported": REPORTED,
+    "looked-up": LOOKED_UP,
 }
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"

@@ -1,9 +1,12 @@
-"""Tables that a query reads and its tenant's policy refuses, each beside one that it allows, as in ``refused``."""
+"""Tables that a query reads or writes and its tenant's policy refuses, each beside one that it allows, as in ``refused``."""
 
 REST = {"uri": "https://catalog.example.com/iceberg"}
 CATALOG = {"database": "lake", "user": "millrace"}
 CELLS = {"schema": "cell STRING, area STRING", "table": {"keys": ["cell"], "static": True, "refreshEvery": "5m"}}
 TABLE = {"catalog": {"rest": REST}, "table": "sales.cells"}
+STREAM = {"schema": "cell STRING, at TIMESTAMP"}
+STREAMED = {"catalog": {"rest": REST}, "table": "sales.trips"}
+ICEBERG = {"catalog": {"rest": REST}, "table": "sales.trips", "location": "s3a://lake/team-a/trips", "key": ["cell"]}
 
 REFUSED_TABLES = [
     (
@@ -34,5 +37,66 @@ REFUSED_TABLES = [
         {"sources__cells": CELLS | {"iceberg": TABLE}},
         {"sources__cells": CELLS | {"iceberg": TABLE | {"catalog": {"rest": {"uri": "https://evil.example.com"}}}}},
         'spec.sources.cells.iceberg.catalog.rest.uri: "https://evil.example.com" is not allowed in namespace cabs',
+    ),
+    (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sources": {"trips": STREAM | {"iceberg": STREAMED | {"location": "s3a://lake/team-a/trips"}}}},
+        {"sources": {"trips": STREAM | {"iceberg": STREAMED}}},
+        "spec.sources.trips.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; ",
+    ),
+    (
+        "catalogs",
+        {"catalogs": ["https://catalog.example.com/**"]},
+        {"sources": {"trips": STREAM | {"iceberg": STREAMED}}},
+        {
+            "sources": {
+                "trips": STREAM | {"iceberg": STREAMED | {"catalog": {"rest": {"uri": "https://evil.example.com"}}}}
+            }
+        },
+        'spec.sources.trips.iceberg.catalog.rest.uri: "https://evil.example.com" is not allowed in namespace cabs',
+    ),
+    (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sink": {"delta": {"path": "s3a://lake/team-a/trips", "key": ["cell"]}}},
+        {"sink": {"delta": {"path": "s3a://lake/team-b/trips", "key": ["cell"]}}},
+        'spec.sink.delta.path: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
+    ),
+    (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": ICEBERG | {"location": "s3a://lake/team-b/trips"}}},
+        'spec.sink.iceberg.location: "s3a://lake/team-b/trips" is not allowed in namespace cabs',
+    ),
+    (
+        "tables",
+        {"tables": ["s3a://lake/team-a/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": {name: value for name, value in ICEBERG.items() if name != "location"}}},
+        "spec.sink.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; "
+        "write what matches one of s3a://lake/team-a/**",
+    ),
+    (
+        "catalogs",
+        {"catalogs": ["https://catalog.example.com/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"rest": REST | {"uri": "https://evil.example.com/iceberg"}}}}},
+        'spec.sink.iceberg.catalog.rest.uri: "https://evil.example.com/iceberg" is not allowed in namespace cabs',
+    ),
+    (
+        "catalogs",
+        {"catalogs": ["https://catalog.example.com/**"]},
+        {"sink": {"iceberg": ICEBERG}},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"rest": REST | {"tokenUri": "https://evil.example.com/token"}}}}},
+        'spec.sink.iceberg.catalog.rest.tokenUri: "https://evil.example.com/token" is not allowed in namespace cabs',
+    ),
+    (
+        "databases",
+        {"databases": ["*.db.example.com:5432"]},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"postgres": CATALOG | {"host": "one.db.example.com"}}}}},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"postgres": CATALOG | {"host": "evil.example.com"}}}}},
+        'spec.sink.iceberg.catalog.postgres.host: "evil.example.com" is not allowed in namespace cabs',
     ),
 ]

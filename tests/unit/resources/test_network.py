@@ -1,5 +1,8 @@
-"""What a policy opens of the network."""
+"""What a query and a policy open of the network."""
 
+import pytest
+
+from millrace_api.model.lookups import LookupsSpec
 from millrace_operator.resources.names import Owner
 from millrace_operator.resources.network import job_policy
 from millrace_operator.resources.permissions import Permissions
@@ -23,3 +26,30 @@ def test_what_all_rules_allow_of_identity_endpoints_is_open_and_nothing_else():
         "to": [{"ipBlock": {"cidr": "169.254.170.23/32"}}, {"ipBlock": {"cidr": "fd00:ec2::23/128"}}],
         "ports": [{"port": 80, "protocol": "TCP"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "peers"),
+    [
+        ([], {"from": [{"podSelector": {}}]}),
+        (
+            ["web", "desk"],
+            {
+                "from": [
+                    {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}},
+                    {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "desk"}}},
+                ]
+            },
+        ),
+        (["web", "*"], {}),
+    ],
+)
+def test_the_port_for_look_ups_is_open_where_it_is_asked_for_and_nowhere_else(namespaces, peers):
+    owner = Owner(NAMESPACE, "trips", "1")
+    tokens = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
+    asked = LookupsSpec.model_validate({"tokens": tokens, "namespaces": namespaces}, by_name=False)
+    closed = job_policy(owner)["spec"]["ingress"]
+    (*others, rule) = job_policy(owner, (), asked)["spec"]["ingress"]
+    assert others == closed
+    assert rule == {"ports": [{"port": 8082, "protocol": "TCP"}]} | peers
+    assert "8082" not in str(closed)

@@ -33,6 +33,7 @@ NEW_SINCE = (
     "login:",
     "eventLog:",
     "lineage:",
+    "lookups:",
 )
 """Fields that the released version lacks: a query that has one needs a later image."""
 

@@ -1,0 +1,53 @@
+"""Look-ups in a query's result table from other pods: who may ask, and who can reach the port."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from millrace_api.model.base import Model
+from millrace_api.model.secrets import SecretValue
+from millrace_api.model.values import text
+
+EVERYWHERE = "*"
+"""What stands for every namespace, and for everything outside the cluster."""
+
+ClientNamespace = Annotated[
+    str,
+    *text(
+        r"\*|[a-z0-9][a-z0-9-]*",
+        63,
+        "a namespace",
+        'write the name of a namespace, or "*" for everything that reaches the pod',
+    ),
+]
+
+
+class ServerTls(Model):
+    """TLS of a port that is served."""
+
+    certificate: SecretValue = Field(
+        description="Certificate of the server, with those between it and its authority, PEM; read again on a change.",
+        examples=["{secretKeyRef: {name: trips-tls, key: tls.crt}}"],
+    )
+    key: SecretValue = Field(
+        description="Key of the certificate, PEM.", examples=["{secretKeyRef: {name: trips-tls, key: tls.key}}"]
+    )
+
+
+class LookupsSpec(Model):
+    """Look-ups from other pods, at port 8082 of the driver's Service."""
+
+    tokens: SecretValue = Field(
+        description="Bearer tokens of those who may read the table, one a line, each of 16 characters or more; read "
+        "again when they change.",
+        examples=["{secretKeyRef: {name: trips-readers, key: tokens}}"],
+    )
+    tls: ServerTls | None = Field(default=None, description="TLS of the port; default: none.")
+    namespaces: tuple[ClientNamespace, ...] = Field(
+        default=(),
+        max_length=64,
+        description='Namespaces whose pods reach the port; default: that of the query. "*": everything.',
+        examples=[["dashboards"]],
+    )
