@@ -99,10 +99,8 @@ class MskIamLogin(Model):
     )
 
 
-def _has_password(sasl: Sasl) -> bool:
-    given = (sasl.username is not None, sasl.password is not None)
-    wanted = sasl.mechanism is not SaslMechanism.OAUTHBEARER
-    return given == (wanted, wanted)
+def _is_token(sasl: Sasl) -> bool:
+    return sasl.mechanism is SaslMechanism.OAUTHBEARER
 
 
 class Sasl(Model):
@@ -110,23 +108,36 @@ class Sasl(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "username and password do not go with the mechanism",
-            "PLAIN and SCRAM need both, and OAUTHBEARER takes neither",
+            "PLAIN and SCRAM need username and password",
+            "write both",
             ("username", "password", "mechanism"),
-            "has(self.username) == (self.mechanism != 'OAUTHBEARER')"
-            " && has(self.password) == (self.mechanism != 'OAUTHBEARER')",
-            _has_password,
+            None,  # the released CRD had both as required, and a new rule must not seem to break what is stored
+            lambda sasl: _is_token(sasl) or None not in (sasl.username, sasl.password),
         ),
         Rule(
-            "oidc and awsMskIam do not go with the mechanism",
-            "OAUTHBEARER needs exactly one of them, and the other mechanisms take neither",
-            ("oidc", "aws_msk_iam", "mechanism"),
-            "[has(self.oidc), has(self.awsMskIam)].filter(given, given).size()"
-            " == (self.mechanism == 'OAUTHBEARER' ? 1 : 0)",
+            "OAUTHBEARER takes exactly one of oidc and awsMskIam, and no username or password",
+            "write oidc for tokens of an identity provider, or awsMskIam for Amazon MSK",
+            ("username", "password", "oidc", "aws_msk_iam", "mechanism"),
+            "self.mechanism != 'OAUTHBEARER' || [has(self.oidc), has(self.awsMskIam)].filter(given, given).size() == 1"
+            " && !has(self.username) && !has(self.password)",
             lambda sasl: (
-                (sasl.oidc is not None) + (sasl.aws_msk_iam is not None)
-                == (sasl.mechanism is SaslMechanism.OAUTHBEARER)
+                not _is_token(sasl)
+                or (sasl.username is sasl.password is None and (sasl.oidc is None) != (sasl.aws_msk_iam is None))
             ),
+        ),
+        Rule(
+            "oidc is for mechanism OAUTHBEARER",
+            "write mechanism: OAUTHBEARER, or leave oidc out",
+            ("oidc", "mechanism"),
+            "!has(self.oidc) || self.mechanism == 'OAUTHBEARER'",
+            lambda sasl: sasl.oidc is None or _is_token(sasl),
+        ),
+        Rule(
+            "awsMskIam is for mechanism OAUTHBEARER",
+            "write mechanism: OAUTHBEARER, or leave awsMskIam out",
+            ("aws_msk_iam", "mechanism"),
+            "!has(self.awsMskIam) || self.mechanism == 'OAUTHBEARER'",
+            lambda sasl: sasl.aws_msk_iam is None or _is_token(sasl),
         ),
     )
 

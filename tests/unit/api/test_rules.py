@@ -35,15 +35,16 @@ BROKEN = [
         MINIMAL,
         7,
         f"{KAFKA}, sasl: {{mechanism: PLAIN, username: {{env: A}}}}}}",
-        "7: spec.sources.trips.kafka.sasl.mechanism: username and password do not go with the mechanism "
-        "(got username, mechanism: PLAIN); PLAIN and SCRAM need both, and OAUTHBEARER takes neither",
+        "7: spec.sources.trips.kafka.sasl.mechanism: PLAIN and SCRAM need username and password "
+        "(got username, mechanism: PLAIN); write both",
     ),
     (
         MINIMAL,
         7,
         f"{KAFKA}, sasl: {{mechanism: OAUTHBEARER}}}}",
-        "7: spec.sources.trips.kafka.sasl.mechanism: oidc and awsMskIam do not go with the mechanism "
-        "(got mechanism: OAUTHBEARER); OAUTHBEARER needs exactly one of them, and the other mechanisms take neither",
+        "7: spec.sources.trips.kafka.sasl.mechanism: OAUTHBEARER takes exactly one of oidc and awsMskIam, and no "
+        "username or password (got mechanism: OAUTHBEARER); "
+        "write oidc for tokens of an identity provider, or awsMskIam for Amazon MSK",
     ),
     (
         MINIMAL,

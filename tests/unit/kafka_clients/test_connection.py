@@ -142,13 +142,13 @@ def test_authorities_of_a_token_endpoint_are_the_system_s_unless_they_are_given(
             {"mechanism": "GSSAPI"},
             "is not supported: the Kafka client that Millrace runs with is built without Kerberos",
         ),
-        ({"mechanism": "PLAIN"}, "PLAIN and SCRAM need both, and OAUTHBEARER takes neither"),
-        ({"mechanism": "OAUTHBEARER"}, "OAUTHBEARER needs exactly one of them"),
-        (SASL | {"mechanism": "OAUTHBEARER", "oidc": OIDC}, "username and password do not go with the mechanism"),
-        (SASL | {"oidc": OIDC}, "oidc and awsMskIam do not go with the mechanism"),
+        ({"mechanism": "PLAIN"}, "PLAIN and SCRAM need username and password"),
+        ({"mechanism": "OAUTHBEARER"}, "OAUTHBEARER takes exactly one of oidc and awsMskIam"),
+        (SASL | {"mechanism": "OAUTHBEARER", "oidc": OIDC}, "and no username or password"),
+        (SASL | {"oidc": OIDC}, "oidc is for mechanism OAUTHBEARER"),
         (
             {"mechanism": "OAUTHBEARER", "oidc": OIDC, "awsMskIam": {"region": "eu-west-1"}},
-            "oidc and awsMskIam do not go with the mechanism",
+            "OAUTHBEARER takes exactly one of oidc and awsMskIam",
         ),
         (
             {"mechanism": "OAUTHBEARER", "oidc": OIDC | {"tokenEndpoint": "file:///etc/passwd"}},
