@@ -215,6 +215,7 @@ def messages(asked: StreamQuery) -> object:
     ]
     with (
         patch.object(SchemaRegistry, "request", answer),
+        patch.object(KafkaSource, "_preceding", lambda *_: []),  # the first messages of their partition
         patch.object(bad_messages, "Producer", lambda *_, **__: producer),
         bad_messages.BadMessageHandler("trips", opened.corrupt, "0", opened.connection) as rejects,
     ):
