@@ -14,7 +14,9 @@ from deltalake import write_deltalake
 from pyiceberg.table import Table
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.confinement import Confinement
 from millrace_api.model.sources import SourceSpec
+from millrace_jobs.confinement import VARIABLE
 from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
 from millrace_jobs.sources.source_factory import open_table, schema_of
@@ -132,15 +134,44 @@ def test_tables_that_are_not_there(tmp_path: Path) -> None:
         rows(source(delta={"path": str(tmp_path / "none")}))
     assert raised.value.problems[0].field == "spec.sources.customers.delta.path"
     catalog = {"file": str(tmp_path / "catalog.db")}
-    with pytest.raises(MillraceError, match=r"the catalog has no table a\.b") as raised:
+    with pytest.raises(MillraceError, match="there is no catalog at") as raised:
         rows(source(iceberg={"catalog": catalog, "table": "a.b"}))
-    assert raised.value.problems[0].field == "spec.sources.customers.iceberg.table"
+    assert raised.value.problems[0].field == "spec.sources.customers.iceberg.catalog.file"
+    assert not list(tmp_path.iterdir())
     there = source(iceberg={"catalog": catalog, "table": "a.b", "location": str(tmp_path / "there")})
     iceberg_table(there)
+    with pytest.raises(MillraceError, match=r"the catalog has no table a\.c") as raised:
+        rows(source(iceberg={"catalog": catalog, "table": "a.c"}))
+    assert raised.value.problems[0].field == "spec.sources.customers.iceberg.table"
     elsewhere = source(iceberg={"catalog": catalog, "table": "a.b", "location": str(tmp_path / "here")})
     with pytest.raises(MillraceError, match="and not in") as raised:
         rows(elsewhere)
     assert raised.value.problems[0].field == "spec.sources.customers.iceberg.location"
+
+
+def test_an_iceberg_table_with_files_that_the_query_may_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table's metadata may name any file, and a catalog in a file may be behind a link."""
+    volume, elsewhere = tmp_path / "volume", tmp_path / "elsewhere"
+    volume.mkdir()
+    elsewhere.mkdir()
+    (volume / "link").symlink_to(elsewhere)
+    asked = source(iceberg={"catalog": {"file": str(volume / "catalog.db")}, "table": "sales.customers"})
+    assert asked.iceberg is not None
+    catalog = open_catalog(asked.iceberg)
+    require_namespace(catalog, ("sales",))
+    properties = {"write.data.path": f"file://{elsewhere}/data"}
+    table = catalog.create_table("sales.customers", ROWS.schema, str(volume / "table"), properties=properties)
+    table.append(ROWS)
+    assert len(rows(asked)) == 3
+    monkeypatch.setenv(VARIABLE, Confinement(folders=(str(volume),), logins=(), functions=()).to_json())
+    with pytest.raises(MillraceError, match="is on no volume that the query mounts for data"):
+        rows(asked)
+    linked = source(iceberg={"catalog": {"file": str(volume / "link" / "catalog.db")}, "table": "sales.customers"})
+    with pytest.raises(MillraceError, match="is on no volume that the query mounts for data"):
+        rows(linked)
+    assert not (elsewhere / "catalog.db").exists()
 
 
 def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ from requests.adapters import HTTPAdapter
 from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.iceberg import IcebergTableSpec, PostgresCatalogSpec, RestCatalogSpec
+from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
@@ -69,15 +70,17 @@ _ERRORS = (
 """What ``pyiceberg`` raises."""
 
 
-def open_catalog(spec: IcebergTableSpec, field: str = FIELD) -> Catalog:
+def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = True) -> Catalog:
     """Return the catalog of a table; it has been asked at least once.
 
     Args:
         spec: what a sink or a source says of the table.
         field: the field that it is the value of.
+        create: whether a catalog in a file is created if it does not exist.
 
     Raises:
-        MillraceError: a secret cannot be read, or the catalog cannot be used.
+        MillraceError: a secret cannot be read, or the catalog cannot be used, or it is a file where the query may have
+            none.
     """
     with catalog_errors("opening the catalog", field):
         if spec.catalog.rest is not None:
@@ -86,6 +89,10 @@ def open_catalog(spec: IcebergTableSpec, field: str = FIELD) -> Catalog:
             return _PostgresCatalog(spec.catalog.postgres, **_FILES)
         assert spec.catalog.file is not None
         file = absolute_path(spec.catalog.file)
+        require_data(file)
+        if not create and not file.exists():
+            problem = Problem(f"there is no catalog at {file}", "correct the path", field=f"{field}.catalog.file")
+            raise MissingInputError(problem)
         file.parent.mkdir(parents=True, exist_ok=True)
         return SqlCatalog("millrace", uri=f"sqlite:///{file}", **_FILES)
 

@@ -13,6 +13,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath, ObjectWriter
 from millrace_jobs.places import Place
@@ -69,7 +70,10 @@ class _TableFile(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         place = folder_of(self.location)
-        return cast(InputStream, place.open("rb") if isinstance(place, Path) else place.open())
+        if isinstance(place, Path):
+            require_data(place)  # the table's metadata may name any file
+            return cast(InputStream, place.open("rb"))
+        return cast(InputStream, place.open())
 
 
 class _NewTableFile(OutputFile):
@@ -88,6 +92,7 @@ class _NewTableFile(OutputFile):
             raise FileExistsError(f"{self.location} exists")
         if isinstance(place, ObjectPath):
             return cast(OutputStream, _NewObject(place))
+        require_data(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         return cast(OutputStream, _FlushedFile(place, "w"))
 

@@ -40,7 +40,7 @@ class IcebergSnapshot:
     def read(self, known: str | None) -> TableRead | None:
         """Return the current snapshot of the table; None if that is still the ``known`` one."""
         with self._errors(f"opening the table {self._spec.table}"):
-            table = open_catalog(self._spec).load_table(self._spec.table)
+            table = open_catalog(self._spec, create=False).load_table(self._spec.table)
             self._require_place(table)
             snapshot = table.current_snapshot()
             number = "none" if snapshot is None else snapshot.snapshot_id
