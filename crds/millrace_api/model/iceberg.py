@@ -84,7 +84,7 @@ class IcebergCatalogSpec(Model):
     postgres: PostgresCatalogSpec | None = Field(default=None, description="A catalog in PostgreSQL.")
     file: Path | None = Field(
         default=None,
-        description="A catalog in a SQLite file, for one machine; it is created if it does not exist.",
+        description="A catalog in a SQLite file, for one machine; a sink creates it if it does not exist.",
         examples=["lake/catalog.db"],
     )
 

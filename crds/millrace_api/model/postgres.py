@@ -41,7 +41,7 @@ class PostgresServerSpec(Model):
 
     host: Servers = Field(
         description=f"Server, host or host:port (default: {PORT}); of several, separated by commas, the "
-        "first one that answers; for results, the one that accepts writes.",
+        "first one that answers; for results and catalogs, the one that accepts writes.",
         examples=["db.example.org"],
     )
     database: Text = Field(description="Database.", examples=["sales"])

@@ -45,7 +45,7 @@ _FIELDS = {
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
         spec.sources.*.kafka.options spec.sources.*.kafka.includeMetadata
         spec.sources.*.delta.otherCommits spec.sources.*.delta.maxFilesPerBatch
-        spec.sources.*.iceberg.otherCommits spec.sources.*.iceberg.maxFilesPerBatch
+        spec.sources.*.iceberg.otherCommits spec.sources.*.iceberg.maxFilesPerBatch spec.sources.*.iceberg.location
         spec.sources.*.iceberg.catalog.rest.token spec.sources.*.iceberg.catalog.rest.clientId
         spec.sources.*.iceberg.catalog.rest.clientSecret spec.sources.*.iceberg.catalog.rest.tokenUri
         spec.sources.*.iceberg.catalog.rest.scope spec.sources.*.iceberg.catalog.postgres.host

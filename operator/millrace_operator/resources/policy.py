@@ -126,7 +126,7 @@ class PolicyRule(Model):
         description="URLs that tokens for logins to Kafka may come from, in sasl.oidc.tokenEndpoint.",
     )
     databases: tuple[DatabasePattern, ...] | None = Field(
-        default=None, description="PostgreSQL servers, host:port, that sinks and catalogs may name."
+        default=None, description="PostgreSQL servers, host:port, that sources, sinks and catalogs may name."
     )
     s3_endpoints: tuple[UrlPattern, ...] | None = Field(
         default=None,
@@ -149,7 +149,8 @@ class PolicyRule(Model):
     )
     files: tuple[PathPattern, ...] | None = Field(
         default=None,
-        description="Absolute paths that sources and sinks of files may name, on volumes that the query mounts.",
+        description="Absolute paths of files, tables and catalogs in folders, event logs and lineage, on volumes that the "
+        "query mounts.",
     )
     lineage: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of receivers of lineage that spec.lineage.http.url may name."
