@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.query_file import check_file
@@ -40,10 +41,10 @@ class Outcome:
 class _SharedSpark(Job):
     """A job whose Spark goes on after it, for the next one."""
 
-    def _session(self, partitions: int) -> SparkSession:
+    def _session(self, partitions: int, query: StreamQuery) -> SparkSession:
         if not _WORKSPACE:
             _WORKSPACE.append(Path(tempfile.mkdtemp(prefix="trouble-spark-")))
-        settings = {"spark.master": "local[2, 1]", **self.query.spec.spark_conf}
+        settings = {"spark.master": "local[2, 1]", **query.spec.spark_conf}
         spark = local_session("trouble", partitions, settings, _WORKSPACE[0], quiet=True)
         for name in _SET - self.query.spec.spark_conf.keys():
             spark.conf.unset(name)
