@@ -123,11 +123,10 @@ class LookupService:
         self._tokens = TokenFile(settings.tokens)
         self._allowance = RequestAllowance(REQUESTS_PER_SECOND, clock)
         self.tls: ssl.SSLContext | None = None
+        """What the next connection shakes hands with."""
+        self._certified = self._refused = self._stamps()
         if settings.certificate is not None:
-            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self.tls.minimum_version = ssl.TLSVersion.TLSv1_2
-            self._certified = self._stamps()
-            self.tls.load_cert_chain(settings.certificate, settings.key)
+            self.tls = _tls(settings.certificate, settings.key)
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request has a valid token."""
@@ -163,18 +162,32 @@ class LookupService:
         return self._allowance.take()
 
     def refresh(self) -> None:
-        """Read tokens and certificate again if they have changed; one that does not fit leaves the old."""
+        """Read tokens and certificate again if they have changed.
+
+        Certificate and key may change at different times. Until they fit, the pair before stays: they are loaded into
+        another context, because a context takes a certificate over before it finds that the key is another's.
+        """
         self._tokens.refresh()
-        if self.tls is None or (stamps := self._stamps()) == self._certified:
+        certificate, stamps = self.settings.certificate, self._stamps()
+        if certificate is None or stamps == self._certified:
             return
-        self._certified = stamps
         try:
-            self.tls.load_cert_chain(self.settings.certificate or "", self.settings.key)
-        except (OSError, ssl.SSLError):
-            _warn("the new certificate for look-ups cannot be used: the one before stays")
+            self.tls = _tls(certificate, self.settings.key)
+            self._certified = stamps
+        except OSError:
+            if stamps != self._refused:
+                _warn("the new certificate for look-ups cannot be used: the one before stays")
+            self._refused = stamps
 
     def _stamps(self) -> list[Stamp]:
         return [_stamp(Path(path or "")) for path in (self.settings.certificate, self.settings.key)]
+
+
+def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context
 
 
 def _digest(token: str) -> bytes:

@@ -149,6 +149,49 @@ def test_tls_with_a_certificate_that_rotates(tmp_path, monkeypatch):
         wait_until(lambda: trusted(second, port), seconds=60)
 
 
+def shaken(tls, authority):
+    """Whether a handshake succeeds with a client that trusts an authority."""
+    ends = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cafile=authority.certificate)
+    client = trusting.wrap_bio(*ends, server_hostname="127.0.0.1")
+    peers = [client, tls.wrap_bio(*reversed(ends), server_side=True)]
+    for _ in range(4):
+        for peer in peers:
+            try:
+                peer.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError:
+                return False
+    return client.version() is not None
+
+
+def test_a_certificate_and_a_key_that_change_one_after_the_other_are_taken_together(tmp_path, capfd):
+    first, second = (Authority(tmp_path, name) for name in ("first", "second"))
+    old, new = (authority.sign("trips", "IP:127.0.0.1") for authority in (first, second))
+    files = [tmp_path / "tls.crt", tmp_path / "tls.key"]
+    rotate(tmp_path / "tokens", ONE)
+
+    def write(file, content):
+        file.with_suffix(".new").write_bytes(content)
+        file.with_suffix(".new").replace(file)
+
+    for source, file in zip(old, files, strict=True):
+        write(file, source.read_bytes())
+    asked = LookupService(ServiceSettings("127.0.0.1", 0, str(tmp_path / "tokens"), *map(str, files)), lambda: 0.0)
+    assert (shaken(asked.tls, first), shaken(asked.tls, second)) == (True, False)
+    for key in (b"no key", old[1].read_bytes()):
+        write(files[0], new[0].read_bytes())
+        write(files[1], key)
+        for _ in range(3):
+            asked.refresh()
+            assert (shaken(asked.tls, first), shaken(asked.tls, second)) == (True, False)
+    assert capfd.readouterr().err.count("cannot be used: the one before stays") == 2
+    write(files[1], new[1].read_bytes())
+    asked.refresh()
+    assert (shaken(asked.tls, first), shaken(asked.tls, second)) == (False, True)
+
+
 def test_a_certificate_without_its_key_ends_the_start(tmp_path):
     pair = Authority(tmp_path, "one").sign("trips", "IP:127.0.0.1")
     other = Authority(tmp_path, "two").sign("trips", "IP:127.0.0.1")
