@@ -16,7 +16,7 @@ EVERYWHERE = "*"
 ClientNamespace = Annotated[
     str,
     *text(
-        r"\*|[a-z0-9][a-z0-9-]*",
+        r"\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?",
         63,
         "a namespace",
         'write the name of a namespace, or "*" for everything that reaches the pod',
