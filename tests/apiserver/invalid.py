@@ -39,6 +39,7 @@ INVALID = (
     Invalid(MINIMAL, 12, "  lookups: {}", "spec.lookups.tokens: Required value"),
     Invalid(MINIMAL, 12, "  lookups: {tokens: {env: A}, tls: {certificate: {env: B}}}", "lookups.tls.key: Required"),
     Invalid(MINIMAL, 12, "  lookups: {tokens: {env: A}, namespaces: [Web]}", "spec.lookups.namespaces"),
+    Invalid(MINIMAL, 12, "  lookups: {tokens: {env: A}, namespaces: [web-]}", "spec.lookups.namespaces"),
     Invalid(MINIMAL, 7, "      files: {path: data/*.csv}", "spec.sources.trips.files.format: Required value"),
     Invalid(MINIMAL, 7, "      files: {path: '', format: csv}", "spec.sources.trips.files.path"),
     Invalid(MINIMAL, 7, "      files: {path: a, format: orc}", 'Unsupported value: "orc"'),

@@ -36,7 +36,8 @@ REPLACING = {
     "labels": {"team": "payments"},
     "eventLog": {"path": "/data/events"},
     "lineage": {"http": {"url": "http://marquez:5000/api/v1/lineage"}},
-    "lookups": {"tokens": {"env": "TOKENS"}},
+    "lookups.tokens": {"env": "TOKENS"},
+    "lookups.tls": {"certificate": {"env": "CERTIFICATE"}, "key": {"env": "KEY"}},
     "image": "example.org/jobs:2",
     "serviceAccountName": "other",
     "sparkConf": {"spark.sql.shuffle.partitions": "3"},
@@ -44,8 +45,10 @@ REPLACING = {
 }
 """A change of each field that replaces the driver, as a merge patch."""
 
-BEFORE = {"lookups": {"console": None, "table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}}
-"""The sink that a field needs, as a merge patch."""
+_TABLE = {"sink": {"console": None, "table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}}
+_LOOKED_UP = _TABLE | {"lookups": {"tokens": {"env": "READERS"}}}
+BEFORE = {"lookups.tokens": _TABLE, "lookups.tls": _LOOKED_UP, "lookups.namespaces": _LOOKED_UP}
+"""What a field needs in the spec, as merge patches by field, in their order."""
 
 IN_PLACE = {
     "partitioner.algorithm": "pkg",
@@ -65,6 +68,7 @@ IN_PLACE = {
     "scaling.window": 7,
     "scaling.grace": 7,
     "replanNonce": 1,
+    "lookups.namespaces": ["dashboards"],
     "state": "Suspended",
 }
 """A change of each field that is changed in place."""
@@ -102,6 +106,11 @@ def patched(plane, namespace, field, value, *options):
     return done.stderr
 
 
+def prepare(plane, namespace, field):
+    for needed, value in BEFORE.get(field, {}).items():
+        patched(plane, namespace, needed, value)
+
+
 @pytest.fixture
 def query(kubectl):
     kubectl("apply", "-f", "-", document=f"{ON_CLUSTER.replace(*WATERMARK)}  executors: {{initial: 2}}\n")
@@ -115,8 +124,7 @@ def test_every_field_is_tried():
 @pytest.mark.usefixtures("query")
 @pytest.mark.parametrize("field", REPLACING)
 def test_a_change_that_replaces_the_driver_is_made_with_a_warning(plane, namespace, field):
-    if field in BEFORE:
-        patched(plane, namespace, "sink", BEFORE[field])
+    prepare(plane, namespace, field)
     warning = patched(plane, namespace, field, REPLACING[field])
     assert f"spec.{field} changed: the driver ends after its running batch" in warning
     assert warning.count("spec.") == 1
@@ -125,6 +133,7 @@ def test_a_change_that_replaces_the_driver_is_made_with_a_warning(plane, namespa
 @pytest.mark.usefixtures("query")
 @pytest.mark.parametrize("field", IN_PLACE)
 def test_a_change_in_place_is_made_without_a_warning(plane, namespace, field):
+    prepare(plane, namespace, field)
     assert patched(plane, namespace, field, IN_PLACE[field]) == ""
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model
+from millrace_api.model.base import Model, Rule
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import text
 
@@ -16,7 +16,7 @@ EVERYWHERE = "*"
 ClientNamespace = Annotated[
     str,
     *text(
-        r"\*|[a-z0-9][a-z0-9-]*",
+        r"\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?",
         63,
         "a namespace",
         'write the name of a namespace, or "*" for everything that reaches the pod',
@@ -39,6 +39,16 @@ class ServerTls(Model):
 class LookupsSpec(Model):
     """Look-ups from other pods, at port 8082 of the driver's Service."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f'look-ups from everywhere ("{EVERYWHERE}") need tls, or tokens pass the network unencrypted',
+            "add tls, or write the names of namespaces",
+            ("namespaces",),
+            f"has(self.tls) || !has(self.namespaces) || !('{EVERYWHERE}' in self.namespaces)",
+            lambda lookups: lookups.tls is not None or EVERYWHERE not in lookups.namespaces,
+        ),
+    )
+
     tokens: SecretValue = Field(
         description="Bearer tokens of those who may read the table, one a line, each of 16 characters or more; read "
         "again when they change.",
@@ -48,6 +58,6 @@ class LookupsSpec(Model):
     namespaces: tuple[ClientNamespace, ...] = Field(
         default=(),
         max_length=64,
-        description='Namespaces whose pods reach the port; default: that of the query. "*": everything.',
+        description='Namespaces whose pods reach the port; default: that of the query. "*": everything, with tls.',
         examples=[["dashboards"]],
     )

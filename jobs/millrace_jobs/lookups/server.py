@@ -36,7 +36,7 @@ from millrace_jobs.lookups.store import TableReader
 
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 64
-"""Connections that are served at the same time, from this machine and to the service each; further ones get 503."""
+"""Connections from this machine that are served at the same time; further ones get 503."""
 
 MAX_HEAD = 1 << 16
 """Longest request line with headers, in bytes."""
@@ -126,13 +126,11 @@ class LookupServer:
                 service.settings.host,
                 service.settings.port,
                 reuse_address=True,
-                ssl=service.tls,
-                ssl_handshake_timeout=None if service.tls is None else STRANGER_SECONDS,
             )
         ready(listening.sockets[0].getsockname()[1])
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            for connection in [*known, *(() if service is None else service.connections)]:
+            for connection in [*known, *(() if service is None else (*service.strangers, *service.readers))]:
                 connection.close_if_silent(loop.time())
             if service is not None:
                 service.refresh()
@@ -143,26 +141,35 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, server: LookupServer, clock: Callable[[], float], service: LookupService | None = None) -> None:
         self._server, self._service = server, service
-        self._others = server.connections if service is None else service.connections
         self._patience = SILENCE_SECONDS if service is None else STRANGER_SECONDS
         self._clock = clock
         self._received = b""
         self._since = clock()
         self._writable = True
         self._transport: asyncio.Transport | None = None
+        self._handshake: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Admit the client, or turn it away if there are too many."""
+        """Admit the client, or turn it away if there are too many; those of the service are counted before TLS."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._others) >= MAX_CONNECTIONS:
-            self._send(*_refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections: try again"), keep=False)
-            return
-        self._others.add(self)
+        if self._service is not None:
+            self._service.connect(self)
+            if self._service.tls is not None:
+                self._writable = False
+                transport.pause_reading()
+                self._handshake = asyncio.create_task(self._secure(transport, self._service.tls))
+        elif len(self._server.connections) < MAX_CONNECTIONS:
+            self._server.connections.add(self)
+        else:
+            self._send(*_TOO_MANY, keep=False)
 
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the client."""
-        self._others.discard(self)
+        if self._service is None:
+            self._server.connections.discard(self)
+        else:
+            self._service.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Answer the requests that are complete."""
@@ -184,8 +191,32 @@ class ClientConnection(asyncio.Protocol):
 
     def close_if_silent(self, now: float) -> None:
         """Close a connection that has sent no whole request, or has read no answer, for too long."""
-        if now - self._since > self._patience and self._transport is not None:
+        if now - self._since > self._patience:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the connection at once, also during its handshake."""
+        if self._transport is not None:
             self._transport.abort()
+
+    async def _secure(self, plain: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """Shake hands. Until that is done nothing is answered, because an answer would pass unencrypted."""
+        secured = None
+        if not plain.is_closing():
+            with suppress(OSError):  # the client has no place for long, and nothing of it is logged
+                secured = await asyncio.get_running_loop().start_tls(
+                    plain,
+                    self,
+                    tls,
+                    server_side=True,
+                    ssl_handshake_timeout=STRANGER_SECONDS,
+                    ssl_shutdown_timeout=STRANGER_SECONDS,
+                )
+        if secured is None:
+            self.connection_lost(None)  # asyncio does not report it during a handshake
+            return
+        self._transport = secured
+        self.resume_writing()
 
     def _answer_received(self) -> None:
         assert self._transport is not None
@@ -208,6 +239,9 @@ class ClientConnection(asyncio.Protocol):
         headers = {name.strip().lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
         if self._service is not None and not self._service.admits(headers):
             self._send(*_refusal(HTTPStatus.UNAUTHORIZED, "a valid bearer token is needed"), keep=False)
+            return
+        if self._service is not None and not self._service.promote(self):
+            self._send(*_TOO_MANY, keep=False)
             return
         if version not in ("HTTP/1.1", "HTTP/1.0") or not target.startswith("/"):
             refusal = _refusal(HTTPStatus.BAD_REQUEST, "this is not a request of HTTP/1.1")
@@ -243,6 +277,9 @@ class ClientConnection(asyncio.Protocol):
 
 def _refusal(status: HTTPStatus, text: str) -> tuple[HTTPStatus, bytes]:
     return status, json.dumps({"error": text}).encode() + b"\n"
+
+
+_TOO_MANY = _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections: try again")
 
 
 @lru_cache(maxsize=_HOSTS)

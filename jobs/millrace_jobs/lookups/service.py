@@ -26,7 +26,13 @@ REQUESTS_PER_SECOND = 1_000.0
 """Requests with a valid token that are answered in a second, those of all readers together; further ones get 429."""
 
 STRANGER_SECONDS = 5.0
-"""Seconds that a connection has for its handshake, and for its first request with a valid token."""
+"""Seconds that a connection has until its first request with a valid token, its handshake included."""
+
+MAX_STRANGERS = 64
+"""Connections without a valid token so far, those in their handshake included; a further one closes the oldest."""
+
+MAX_READERS = 64
+"""Connections that have sent a valid token; further ones get 503."""
 
 Stamp = tuple[int, int, int] | None
 """What shows that a file was changed or replaced; None if it cannot be read."""
@@ -110,37 +116,78 @@ class LookupService:
 
     def __init__(self, settings: ServiceSettings, clock: Callable[[], float]) -> None:
         self.settings = settings
-        self.connections: set[ClientConnection] = set()
+        self.strangers: dict[ClientConnection, None] = {}
+        """Connections that have sent no valid token yet, the oldest first."""
+        self.readers: set[ClientConnection] = set()
+        """Connections that have sent one."""
         self._tokens = TokenFile(settings.tokens)
         self._allowance = RequestAllowance(REQUESTS_PER_SECOND, clock)
         self.tls: ssl.SSLContext | None = None
+        """What the next connection shakes hands with."""
+        self._certified = self._refused = self._stamps()
         if settings.certificate is not None:
-            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self.tls.minimum_version = ssl.TLSVersion.TLSv1_2
-            self._certified = self._stamps()
-            self.tls.load_cert_chain(settings.certificate, settings.key)
+            self.tls = _tls(settings.certificate, settings.key)
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Return whether a request has a valid token."""
         return self._tokens.admits(headers.get("authorization", ""))
+
+    def connect(self, connection: ClientConnection) -> None:
+        """Give a new connection a place among the strangers, if need be that of the oldest.
+
+        A reader sends its token at once, and therefore passes through even while silent clients take all places.
+        """
+        if len(self.strangers) >= MAX_STRANGERS:
+            oldest = next(iter(self.strangers))
+            del self.strangers[oldest]
+            oldest.abort()
+        self.strangers[connection] = None
+
+    def promote(self, connection: ClientConnection) -> bool:
+        """Give a connection with a valid token a place among the readers; return whether it has one."""
+        if connection not in self.readers:
+            if len(self.readers) >= MAX_READERS:
+                return False
+            self.strangers.pop(connection, None)
+            self.readers.add(connection)
+        return True
+
+    def forget(self, connection: ClientConnection) -> None:
+        """Free the place of a connection that has ended."""
+        self.strangers.pop(connection, None)
+        self.readers.discard(connection)
 
     def has_room(self) -> bool:
         """Return whether another request can be answered now."""
         return self._allowance.take()
 
     def refresh(self) -> None:
-        """Read tokens and certificate again if they have changed; one that does not fit leaves the old."""
+        """Read tokens and certificate again if they have changed.
+
+        Certificate and key may change at different times. Until they fit, the pair before stays: they are loaded into
+        another context, because a context takes a certificate over before it finds that the key is another's.
+        """
         self._tokens.refresh()
-        if self.tls is None or (stamps := self._stamps()) == self._certified:
+        certificate, stamps = self.settings.certificate, self._stamps()
+        if certificate is None or stamps == self._certified:
             return
-        self._certified = stamps
         try:
-            self.tls.load_cert_chain(self.settings.certificate or "", self.settings.key)
-        except (OSError, ssl.SSLError):
-            _warn("the new certificate for look-ups cannot be used: the one before stays")
+            self.tls = _tls(certificate, self.settings.key)
+            self._certified = stamps
+        except OSError:
+            if stamps != self._refused:
+                _warn("the new certificate for look-ups cannot be used: the one before stays")
+            self._refused = stamps
 
     def _stamps(self) -> list[Stamp]:
         return [_stamp(Path(path or "")) for path in (self.settings.certificate, self.settings.key)]
+
+
+def _tls(certificate: str, key: str | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context
 
 
 def _digest(token: str) -> bytes:

@@ -1,8 +1,9 @@
 """An administrator's policy: what the queries of a namespace may ask for.
 
 Every rule whose ``namespaces`` match applies, and a query has to keep to each of them. So a further rule never allows
-anything that another one forbids, and their order does not matter. A field that is left out restricts nothing; an empty
-list allows nothing. Every rule also confines its queries to their SQL and to their own volumes: ``confinement.py``.
+anything that another one forbids, and their order does not matter. A field that is left out restricts nothing, unless
+its default says so; an empty list allows nothing. Every rule also confines its queries to their SQL and to their own
+volumes: ``confinement.py``.
 """
 
 from __future__ import annotations
@@ -143,9 +144,9 @@ class PolicyRule(Model):
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."
     )
-    lookup_namespaces: tuple[NamespacePattern, ...] | None = Field(
-        default=None,
-        description="Namespaces that spec.lookups may open a table to; the query's own may always be one.",
+    lookup_namespaces: tuple[NamespacePattern, ...] = Field(
+        default=(),
+        description="Namespaces that spec.lookups may open a table to, besides the query's own; default: none.",
     )
     files: tuple[PathPattern, ...] | None = Field(
         default=None,

@@ -23,9 +23,13 @@ _IN_PLACE_MORE = {
     "scaling.step": "in place, from the next scaling decision",
     "scaling.window": "in place, from the next scaling decision",
     "scaling.grace": "in place, from the next scaling decision",
+    "lookups.namespaces": "in place: the NetworkPolicy opens the port to these",
     "replanNonce": "in place: a new plan from the spec",
 }
 """What in-place fields do beyond a new plan for the next batch."""
+
+_NO_CHANGE: tuple[tuple[Any, Any], ...] = ((None, []), ([], None))
+"""The default of a list, in an object that is new or gone."""
 
 _STATES = {
     QueryState.SUSPENDED: "the driver ends after its running batch, and no results come until the query is resumed",
@@ -54,6 +58,7 @@ def spec_changes(before: Spec, after: Spec) -> list[FieldChange]:
         FieldChange(f"spec.{path}", was, now, effect, _consequence(field, effect, after))
         for field, effect in EFFECTS.items()
         for path, was, now in _differences(value_at(old, field), value_at(new, field), field)
+        if (was, now) not in _NO_CHANGE
     ]
 
 

@@ -57,7 +57,9 @@ EFFECTS = {
     "scaling.grace": Effect.IN_PLACE,
     "checkpoint": Effect.FIXED,
     "s3": Effect.REPLACED,
-    "lookups": Effect.REPLACED,
+    "lookups.tokens": Effect.REPLACED,
+    "lookups.tls": Effect.REPLACED,
+    "lookups.namespaces": Effect.IN_PLACE,
     "image": Effect.REPLACED,
     "serviceAccountName": Effect.REPLACED,
     "sparkConf": Effect.REPLACED,
@@ -103,7 +105,10 @@ def replaced_fields(before: Spec, after: Spec) -> list[str]:
 
 
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:
-    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``state``."""
+    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``state``.
+
+    An object that ``spec`` does not have gets no fields.
+    """
     document, source = spec.to_document(), wanted.to_document()
     for field, effect in EFFECTS.items():
         if effect is Effect.IN_PLACE:
@@ -129,10 +134,12 @@ def value_at(document: Mapping[str, Any], field: str) -> Any:
 
 
 def _put(document: dict[str, Any], field: str, value: Any) -> None:
-    """Set a field; None removes it."""
+    """Set a field of an object that is there; None removes it."""
     *above, last = field.split(".")
     for part in above:
-        document = document.setdefault(part, {})
+        if part not in document:
+            return
+        document = document[part]
     document.pop(last, None)
     if value is not None:
         document[last] = value

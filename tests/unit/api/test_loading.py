@@ -47,6 +47,12 @@ FIELD_MISTAKES = [
         '3: metadata.lables: there is no field "lables" here; did you mean "labels"?',
     ),
     (
+        12,
+        "  lookups: {tokens: {env: TOKENS}, namespaces: [web, dash-]}",
+        '12: spec.lookups.namespaces[1]: "dash-" is not a namespace; write the name of a namespace, or "*" for '
+        "everything that reaches the pod",
+    ),
+    (
         6,
         "    Trips:",
         "6: spec.sources.Trips: \"Trips\" is not a name for a source; write lower-case letters, digits and '_', "

@@ -336,6 +336,13 @@ BROKEN = [
         "  lookups: {tokens: {env: TOKENS}}",
         "12: spec.lookups: lookups are in the table of spec.sink (got lookups); write sink.table, or leave lookups out",
     ),
+    (
+        MINIMAL,
+        12,
+        '  lookups: {tokens: {env: TOKENS}, namespaces: [web, "*"]}',
+        '12: spec.lookups.namespaces: look-ups from everywhere ("*") need tls, or tokens pass the network unencrypted '
+        "(got namespaces); add tls, or write the names of namespaces",
+    ),
     # how it runs
     (
         MINIMAL,

@@ -57,6 +57,6 @@ def of_lookups() -> Iterator[Probe]:
     with_tls = written(base, "spec.lookups.tls", tls)
     yield Probe("spec.lookups", query(KAFKA, sink=TABLE), (ABSENT, lookups), opened)
     yield Probe("spec.lookups.tls", base, (ABSENT, tls), served)
-    yield Probe("spec.lookups.namespaces", base, (ABSENT, ["web"], ["web", "desk"], ["*"]), opened)
+    yield Probe("spec.lookups.namespaces", with_tls, (ABSENT, ["web"], ["web", "desk"], ["*"]), opened)
     places = ["tokens", "tls.certificate", "tls.key"]
     yield from secret_probes([(f"spec.lookups.{place}", with_tls) for place in places], served, references)

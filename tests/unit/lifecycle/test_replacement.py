@@ -1,6 +1,7 @@
 """A changed spec: what goes on in place, what replaces the driver, and what is rolled back."""
 
 import pytest
+import yaml
 
 from unit.api.documents import MINIMAL, changed
 
@@ -33,6 +34,39 @@ def test_a_change_in_place_leaves_the_driver_alone(healthy):
     status = healthy.settle()
     assert healthy.pod["metadata"]["uid"] == pod
     assert (status.phase, status.plan.shape, status.plan.epoch) == ("Running", "4/8/2", 2)
+
+
+def looked_up(namespaces, **parts):
+    """The query with look-ups from namespaces."""
+    document = yaml.safe_load(MINIMAL)
+    document["spec"] |= {"sink": {"table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}} | parts
+    document["spec"]["lookups"] = {"tokens": {"secretKeyRef": {"name": "readers", "key": "tokens"}}} | namespaces
+    return yaml.safe_dump(document)
+
+
+def let_in(cluster):
+    """The namespaces whose pods reach the port for look-ups."""
+    rules = cluster.objects["NetworkPolicy", "trips-by-cell-driver"]["spec"]["ingress"]
+    (peers,) = (rule["from"] for rule in rules if [port["port"] for port in rule.get("ports", ())] == [8082])
+    return [each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for each in peers]
+
+
+def test_look_ups_are_taken_from_a_namespace_at_once_and_a_rollback_does_not_give_them_back(cluster):
+    cluster.put(looked_up({"namespaces": ["a", "b"]}))
+    cluster.settle()
+    cluster.pod_is_ready()
+    cluster.pass_time(seconds=61)
+    pod, before = cluster.pod["metadata"]["uid"], runs(cluster)
+    assert let_in(cluster) == ["a", "b"]
+    cluster.put(looked_up({"namespaces": ["a"]}))
+    cluster.settle()
+    assert (cluster.pod["metadata"]["uid"], let_in(cluster)) == (pod, ["a"])
+    cluster.put(looked_up({"namespaces": ["c"]}, batchInterval="7s"))
+    cluster.settle()
+    cluster.driver_starts(serves=False)
+    cluster.pass_time(minutes=10)
+    assert (cluster.status.rejected is not None, runs(cluster)) == (True, before)
+    assert let_in(cluster) == ["c"]
 
 
 def test_a_replacement_drains_and_goes_on_with_the_new_spec(healthy):

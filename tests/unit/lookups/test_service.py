@@ -1,8 +1,10 @@
 """The service for other pods, over HTTP: who is let in, that tokens and certificates rotate, and what is bounded."""
 
+import asyncio
 import json
 import socket
-from contextlib import contextmanager
+import ssl
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -11,7 +13,8 @@ from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.lookups import server, service
 from millrace_jobs.lookups.process import LookupProcess
-from millrace_jobs.lookups.service import RequestAllowance, ServiceSettings, TokenFile
+from millrace_jobs.lookups.server import LookupServer
+from millrace_jobs.lookups.service import LookupService, RequestAllowance, ServiceSettings, TokenFile
 from millrace_support.lookups import TOKEN_VARIABLE, Lookup, look_up_at
 from prometheus.certificates import Authority
 
@@ -146,6 +149,49 @@ def test_tls_with_a_certificate_that_rotates(tmp_path, monkeypatch):
         wait_until(lambda: trusted(second, port), seconds=60)
 
 
+def shaken(tls, authority):
+    """Whether a handshake succeeds with a client that trusts an authority."""
+    ends = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cafile=authority.certificate)
+    client = trusting.wrap_bio(*ends, server_hostname="127.0.0.1")
+    peers = [client, tls.wrap_bio(*reversed(ends), server_side=True)]
+    for _ in range(4):
+        for peer in peers:
+            try:
+                peer.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError:
+                return False
+    return client.version() is not None
+
+
+def test_a_certificate_and_a_key_that_change_one_after_the_other_are_taken_together(tmp_path, capfd):
+    first, second = (Authority(tmp_path, name) for name in ("first", "second"))
+    old, new = (authority.sign("trips", "IP:127.0.0.1") for authority in (first, second))
+    files = [tmp_path / "tls.crt", tmp_path / "tls.key"]
+    rotate(tmp_path / "tokens", ONE)
+
+    def write(file, content):
+        file.with_suffix(".new").write_bytes(content)
+        file.with_suffix(".new").replace(file)
+
+    for source, file in zip(old, files, strict=True):
+        write(file, source.read_bytes())
+    asked = LookupService(ServiceSettings("127.0.0.1", 0, str(tmp_path / "tokens"), *map(str, files)), lambda: 0.0)
+    assert (shaken(asked.tls, first), shaken(asked.tls, second)) == (True, False)
+    for key in (b"no key", old[1].read_bytes()):
+        write(files[0], new[0].read_bytes())
+        write(files[1], key)
+        for _ in range(3):
+            asked.refresh()
+            assert (shaken(asked.tls, first), shaken(asked.tls, second)) == (True, False)
+    assert capfd.readouterr().err.count("cannot be used: the one before stays") == 2
+    write(files[1], new[1].read_bytes())
+    asked.refresh()
+    assert (shaken(asked.tls, first), shaken(asked.tls, second)) == (False, True)
+
+
 def test_a_certificate_without_its_key_ends_the_start(tmp_path):
     pair = Authority(tmp_path, "one").sign("trips", "IP:127.0.0.1")
     other = Authority(tmp_path, "two").sign("trips", "IP:127.0.0.1")
@@ -193,14 +239,75 @@ def test_requests_beyond_the_allowance_are_told_to_come_later_and_the_connection
     assert 200 in statuses
 
 
-def test_strangers_take_no_connection_from_this_machine_and_are_closed_soon(open_table):
+@contextmanager
+def connected(port, count):
+    with ExitStack() as held:
+        yield [held.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(count)]
+
+
+def test_strangers_take_no_place_from_readers_or_from_this_machine_and_are_closed_soon(open_table):
     port, public = open_table
-    held = [socket.create_connection(("127.0.0.1", public), 60) for _ in range(server.MAX_CONNECTIONS)]
-    try:
-        assert ask(public, "/table", **bearer(ONE))[0] == 503
+    with connected(public, service.MAX_STRANGERS) as held:
+        assert ask(public, "/table", **bearer(ONE))[0] == 200
         assert ask(port, "/table?key=a")[0] == 200
-        assert held[0].recv(1) == b""  # by STRANGER_SECONDS
+        assert [each.recv(1) for each in held] == [b""] * len(held)  # by STRANGER_SECONDS
+
+
+def test_readers_have_a_number_of_places_which_strangers_do_not_take(open_table):
+    port, public = open_table
+    request = f"GET /table?key=a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {ONE}\r\n\r\n".encode()
+
+    def answered(connection):
+        connection.sendall(request)
+        return connection.recv(65536).startswith((b"HTTP/1.1 200", b"HTTP/1.1 429"))
+
+    with connected(public, service.MAX_READERS) as readers:
+        assert all(map(answered, readers))
+        assert ask(public, "/table", **bearer(ONE))[0] == 503
+        assert ask(public, "/table") == REFUSED
+        assert ask(port, "/table?key=a")[0] == 200
+        with connected(public, 2 * service.MAX_STRANGERS) as strangers:
+            assert strangers[0].recv(1) == b""
+            assert all(map(answered, readers))
+        readers[0].close()
         wait_until(lambda: ask(public, "/table", **bearer(ONE))[0] == 200, seconds=60)
+
+
+def test_clients_that_never_shake_hands_are_counted_and_leave_a_place_for_a_reader(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "STRANGER_SECONDS", 3600.0)  # so that it is not this that closes them
+    certificate, key = Authority(tmp_path, "one").sign("trips", "IP:127.0.0.1")
+    rotate(tmp_path / "tokens", ONE)
+    store, port = filled(tmp_path, {text(cell="a"): text(cell="a", trips=3)}, batch=7), free_port()
+    settings = ServiceSettings("127.0.0.1", port, str(tmp_path / "tokens"), str(certificate), str(key))
+    client = ssl.create_default_context(cafile=tmp_path / "one.crt")
+
+    async def first_line():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+        writer.write(f"GET /table HTTP/1.1\r\nAuthorization: Bearer {ONE}\r\nConnection: close\r\n\r\n".encode())
+        status = await reader.readline()
+        await reader.read()
+        writer.close()
+        return status
+
+    async def attacked():
+        asked = LookupService(settings, asyncio.get_running_loop().time)
+        ready = asyncio.Event()
+        task = asyncio.create_task(
+            LookupServer(store.reader(), "trips", [*CELL], asked).serve(0, lambda _: ready.set())
+        )
+        await ready.wait()
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * service.MAX_STRANGERS)]
+        assert await first_line() == b"HTTP/1.1 200 OK\r\n"
+        closed = silent[: 2 * service.MAX_STRANGERS]
+        assert [await each.read() for each, _ in closed] == [b""] * len(closed)
+        assert len(asked.strangers) <= service.MAX_STRANGERS
+        for _, writer in silent:
+            writer.close()
+        while asked.strangers or asked.readers:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    try:
+        asyncio.run(asyncio.wait_for(attacked(), 60))
     finally:
-        for connection in held:
-            connection.close()
+        store.close()

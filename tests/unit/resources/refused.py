@@ -79,7 +79,8 @@ TOKENS = {"mechanism": "OAUTHBEARER", "oidc": OIDC}
 EVIL = "https://evil.example.com/token"
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
 TABLE = {"table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}
-LOOKUPS = {"tokens": {"secretKeyRef": {"name": "readers", "key": "tokens"}}}
+READERS = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
+LOOKUPS = {"tokens": READERS, "tls": {"certificate": READERS, "key": READERS}}
 LOCAL_ICEBERG = ICEBERG | {"catalog": {"file": "/data/catalog.db"}, "location": "/data/trips"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
 DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
@@ -182,6 +183,13 @@ REFUSED = [
         {"s3": {"endpoint": "https://minio.example.com:9000"}},
         {"s3": {"endpoint": "https://minio.example.org:9000"}},
         'spec.s3.endpoint: "https://minio.example.org:9000" is not allowed in namespace cabs',
+    ),
+    (
+        "lookupNamespaces",
+        {},
+        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["cabs"]}},
+        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["cabs", "web"]}},
+        'spec.lookups.namespaces[1]: "web" is not allowed in namespace cabs; leave it out: the policy allows none',
     ),
     (
         "lookupNamespaces",

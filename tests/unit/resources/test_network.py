@@ -46,8 +46,9 @@ def test_what_all_rules_allow_of_identity_endpoints_is_open_and_nothing_else():
 )
 def test_the_port_for_look_ups_is_open_where_it_is_asked_for_and_nowhere_else(namespaces, peers):
     owner = Owner(NAMESPACE, "trips", "1")
-    tokens = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
-    asked = LookupsSpec.model_validate({"tokens": tokens, "namespaces": namespaces}, by_name=False)
+    secret = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
+    document = {"tokens": secret, "tls": {"certificate": secret, "key": secret}, "namespaces": namespaces}
+    asked = LookupsSpec.model_validate(document, by_name=False)
     closed = job_policy(owner)["spec"]["ingress"]
     (*others, rule) = job_policy(owner, (), asked)["spec"]["ingress"]
     assert others == closed

@@ -51,6 +51,15 @@ def test_what_is_in_place_says_when_it_takes_effect():
     }
 
 
+def test_look_ups_are_opened_with_the_driver_replaced_and_to_other_namespaces_in_place():
+    sink = {"sink": {"table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}}
+    opened = sink | {"lookups": {"tokens": {"env": "READERS"}}}
+    replaced = ("spec.lookups.tokens", None, {"env": "READERS"}, "replaces the driver")
+    assert changes(sink, opened) == [replaced]
+    namespaces = ("spec.lookups.namespaces", [], ["web"], "in place: the NetworkPolicy opens the port to these")
+    assert changes(opened, opened | {"lookups": opened["lookups"] | {"namespaces": ["web"]}}) == [namespaces]
+
+
 def test_a_query_that_is_suspended_has_no_results():
     ((_, _, _, suspended),) = changes({}, {"state": "Suspended"})
     assert "no results come until the query is resumed" in suspended

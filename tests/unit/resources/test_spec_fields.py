@@ -1,12 +1,14 @@
 """Which fields of a spec replace the driver: every one is classified, and the revision follows just those."""
 
+from typing import get_args
+
 import pytest
 import yaml
 
 from millrace_api.model.streamquery import Spec
-from millrace_operator.resources.spec_fields import EFFECTS, Effect, replaced_fields, revision
+from millrace_operator.resources.spec_fields import EFFECTS, Effect, replaced_fields, revision, with_in_place
 
-from .cases import CASES, SMALLEST, query_of
+from .cases import CASES, LOOKED_UP, SMALLEST, query_of
 
 CHANGES = {
     "state": "Suspended",
@@ -42,10 +44,14 @@ CHANGES = {
 }
 
 
+PARENTS = {f"{field.rpartition('.')[0]}." for field in EFFECTS}
+
+
 def fields_of(model, above=""):
     """All fields that must be classified: one that is not itself has all its parts classified."""
     for name, field in model.model_fields.items():
-        path, part = f"{above}{field.alias or name}", field.annotation
+        path = f"{above}{field.alias or name}"
+        part = next((each for each in get_args(field.annotation) if f"{path}." in PARENTS), field.annotation)
         if path not in EFFECTS and hasattr(part, "model_fields"):
             yield from fields_of(part, f"{path}.")
         else:
@@ -66,6 +72,43 @@ def test_the_revision_changes_with_fields_that_replace_the_driver(field):
     changed = EFFECTS[field] is Effect.REPLACED and after != before
     assert (revision(after) != revision(before)) == changed
     assert replaced_fields(before, after) == ([f"spec.{field}"] if changed else [])
+
+
+def looked_up(**changes):
+    """The spec of the case, with changes of its ``lookups``; None leaves a field out."""
+    document = yaml.safe_load(LOOKED_UP)
+    lookups = document["spec"]["lookups"] | changes
+    document["spec"]["lookups"] = {name: value for name, value in lookups.items() if value is not None}
+    return query_of(yaml.safe_dump(document)).spec
+
+
+def without_lookups():
+    document = yaml.safe_load(LOOKED_UP)
+    del document["spec"]["lookups"]
+    return query_of(yaml.safe_dump(document)).spec
+
+
+def test_the_driver_is_replaced_for_who_may_look_up_and_not_for_from_where():
+    before = looked_up()
+    assert replaced_fields(before, looked_up(namespaces=["a", "b"])) == []
+    assert revision(looked_up(namespaces=None)) == revision(before)
+    assert replaced_fields(before, looked_up(tokens={"env": "OTHER"})) == ["spec.lookups.tokens"]
+    assert replaced_fields(before, looked_up(tls=None)) == ["spec.lookups.tls"]
+    assert replaced_fields(without_lookups(), looked_up(tls=None)) == ["spec.lookups.tokens"]
+
+
+def test_a_spec_that_is_rolled_back_to_opens_look_ups_only_to_those_that_are_wanted():
+    everywhere = looked_up(namespaces=["*"])
+    assert with_in_place(everywhere, looked_up(tls=None, namespaces=["a"])) == looked_up(namespaces=["a"])
+    assert with_in_place(everywhere, looked_up(namespaces=None)) == looked_up(namespaces=None)
+    assert with_in_place(everywhere, without_lookups()) == looked_up(namespaces=None)
+
+
+def test_a_spec_without_look_ups_takes_the_other_fields_that_are_in_place():
+    wanted = looked_up().model_copy(update={"executors": query_of(SMALLEST).spec.executors, "replan_nonce": 7})
+    assert with_in_place(without_lookups(), wanted) == without_lookups().model_copy(
+        update={"replan_nonce": 7, "executors": wanted.executors}
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
