@@ -133,6 +133,12 @@ def lineage_receivers(spec: Spec) -> Asked:
         yield "spec.lineage.http.url", spec.lineage.http.url
 
 
+def lineage_namespaces(spec: Spec) -> Asked:
+    """Yield the namespace that lineage names for the job, if it does."""
+    if spec.lineage is not None and spec.lineage.namespace is not None:
+        yield "spec.lineage.namespace", spec.lineage.namespace
+
+
 def login_files(spec: Spec) -> Asked:
     """Yield the paths of files that logins and certificates are read from."""
     for field, kafka in _connections(spec):

@@ -152,7 +152,9 @@ class PolicyRule(Model):
         description="Absolute paths that sources and sinks of files may name, on volumes that the query mounts.",
     )
     lineage: tuple[UrlPattern, ...] | None = Field(
-        default=None, description="URLs of receivers of lineage that spec.lineage.http.url may name."
+        default=None,
+        description="URLs of receivers of lineage that spec.lineage.http.url may name; with it, spec.lineage.namespace "
+        "is the query's own.",
     )
     labels: dict[LabelKey, tuple[LabelPattern, ...]] = Field(
         default={},
