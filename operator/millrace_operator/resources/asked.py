@@ -103,6 +103,14 @@ def token_endpoints(spec: Spec) -> Asked:
             yield f"{field}.sasl.oidc.tokenEndpoint", kafka.sasl.oidc.token_endpoint
 
 
+def role_arns(spec: Spec) -> Asked:
+    """Yield the roles in AWS that logins to Kafka assume."""
+    for field, kafka in _connections(spec):
+        login = kafka.sasl.aws_msk_iam if kafka.sasl is not None else None
+        if login is not None and login.role_arn is not None:
+            yield f"{field}.sasl.awsMskIam.roleArn", login.role_arn
+
+
 def has_identity_in_aws(sources: Mapping[str, SourceSpec]) -> bool:
     """Return whether any of these sources logs in to Kafka with the identity that its pods have in AWS."""
     logins = (source.kafka.sasl for source in sources.values() if source.kafka is not None)

@@ -29,6 +29,7 @@ from .asked import (
     lineage_namespaces,
     lineage_receivers,
     readers,
+    role_arns,
     s3_endpoints,
     schema_registries,
     tables_without_places,
@@ -154,6 +155,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
 
     yield from among(images(spec), rule.images, image_repository)
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
+    yield from among(role_arns(spec), rule.role_arns, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(token_endpoints(spec), rule.token_endpoints, url_address)
     yield from among(databases(spec), rule.databases, database_address)

@@ -27,6 +27,7 @@ from .patterns import (
     LabelPattern,
     NamePattern,
     PathPattern,
+    RolePattern,
     SettingPattern,
     TablePattern,
     UrlPattern,
@@ -111,6 +112,9 @@ class PolicyRule(Model):
     )
     service_accounts: tuple[NamePattern, ...] | None = Field(
         default=None, description="Accounts that spec.serviceAccountName may name."
+    )
+    role_arns: tuple[RolePattern, ...] | None = Field(
+        default=None, description="ARNs of IAM roles that sasl.awsMskIam.roleArn of sources and sinks may name."
     )
     checkpoint_claims: tuple[NamePattern, ...] | None = Field(
         default=None, description="PersistentVolumeClaims that checkpoints may be on, by a claim or by a URI."
