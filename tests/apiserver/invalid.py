@@ -95,6 +95,8 @@ INVALID = (
     Invalid(MINIMAL, 12, "  sparkConf: {spark.ui.enabled: true}", "spec.sparkConf"),
     Invalid(MINIMAL, 12, "  labels: {-team: a}", "a label has a key that Kubernetes does not take"),
     Invalid(MINIMAL, 12, "  labels: {a/b/team: a}", "a label has a key that Kubernetes does not take"),
+    Invalid(MINIMAL, 12, "  labels: {a..b/team: a}", "a label has a key that Kubernetes does not take"),
+    Invalid(MINIMAL, 12, f"  labels: {{{'a' * 254}/team: a}}", "a label has a key that Kubernetes does not take"),
     Invalid(MINIMAL, 12, "  labels: {team: a b}", "spec.labels.team: Invalid value"),
     Invalid(MINIMAL, 12, "  eventLog: {}", "spec.eventLog.path: Required value"),
     Invalid(MINIMAL, 12, "  lineage: {}", "exactly one of http, file is needed"),

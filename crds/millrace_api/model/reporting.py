@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.base import Model, Rule, exactly_one, problem
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import ByteSize, Count, Path, PositiveDuration, text
 
-LABEL_KEY = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9]){0,1}/){0,1}[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9]){0,1}"
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9]){0,1}"
+_PREFIX = rf"{_DNS_LABEL}([.]{_DNS_LABEL})*"
+LABEL_KEY = rf"({_PREFIX}/){{0,1}}[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9]){{0,1}}"
 """The key of a label in Kubernetes; without ``?``, which ``tools.crd_compatibility`` takes for an operator of CEL."""
 
-LabelKey = Annotated[
-    str,
-    *text(
-        LABEL_KEY,
-        317,
-        "the key of a label",
-        "write at most 63 letters, digits, '-', '_' and '.', such as team or example.org/team",
-    ),
-]
+LONG_PREFIX = "[^/]{254}"
+"""The beginning of a key whose prefix is longer than Kubernetes takes."""
+
+_LABEL_HINT = "write at most 63 letters, digits, '-', '_' and '.', such as team or example.org/team"
+
+
+def _with_short_prefix(key: str) -> str:
+    if re.match(LONG_PREFIX, key):
+        raise problem("the prefix of a label has more than 253 characters", "write a shorter one")
+    return key
+
+
+LabelKey = Annotated[str, *text(LABEL_KEY, 317, "the key of a label", _LABEL_HINT), AfterValidator(_with_short_prefix)]
 LabelValue = Annotated[
     str,
     *text(

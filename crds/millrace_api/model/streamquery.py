@@ -19,7 +19,7 @@ from millrace_api.model.deployment import (
     Scaling,
 )
 from millrace_api.model.lookups import LookupsSpec
-from millrace_api.model.reporting import LABEL_KEY, EventLogSpec, LabelKey, LabelValue, LineageSpec
+from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec
@@ -304,7 +304,8 @@ class Spec(Model):
             "a label has a key that Kubernetes does not take",
             "write at most 63 letters, digits, '-', '_' and '.', such as team or example.org/team",
             ("labels",),
-            f"!has(self.labels) || self.labels.all(name, name.size() <= 317 && name.matches('^{LABEL_KEY}$'))",
+            "!has(self.labels) || self.labels.all(name, name.size() <= 317 && "
+            f"name.matches('^{LABEL_KEY}$') && !name.matches('^{LONG_PREFIX}'))",
             None,  # the type of the keys says it
         ),
         Rule(

@@ -1,13 +1,13 @@
-"""A query's checkpoint and the places that it writes to: neither may be within the other.
+"""A query's checkpoint, its event log and the other places that it writes to: which may not be within which.
 
-Results within the checkpoint would be among the files of its state. A checkpoint among results would be read as
-results, or be removed by whatever cleans a table. Folders whose names begin with ``_`` or ``.`` are what readers skip
-and table formats leave alone, so a checkpoint may be in one of these, beside the results.
+Results within the checkpoint would be among the files of its state. A checkpoint, an event log or lineage among results
+would be read as results, or be removed by whatever cleans a table. Folders whose names begin with ``_`` or ``.`` are
+what readers skip and table formats leave alone, so each of them may be in one of these, beside the results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import NamedTuple
 
@@ -20,6 +20,11 @@ _OWN = frozenset({"_millrace", "_staging", "_delta_log", "_delta_index", "_chang
 
 _OUTSIDE = "write a folder outside of it, which is no other query's checkpoint"
 _NOT_AMONG = "write another place for one of them, or a checkpoint in a folder of it whose name begins with _"
+_BESIDE = "write another place, or one in a folder of it whose name begins with _"
+
+_EVENT_LOG, _LINEAGE = "spec.eventLog.path", "spec.lineage.file"
+_REPORTS = (_EVENT_LOG, _LINEAGE)
+"""Fields of places that the query writes reports about itself to."""
 
 Parts = tuple[str, ...]
 """A place as the parts of its path, or as scheme, bucket and the parts of a key."""
@@ -42,7 +47,7 @@ class PlaceProblem(NamedTuple):
 
 
 def written_places(spec: Spec) -> Iterator[WrittenPlace]:
-    """Yield the places that results, catalogs and dead letters are written to, as far as the query names them."""
+    """Yield the places of results, catalogs, dead letters, event log and lineage, as far as the query names them."""
     for field, output in spec.outputs.items():
         sink = output.sink
         if sink.files is not None:
@@ -56,34 +61,55 @@ def written_places(spec: Spec) -> Iterator[WrittenPlace]:
     for name, source in spec.sources.items():
         if source.corrupt_records.path is not None:
             yield WrittenPlace(f"spec.sources.{name}.corruptRecords.path", source.corrupt_records.path, False)
+    if spec.event_log is not None:
+        yield WrittenPlace(_EVENT_LOG, spec.event_log.path, False)
+    if spec.lineage is not None and spec.lineage.file is not None:
+        yield WrittenPlace(_LINEAGE, spec.lineage.file, False)
 
 
 def named_overlaps(query: StreamQuery) -> Iterator[PlaceProblem]:
-    """Yield the places that overlap with the checkpoint, as far as what the query says shows it.
+    """Yield the places that overlap, as far as what the query says shows it.
 
     Where relative paths lead, and links, is known where the query runs.
     """
     checkpoint = query.spec.checkpoint
     uri = f".millrace/{query.name}" if checkpoint is None else checkpoint.uri
-    if uri is None:
-        return
-    own = place_parts(folder_of(uri) or uri)
-    for each in written_places(query.spec):
-        if (found := overlap(each, place_parts(each.place), own)) is not None:
+    return overlaps(query.spec, None if uri is None else place_parts(folder_of(uri) or uri), place_parts)
+
+
+def overlaps(spec: Spec, checkpoint: Parts | None, parts: Callable[[str], Parts]) -> Iterator[PlaceProblem]:
+    """Yield the places that overlap with the checkpoint, and those of reports that are among results.
+
+    Args:
+        spec: the spec of the query.
+        checkpoint: the place of its checkpoint; None if it is not known.
+        parts: returns the parts of a place that is written in the spec.
+    """
+    places = [(each, parts(each.place)) for each in written_places(spec)]
+    for each, place in places:
+        if checkpoint is not None and (found := overlap(each, place, checkpoint)) is not None:
             yield found
+        for other, results in places if each.field in _REPORTS else ():
+            if other.holds_results and _is_among(place, results):
+                message = f"{quote(each.place, 200)} is among the results in {quote(other.place, 200)}"
+                yield PlaceProblem(each.field, message, _BESIDE)
 
 
 def overlap(each: WrittenPlace, place: Parts, checkpoint: Parts) -> PlaceProblem | None:
     """Return the problem of a place that is within the checkpoint, or holds results and has the checkpoint in it."""
     if place[: len(checkpoint)] == checkpoint:
         return PlaceProblem(each.field, f"{quote(each.place, 200)} is within the query's own checkpoint", _OUTSIDE)
-    if not each.holds_results or checkpoint[: len(place)] != place:
-        return None
-    below = checkpoint[len(place)]
-    if below.startswith((".", "_")) and below not in _OWN:
+    if not each.holds_results or not _is_among(checkpoint, place):
         return None
     message = f"the query's own checkpoint is within {quote(each.place, 200)}, among the results"
     return PlaceProblem(each.field, message, _NOT_AMONG)
+
+
+def _is_among(place: Parts, results: Parts) -> bool:
+    """Return whether a place is at or within that of results, and not in a folder there which readers skip."""
+    below = place[len(results) : len(results) + 1]
+    is_skipped = any(name.startswith((".", "_")) and name not in _OWN for name in below)
+    return place[: len(results)] == results and not is_skipped
 
 
 def place_parts(place: str) -> Parts:

@@ -1,7 +1,8 @@
 """The datasets of a query, with the names that OpenLineage's naming convention gives them.
 
 Tools connect queries by these names, so two queries have to give one topic, table or folder the same name:
-https://openlineage.io/docs/spec/naming. Records that are generated, and results on the terminal, are no datasets.
+https://openlineage.io/docs/spec/naming. Generated records, results on the terminal and the result of a database's query
+are no datasets.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from millrace_api.model.iceberg import IcebergSinkSpec
+from millrace_api.model.iceberg import IcebergTableSpec
 from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec
@@ -73,6 +74,12 @@ def _read(source: SourceSpec, found: Sequence[str]) -> Iterator[Dataset]:
         yield _files(source.files.path)
     elif source.replay is not None:
         yield _files(source.replay.path)
+    elif source.delta is not None:
+        yield _files(source.delta.path)
+    elif source.iceberg is not None:
+        yield _iceberg(source.iceberg)
+    elif source.postgres is not None and source.postgres.table is not None:
+        yield _postgres(source.postgres, source.postgres.table)
 
 
 def _written(sink: SinkSpec) -> Iterator[Dataset]:
@@ -83,7 +90,7 @@ def _written(sink: SinkSpec) -> Iterator[Dataset]:
     elif sink.iceberg is not None:
         yield _iceberg(sink.iceberg)
     elif sink.postgres is not None:
-        yield _postgres(sink.postgres)
+        yield _postgres(sink.postgres, sink.postgres.table)
     elif (kafka := sink.kafka or sink.table) is not None:
         yield Dataset(_cluster(kafka), kafka.topic)
 
@@ -115,25 +122,25 @@ def _folder(path: str) -> str:
     return "/".join(parts[:first]).rstrip("/")
 
 
-def _postgres(sink: PostgresSinkSpec) -> Dataset:
-    table = sink.table if "." in sink.table else f"public.{sink.table}"
-    return Dataset(_server("postgres", *min(sink.addresses)), f"{sink.database}.{table}")
+def _postgres(server: PostgresServerSpec, table: str) -> Dataset:
+    name = table if "." in table else f"public.{table}"
+    return Dataset(_server("postgres", *min(server.addresses)), f"{server.database}.{name}")
 
 
 def _server(scheme: str, host: str, port: int) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _iceberg(sink: IcebergSinkSpec) -> Dataset:
+def _iceberg(table: IcebergTableSpec) -> Dataset:
     """Return the dataset of a table: its place if that is known, and its name in the catalog."""
-    alias = (_catalog(sink), sink.table)
-    if sink.location is None:
+    alias = (_catalog(table), table.table)
+    if table.location is None:
         return Dataset(*alias)
-    return replace(_files(sink.location), alias=alias)
+    return replace(_files(table.location), alias=alias)
 
 
-def _catalog(sink: IcebergSinkSpec) -> str:
-    catalog = sink.catalog
+def _catalog(table: IcebergTableSpec) -> str:
+    catalog = table.catalog
     if catalog.rest is not None:
         return catalog.rest.uri.rstrip("/")
     if catalog.postgres is not None:

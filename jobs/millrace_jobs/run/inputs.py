@@ -11,7 +11,7 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
-from millrace_api.validation.checkpoint_overlap import overlap, place_parts, written_places
+from millrace_api.validation.checkpoint_overlap import overlaps, place_parts
 from millrace_api.validation.places import is_object
 from millrace_jobs.checkpoint.marker import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
@@ -84,6 +84,11 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
     for name, source in spec.sources.items():
         if (folder := source.corrupt_records.path) is not None:
             written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
+    if spec.event_log is not None:
+        file = f"{spec.event_log.path.rstrip('/')}/eventlog_v2_app/events_1_app.zstd"
+        written["spec.eventLog.path"] = (file, "event of Spark")
+    if spec.lineage is not None and spec.lineage.file is not None:
+        written["spec.lineage.file"] = (spec.lineage.file, "event of lineage")
     for field, (file, what) in written.items():
         if not is_object(file) and (checkpoint := checkpoint_above(absolute_path(file))) is not None:
             message = f"every {what} would be written into {checkpoint}, which is the checkpoint of a query"
@@ -100,13 +105,14 @@ def require_outside(spec: Spec, checkpoint: Place) -> None:
     """Check that neither the checkpoint nor a place that the query writes to is within the other, whatever their paths.
 
     Raises:
-        MillraceError: one is.
+        MillraceError: one is, or an event log or lineage is among results.
     """
-    own = _real_parts(checkpoint)
-    for each in written_places(spec):
-        place = ObjectPath.of(each.place) if is_object(each.place) else absolute_path(each.place)
-        if (found := overlap(each, _real_parts(place), own)) is not None:
-            raise MillraceError(Problem(found.message, found.hint, field=found.field))
+    for found in overlaps(spec, _real_parts(checkpoint), _real_parts_of):
+        raise MillraceError(Problem(found.message, found.hint, field=found.field))
+
+
+def _real_parts_of(place: str) -> tuple[str, ...]:
+    return _real_parts(ObjectPath.of(place) if is_object(place) else absolute_path(place))
 
 
 def _real_parts(place: Place) -> tuple[str, ...]:

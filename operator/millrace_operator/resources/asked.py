@@ -103,6 +103,14 @@ def token_endpoints(spec: Spec) -> Asked:
             yield f"{field}.sasl.oidc.tokenEndpoint", kafka.sasl.oidc.token_endpoint
 
 
+def role_arns(spec: Spec) -> Asked:
+    """Yield the roles in AWS that logins to Kafka assume."""
+    for field, kafka in _connections(spec):
+        login = kafka.sasl.aws_msk_iam if kafka.sasl is not None else None
+        if login is not None and login.role_arn is not None:
+            yield f"{field}.sasl.awsMskIam.roleArn", login.role_arn
+
+
 def has_identity_in_aws(sources: Mapping[str, SourceSpec]) -> bool:
     """Return whether any of these sources logs in to Kafka with the identity that its pods have in AWS."""
     logins = (source.kafka.sasl for source in sources.values() if source.kafka is not None)
@@ -131,6 +139,12 @@ def lineage_receivers(spec: Spec) -> Asked:
     """Yield the URL that lineage is sent to."""
     if spec.lineage is not None and spec.lineage.http is not None:
         yield "spec.lineage.http.url", spec.lineage.http.url
+
+
+def lineage_namespaces(spec: Spec) -> Asked:
+    """Yield the namespace that lineage names for the job, if it does."""
+    if spec.lineage is not None and spec.lineage.namespace is not None:
+        yield "spec.lineage.namespace", spec.lineage.namespace
 
 
 def login_files(spec: Spec) -> Asked:

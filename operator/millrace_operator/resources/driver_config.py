@@ -73,14 +73,15 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
 
 
 def executor_secrets(query: StreamQuery) -> dict[str, set[str]]:
-    """Return the entries that executors need, by Secret: all but those for look-ups, which only the driver answers."""
-    return mounted_query(query.model_copy(update={"spec": query.spec.model_copy(update={"lookups": None})}))[1]
+    """Return the entries that executors need, by Secret: all but those of look-ups and lineage, the driver's own."""
+    spec = query.spec.model_copy(update={"lookups": None, "lineage": None})
+    return mounted_query(query.model_copy(update={"spec": spec}))[1]
 
 
 def source_secrets(query: StreamQuery) -> dict[str, set[str]]:
-    """Return the entries that the sources need, by Secret: all that a partitioner replica reads and writes with."""
+    """Return the entries that a partitioner replica needs, by Secret: of sources in Kafka, and of their registries."""
     secrets: dict[str, set[str]] = {}
-    _with_files(query.spec.to_document()["sources"], secrets)
+    _with_files([each for each in query.spec.to_document()["sources"].values() if "kafka" in each], secrets)
     return secrets
 
 

@@ -50,9 +50,19 @@ def _below(first: str, others: str) -> str:
 _FOLDERS = _below(r"[^/*?\[\].\n]", r"[^/*?\[\]\n]")
 _BUCKET = r"[a-z0-9*][a-z0-9.*-]{0,62}"
 _REPOSITORY = _below("[a-z0-9]", "[a-z0-9._-]")
+_ROLE = _below("[A-Za-z0-9+=,.@_-]", "[A-Za-z0-9+=,.@_-]")
 
 NamePattern = Annotated[
     str, *text(r"[A-Za-z0-9.*-]+", 253, "a pattern of names", "write a name, in which * stands for any characters")
+]
+RolePattern = Annotated[
+    str,
+    *text(
+        rf"arn:aws[a-z-]*:iam::[0-9]{{12}}:role{_ROLE}",
+        1024,
+        "a pattern of IAM roles",
+        "write an ARN with its account, such as arn:aws:iam::123456789012:role/streams-*",
+    ),
 ]
 SettingPattern = Annotated[
     str,

@@ -26,8 +26,10 @@ from .asked import (
     catalogs,
     databases,
     images,
+    lineage_namespaces,
     lineage_receivers,
     readers,
+    role_arns,
     s3_endpoints,
     schema_registries,
     tables_without_places,
@@ -153,6 +155,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
 
     yield from among(images(spec), rule.images, image_repository)
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
+    yield from among(role_arns(spec), rule.role_arns, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(token_endpoints(spec), rule.token_endpoints, url_address)
     yield from among(databases(spec), rule.databases, database_address)
@@ -162,6 +165,9 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
         yield Problem(f"a table wherever its catalog puts it is {where}", _allowed(rule.tables), field=field)
     yield from among(schema_registries(spec), rule.schema_registries, url_address)
     yield from among(lineage_receivers(spec), rule.lineage, url_address)
+    for field, name in lineage_namespaces(spec) if rule.lineage is not None else ():
+        if name != namespace:
+            yield Problem(f"{quote(name)} is {where}", "leave it out: a job is in its query's namespace", field=field)
     yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
     others = ((field, name) for field, name in readers(spec) if name != namespace)
     yield from among(others, rule.lookup_namespaces, str)

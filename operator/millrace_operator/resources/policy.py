@@ -28,6 +28,7 @@ from .patterns import (
     LabelPattern,
     NamePattern,
     PathPattern,
+    RolePattern,
     SettingPattern,
     TablePattern,
     UrlPattern,
@@ -113,6 +114,9 @@ class PolicyRule(Model):
     service_accounts: tuple[NamePattern, ...] | None = Field(
         default=None, description="Accounts that spec.serviceAccountName may name."
     )
+    role_arns: tuple[RolePattern, ...] | None = Field(
+        default=None, description="ARNs of IAM roles that sasl.awsMskIam.roleArn of sources and sinks may name."
+    )
     checkpoint_claims: tuple[NamePattern, ...] | None = Field(
         default=None, description="PersistentVolumeClaims that checkpoints may be on, by a claim or by a URI."
     )
@@ -154,7 +158,9 @@ class PolicyRule(Model):
         "query mounts.",
     )
     lineage: tuple[UrlPattern, ...] | None = Field(
-        default=None, description="URLs of receivers of lineage that spec.lineage.http.url may name."
+        default=None,
+        description="URLs of receivers of lineage that spec.lineage.http.url may name; with it, spec.lineage.namespace "
+        "is the query's own.",
     )
     labels: dict[LabelKey, tuple[LabelPattern, ...]] = Field(
         default={},

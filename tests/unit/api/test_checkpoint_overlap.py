@@ -1,4 +1,4 @@
-"""Results within the query's own checkpoint, and the checkpoint within the results: refused, however they are written."""
+"""What a query writes within its own checkpoint, and checkpoint or reports among results: refused, however written."""
 
 from __future__ import annotations
 
@@ -106,3 +106,44 @@ def test_catalogs_and_dead_letters() -> None:
     assert "is within the query's own checkpoint" in said
     letters["trips"]["corruptRecords"]["path"] = "/data"
     assert refused({"console": {}}, own, sources=letters) == ""
+
+
+def reports(place: str) -> list[tuple[str, dict[str, Any]]]:
+    return [("spec.eventLog.path", {"eventLog": {"path": place}}), ("spec.lineage.file", {"lineage": {"file": place}})]
+
+
+def test_event_log_and_lineage_within_the_checkpoint() -> None:
+    for field, report in reports("/data/trips/x"):
+        said = refused({"console": {}}, "file:///data/trips", **report)
+        assert f'{field}: "/data/trips/x" is within the query\'s own checkpoint; write a folder outside of it' in said
+        assert refused({"console": {}}, "file:///data/trips-b", **report) == ""
+    said = refused({"console": {}}, "s3a://lake/cp/fares", eventLog={"path": "s3a://lake/cp/fares"})
+    assert 'spec.eventLog.path: "s3a://lake/cp/fares" is within the query\'s own checkpoint' in said
+
+
+@pytest.mark.parametrize("place", ["/data/trips", "/data/./trips/", "/data/trips/events", "/data/trips/_delta_log"])
+def test_event_log_and_lineage_among_results(place: str) -> None:
+    for _, sink in sinks("/data/trips"):
+        for field, report in reports(place):
+            said = refused(sink, "file:///checkpoints", **report)
+            assert f'{field}: "{place}" is among the results in "/data/trips"; write another place, or one in a' in said
+
+
+@pytest.mark.parametrize("place", ["/data", "/data/trips-events", "/data/trips/_events", "/data/trips/.events/x"])
+def test_event_log_and_lineage_beside_results(place: str) -> None:
+    for _, sink in sinks("/data/trips"):
+        for _, report in reports(place):
+            assert refused(sink, "file:///checkpoints", **report) == ""
+
+
+def test_an_event_log_among_results_whatever_place_the_checkpoint_has() -> None:
+    parts = {
+        "checkpoint": {"claim": "checkpoints"},
+        "sources": {"trips": {"rate": {}}},
+        "query": {"sql": "SELECT key FROM trips"},
+        "sink": {"files": {"path": "s3a://lake/trips"}},
+        "eventLog": {"path": "s3a://lake/trips/events"},
+    }
+    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "trips"}}
+    with pytest.raises(MillraceError, match="is among the results"):
+        read_query(document | {"spec": parts})

@@ -75,7 +75,10 @@ def policy_schema() -> dict[str, Any]:
 
 
 def _plain(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Return a schema without references, alternatives for null, and what only pydantic or an API server reads."""
+    """Return a schema without references, alternatives for null, and what only pydantic or an API server reads.
+
+    A mapping whose keys have a pattern has no others, as the model says.
+    """
     if isinstance(schema, list):
         return [_plain(each, definitions) for each in schema]
     if not isinstance(schema, dict):
@@ -84,5 +87,7 @@ def _plain(schema: Any, definitions: dict[str, Any]) -> Any:
         schema = definitions[schema["$ref"].rpartition("/")[2]] | {k: v for k, v in schema.items() if k != "$ref"}
     if "anyOf" in schema:
         schema = schema["anyOf"][0] | {name: value for name, value in schema.items() if name != "anyOf"}
+    if "patternProperties" in schema:
+        schema = schema | {"additionalProperties": False}
     unread = ("title", "default", "examples", "maximum", "x-kubernetes-validations")
     return {name: _plain(value, definitions) for name, value in schema.items() if name not in unread}

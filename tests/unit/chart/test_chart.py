@@ -79,6 +79,16 @@ def test_the_schema_of_a_policy_is_that_of_the_operator():
     assert schema["properties"]["policy"] == policy_schema()
 
 
+@pytest.mark.parametrize("key", ["Team!", "a..b/team", "team "])
+def test_a_key_of_a_label_that_the_operator_refuses_is_not_in_the_schema(key):
+    """Otherwise an upgrade passes, and the operator does not start after it."""
+    values = json.dumps([{"namespaces": ["cabs"], "labels": {key: ["x y"]}}])
+    arguments = ("template", "millrace", str(CHART), "--set-json", f"policy={values}")
+    refused = tool("helm", *arguments)
+    assert refused.returncode != 0
+    assert f"additional properties '{key}' not allowed" in refused.stderr
+
+
 def test_another_policy_rolls_the_operator():
     def checksum(*options):
         template = deployment(rendered("everything", *options))["spec"]["template"]

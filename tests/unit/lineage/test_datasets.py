@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace_api.model.sources import SourceSpec
 from millrace_api.validation.loading import read_query
 from millrace_jobs.lineage.datasets import MOST_TOPICS, inputs, outputs
 from unit.fields.documents import KAFKA, query
@@ -15,6 +16,37 @@ SERVER = {"host": "db-b.example.org:6432,db-a.example.org", "database": "sales",
 ICEBERG = {"table": "sales.trips", "catalog": {"rest": {"uri": "https://catalog.example.org/iceberg/"}}}
 SQL = "SELECT city, count(*) AS n FROM trips GROUP BY city"
 AT = {"schema": "city STRING"}
+STATIC = {"table": {"static": True, "keys": ["city"]}}
+RATE = {"rate": {"recordsPerSecond": 10}}
+LAKE = {**ICEBERG, "location": "s3a://lake/trips"}
+SOURCES = [
+    ({"kafka": {**BROKERS, "topic": "trips"}, **AT}, [("kafka://kafka-a:9092", "trips")]),
+    (
+        {"kafka": {**BROKERS, "topics": ["b", "a"]}, **AT},
+        [("kafka://kafka-a:9092", "a"), ("kafka://kafka-a:9092", "b")],
+    ),
+    ({"kafka": {**BROKERS, "topicPattern": "trips-.*"}, **AT}, []),
+    ({"files": {"path": "/data/day=*/*.csv", "format": "csv"}, **AT}, [("file", "/data")]),
+    ({"files": {"path": "/data/trips.csv", "format": "csv"}, **AT}, [("file", "/data/trips.csv")]),
+    ({"files": {"path": "s3a://lake/in/day=*/*.csv", "format": "csv"}, **AT}, [("s3://lake", "in")]),
+    ({"files": {"path": "s3a://lake/*.csv", "format": "csv"}, **AT}, [("s3://lake", "/")]),
+    (RATE, []),
+    ({"nexmark": {"stream": "bid"}}, []),
+    (
+        {"replay": {"path": "/data/*.csv", "format": "csv", "timeColumn": "at"}, "schema": "at TIMESTAMP"},
+        [("file", "/data")],
+    ),
+    ({"delta": {"path": "s3a://lake/trips"}, **AT}, [("s3://lake", "trips")]),
+    ({"delta": {"path": "/data/trips"}, **AT}, [("file", "/data/trips")]),
+    ({"iceberg": ICEBERG, **AT}, [("https://catalog.example.org/iceberg", "sales.trips")]),
+    ({"iceberg": LAKE, **AT}, [("s3://lake", "trips")]),
+]
+STATIC_SOURCES = [
+    ({"postgres": {**SERVER, "table": "cities"}}, [("postgres://db-a.example.org:5432", "sales.public.cities")]),
+    ({"postgres": {**SERVER, "query": "SELECT city FROM a JOIN b USING (id)"}}, []),
+    ({"delta": {"path": "/data/cities"}}, [("file", "/data/cities")]),
+    ({"iceberg": ICEBERG}, [("https://catalog.example.org/iceberg", "sales.trips")]),
+]
 
 
 def names(datasets):
@@ -31,24 +63,28 @@ def written(sink, **source):
     return [(each.namespace, each.name, each.alias) for each in outputs(spec, ())]
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ({"kafka": {**BROKERS, "topic": "trips"}, **AT}, [("kafka://kafka-a:9092", "trips")]),
-        (
-            {"kafka": {**BROKERS, "topics": ["b", "a"]}, **AT},
-            [("kafka://kafka-a:9092", "a"), ("kafka://kafka-a:9092", "b")],
-        ),
-        ({"kafka": {**BROKERS, "topicPattern": "trips-.*"}, **AT}, []),
-        ({"files": {"path": "/data/day=*/*.csv", "format": "csv"}, **AT}, [("file", "/data")]),
-        ({"files": {"path": "/data/trips.csv", "format": "csv"}, **AT}, [("file", "/data/trips.csv")]),
-        ({"files": {"path": "s3a://lake/in/day=*/*.csv", "format": "csv"}, **AT}, [("s3://lake", "in")]),
-        ({"files": {"path": "s3a://lake/*.csv", "format": "csv"}, **AT}, [("s3://lake", "/")]),
-        ({"rate": {"recordsPerSecond": 10}}, []),
-    ],
-)
+@pytest.mark.parametrize(("source", "expected"), SOURCES)
 def test_what_sources_read(source, expected):
     assert read(source) == expected
+
+
+@pytest.mark.parametrize(("source", "expected"), STATIC_SOURCES)
+def test_what_static_tables_read(source, expected):
+    sources = {"trips": RATE, "cities": {**source, **AT, **STATIC}}
+    spec = read_query(query(RATE, sources=sources, query={"sql": "SELECT key FROM trips"})).spec
+    assert names(inputs(spec, {}, {})["cities"]) == expected
+
+
+def test_a_table_is_known_in_its_catalog_too():
+    spec = read_query(query({"iceberg": LAKE, **AT}, query={"sql": "SELECT * FROM trips"})).spec
+    (dataset,) = inputs(spec, {}, {})["trips"]
+    assert dataset.alias == ("https://catalog.example.org/iceberg", "sales.trips")
+
+
+def test_each_kind_of_source_but_generators_is_a_dataset():
+    kinds = next(rule for rule in SourceSpec.rules if "files" in rule.fields).fields
+    found = {kind for source, expected in SOURCES + STATIC_SOURCES for kind in kinds if kind in source and expected}
+    assert set(kinds) - found == {"rate", "nexmark"}
 
 
 def test_a_pattern_of_topics_is_those_that_were_read_from_and_not_too_many():

@@ -11,6 +11,7 @@ from millrace_operator.resources.restrictions import problems
 
 from .cases import SMALLEST
 from .refused_reports import REPORTS
+from .refused_roles import ROLES
 from .refused_tables import ICEBERG, REFUSED_TABLES
 
 NAMESPACE = "cabs"
@@ -131,6 +132,7 @@ REFUSED = [
         {"serviceAccountName": "admin"},
         'spec.serviceAccountName: "admin" is not allowed in namespace cabs; write what matches one of streams-*',
     ),
+    *ROLES,
     (
         "checkpointClaims",
         {"checkpointClaims": ["check*"]},

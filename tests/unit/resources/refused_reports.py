@@ -1,5 +1,7 @@
 """Cases of ``refused.REFUSED`` about labels, the event log and lineage."""
 
+RECEIVER = {"url": "https://marquez.example.com/api/v1/lineage"}
+
 REPORTS = [
     (
         "files",
@@ -11,10 +13,17 @@ REPORTS = [
     (
         "lineage",
         {"lineage": ["https://marquez.example.com/**"]},
-        {"lineage__http": {"url": "https://marquez.example.com/api/v1/lineage"}},
+        {"lineage__http": RECEIVER},
         {"lineage__http": {"url": "https://evil.example.com/api/v1/lineage"}},
         'spec.lineage.http.url: "https://evil.example.com/api/v1/lineage" is not allowed in namespace cabs; '
         "write what matches one of https://marquez.example.com/**",
+    ),
+    (
+        "lineage",
+        {"lineage": ["https://marquez.example.com/**"]},
+        {"lineage": {"http": RECEIVER, "namespace": "cabs"}},
+        {"lineage": {"http": RECEIVER, "namespace": "payments"}},
+        'spec.lineage.namespace: "payments" is not allowed in namespace cabs; leave it out',
     ),
     (
         "labels",

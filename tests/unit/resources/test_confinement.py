@@ -149,8 +149,21 @@ def test_each_kind_of_path_is_looked_at() -> None:
         query={"sql": "SELECT window, cell, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), cell"},
         sink={"files": {"path": "/e"}},
         additionalOutputs={"final": {"emit": "OnWindowClose", "sink": {"files": {"path": "/f"}}}},
+        eventLog={"path": "/g"},
+        lineage={"file": "/h"},
     )
-    assert len(refused(asked)) == 6
+    assert len(refused(asked)) == 8
+
+
+@pytest.mark.parametrize("report", [("eventLog", "path"), ("lineage", "file")])
+def test_of_the_claim_of_the_checkpoint_reports_may_be_in_its_folder_for_data(report: tuple[str, str]) -> None:
+    def at(place: str) -> StreamQuery:
+        return query(**{report[0]: {report[1]: place}})
+
+    assert refused(at(f"{DATA}/events")) == []
+    assert len(refused(at("/var/lib/millrace/checkpoint/other/offsets/0"))) == 1
+    (problem,) = problems(at("/var/lib/millrace/checkpoint/trips-by-cell/spark"))
+    assert "is within the query's own checkpoint" in problem.message
 
 
 def login(**password: Any) -> StreamQuery:

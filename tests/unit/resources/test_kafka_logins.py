@@ -26,6 +26,10 @@ BY_TOKENS = {"mechanism": "OAUTHBEARER", "oidc": OIDC | {"clientSecret": SECRET}
 IN_AWS = {"mechanism": "OAUTHBEARER", "awsMskIam": {"region": "eu-west-1"}}
 
 
+def reference(name: str) -> dict[str, Any]:
+    return {"secretKeyRef": {"name": name, "key": "secret"}}
+
+
 def query(**kafka: Any) -> StreamQuery:
     """A query whose records partitioner replicas place, with these parts of its connection."""
     document = yaml.safe_load(CASES["dedicated"])
@@ -68,6 +72,32 @@ def test_the_secret_of_a_client_is_mounted_in_every_pod_that_logs_in():
     for role, pod in pods(query(sasl=BY_TOKENS)).items():
         mounted = [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
         assert "kafka-login" in mounted, role
+
+
+def secrets_of(pod: Manifest) -> set[str]:
+    """Return the names of the Secrets that a pod mounts, but for that of the query's own wires."""
+    names = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+    return {name for name in names if "-auth-" not in name}
+
+
+def test_a_pod_has_no_secret_that_it_does_not_use():
+    """Replicas speak to Kafka and the registries of what they read there, and nothing but the driver sends lineage."""
+    asked = query(sasl=BY_TOKENS).to_document()
+    (name,) = asked["spec"]["sources"]
+    registry = {"registry": "https://schemas", "login": {"token": reference("registry")}}
+    asked["spec"]["sources"][name] |= {"format": "avro", "avro": registry}
+    static = {"schema": "id BIGINT, tier STRING", "table": {"static": True, "keys": ["id"]}}
+    database = {"host": "db", "database": "sales", "user": "millrace", "password": reference("database")}
+    catalog = {"rest": {"uri": "https://catalog", "token": reference("catalog")}}
+    asked["spec"]["sources"] |= {
+        "people": {"postgres": database | {"table": "people"}, **static},
+        "places": {"iceberg": {"catalog": catalog, "table": "a.b"}, **static},
+    }
+    receiver = {"url": "https://marquez/api/v1/lineage", "apiKey": reference("marquez")}
+    asked["spec"] |= {"lineage": {"http": receiver}, "partitioner": {"placement": "Auto"}}
+    found = {role: secrets_of(pod) for role, pod in pods(read_query(asked)).items()}
+    both = {"kafka-login", "registry", "database", "catalog", "elsewhere"}
+    assert found == {"driver": both | {"marquez"}, "executor": both, "partitioner": {"kafka-login", "registry"}}
 
 
 def test_files_of_a_login_by_tokens_are_among_those_that_a_policy_looks_at():

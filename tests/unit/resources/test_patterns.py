@@ -14,6 +14,7 @@ from millrace_operator.resources.patterns import (
     ImagePattern,
     NamePattern,
     PathPattern,
+    RolePattern,
     SettingPattern,
     UrlPattern,
     absolute_path,
@@ -218,6 +219,10 @@ def test_no_url_of_another_host_matches(text):
         (UrlPattern, "ftp://schemas.example.com"),
         (NamePattern, ""),
         (NamePattern, "a/b"),
+        (RolePattern, "arn:aws:iam::*:role/streams"),
+        (RolePattern, "arn:aws:iam::123456789012:role*/streams"),
+        (RolePattern, "arn:aws:iam::123456789012:user/streams"),
+        (RolePattern, "streams-*"),
         (SettingPattern, "spark sql"),
     ],
 )
@@ -241,6 +246,8 @@ def test_a_pattern_that_could_mean_more_than_it_says_is_refused(kind, text):
         (UrlPattern, "https://schemas.example.com"),
         (UrlPattern, "http://*.example.com:8081/v1/**"),
         (NamePattern, "streams-*"),
+        (RolePattern, "arn:aws-cn:iam::123456789012:role/team-a/streams-*"),
+        (RolePattern, "arn:aws:iam::123456789012:role/**"),
         (SettingPattern, "spark.sql.*"),
     ],
 )

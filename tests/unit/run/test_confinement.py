@@ -180,18 +180,31 @@ def test_nothing_is_written_into_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("bank/spark")
     try:
         for folder in ("bank", "bank/spark/state", "link/out", "other/../bank/sources"):
-            results = a_query(sink={"files": {"path": str(tmp_path / folder)}})
+            place = str(tmp_path / folder)
+            results = a_query(sink={"files": {"path": place}})
             with pytest.raises(MillraceError, match="which is the checkpoint of a query"):
                 require_other_places(results.spec, {})
+            for report in ({"eventLog": {"path": place}}, {"lineage": {"file": place}}):
+                with pytest.raises(MillraceError, match="which is the checkpoint of a query"):
+                    require_other_places(a_query(**report).spec, {})
         require_other_places(a_query(sink={"files": {"path": str(tmp_path / "bank-results")}}).spec, {})
         for folder in ("bank/out", "link/out"):
             results = a_query(sink={"files": {"path": str(tmp_path / folder)}})
             with pytest.raises(MillraceError, match="is within the query's own checkpoint"):
                 require_outside(results.spec, checkpoint.root)
+            logged = a_query(eventLog={"path": str(tmp_path / folder)})
+            with pytest.raises(MillraceError, match="is within the query's own checkpoint"):
+                require_outside(logged.spec, checkpoint.root)
         (tmp_path / "above").symlink_to(".")
         results = a_query(sink={"delta": {"path": str(tmp_path / "above")}})
         with pytest.raises(MillraceError, match=r"own checkpoint is within .*above.*, among the results"):
             require_outside(results.spec, checkpoint.root)
+        (tmp_path / "table").mkdir()
+        (tmp_path / "by-a-link").symlink_to("table")
+        log = {"eventLog": {"path": str(tmp_path / "by-a-link" / "events")}}
+        logged = a_query(sink={"delta": {"path": str(tmp_path / "table")}}, **log)
+        with pytest.raises(MillraceError, match=r"by-a-link/events.* is among the results in"):
+            require_outside(logged.spec, checkpoint.root)
         require_outside(a_query(sink={"files": {"path": str(tmp_path / "bank-results")}}).spec, checkpoint.root)
         with pytest.raises(MillraceError, match="is within the checkpoint"):
             Checkpoint(tmp_path / "bank" / "sources" / "mine").open(a_query(), 1)

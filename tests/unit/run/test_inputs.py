@@ -14,11 +14,11 @@ def source(tmp_path, path):
     return FilesSource("events", path, "csv", arrow_schema([("n", "INT")]), str(tmp_path / "log"))
 
 
-def spec(sink, letters=None):
+def spec(sink, letters=None, **parts):
     corrupt = {"policy": "deadLetter", "path": letters} if letters else {}
     files = {"files": {"path": "in", "format": "csv"}, "schema": "n INT", "corruptRecords": corrupt}
     document = {"sources": {"events": files}, "query": {"sql": "SELECT n FROM events"}, "sink": sink}
-    return Spec.model_validate(document, by_name=False)
+    return Spec.model_validate(document | parts, by_name=False)
 
 
 @pytest.fixture
@@ -46,6 +46,21 @@ def test_dead_letters_that_would_come_back_as_records_are_refused(folder):
     ):
         require_other_places(spec({"console": {}}, letters=f"{folder}/in"), {"events": source(folder, "in")})
     require_other_places(spec({"console": {}}, letters="in"), {"events": source(folder, "in/*.csv")})
+
+
+def test_lineage_and_an_event_log_that_would_come_back_as_records_are_refused(folder):
+    (folder / "in" / "a.json").touch()
+    sources = {"events": source(folder, "in/*.json")}
+    with pytest.raises(
+        MillraceError, match=r"spec\.lineage\.file: source events reads .* every event of lineage would"
+    ):
+        require_other_places(spec({"console": {}}, lineage={"file": "link/x.json"}), sources)
+    require_other_places(spec({"console": {}}, lineage={"file": "in/x.jsonl"}), sources)
+    for log in ("in", "link/"):
+        written = spec({"console": {}}, eventLog={"path": log})
+        with pytest.raises(MillraceError, match=r"spec\.eventLog\.path: source events reads .* every event of Spark"):
+            require_other_places(written, {"events": source(folder, "in/**/*")})
+        require_other_places(written, sources)
 
 
 def test_notes_name_the_files_that_a_run_looked_for(folder):
