@@ -30,7 +30,7 @@ class WrittenLog:
     def __init__(
         self, folder: Path, fields: Sequence[dict[str, Any]], features: Sequence[str] = (), **configuration: str
     ) -> None:
-        self.folder, self._version = folder, 0
+        self.folder, self.version = folder, 0
         (folder / "_delta_log").mkdir(parents=True)
         protocol = {
             "minReaderVersion": 3,
@@ -50,8 +50,8 @@ class WrittenLog:
     def commit(self, *actions: dict[str, Any]) -> None:
         """Write the next version."""
         lines = "".join(f"{json.dumps(action)}\n" for action in actions)
-        (self.folder / "_delta_log" / f"{self._version:020d}.json").write_text(lines)
-        self._version += 1
+        (self.folder / "_delta_log" / f"{self.version:020d}.json").write_text(lines)
+        self.version += 1
 
     def file(self, name: str, content: pa.Table, **more: Any) -> dict[str, Any]:
         """Write a data file, and return the action that adds it."""

@@ -28,7 +28,7 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
 from millrace_jobs.sinks.lakehouse.data_files import Folder
-from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, rewrites
+from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, has_deletion_vectors, rewrites
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 FIELD = "spec.sink.delta"
@@ -157,10 +157,12 @@ class DeltaTarget:
                 schema = pa.schema([each for each in self._full_schema if each.name not in self.partition_columns])
                 planned = list(rewrites(self._table, self._folder, schema, FIELD))
                 retried(lambda: self._replace(planned, schema))
+                # among the files that its log does not add, the library counts those with the marks of deleted rows
+                full = not has_deletion_vectors(self._table)
                 try:
-                    self._table.vacuum(hours, dry_run=False, full=True)
+                    self._table.vacuum(hours, dry_run=False, full=full)
                 except DeltaError:  # the table itself keeps files for longer
-                    self._table.vacuum(dry_run=False, full=True)
+                    self._table.vacuum(dry_run=False, full=full)
         except TransientError:
             return
 

@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_api.model.lakehouse import DeltaSourceSpec, OtherCommits, TableStart
 from millrace_jobs.confinement import require_data
-from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
+from millrace_jobs.lakehouse.delta_store import delta_options, delta_place, plain_path
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.sources.lakehouse.deleted_rows import packed
 from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys, metadata_of
@@ -143,7 +143,7 @@ class DeltaCommits:
             with self._errors(f"reading the deletion vectors of version {commit} of"):
                 self._deleted = commit, dict(_vectors(pa.table(self._version(commit).deletion_vectors())))
         known = self._deleted[1]
-        return {path: known[plain] for path in paths if (plain := _plain(path)) in known}
+        return {path: known[plain] for path in paths if (plain := plain_path(path)) in known}
 
     def _file(self, add: Mapping[str, Any]) -> AddedFile:
         stats = json.loads(add.get("stats") or "{}")
@@ -241,13 +241,6 @@ def _texts(partitions: pa.StructArray, name: str) -> list[str | None]:
     return texts
 
 
-def _plain(path: str) -> str:
-    """Return a path without a scheme and an encoding, in which the library may name it once more encoded."""
-    while (decoded := unquote(path)) != path:
-        path = decoded
-    return path.partition("://")[2] or path
-
-
 def _vectors(found: pa.Table) -> Iterator[tuple[str, bytes]]:
     for path, kept in zip(found.column("filepath"), found.column("selection_vector"), strict=True):
-        yield _plain(path.as_py()), packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_))
+        yield plain_path(path.as_py()), packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_))

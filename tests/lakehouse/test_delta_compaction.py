@@ -1,0 +1,88 @@
+"""Compaction of Delta tables that other engines write to, too: whatever a file is, its rows stay as they are."""
+
+from __future__ import annotations
+
+import os
+import struct
+import uuid
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millrace_api.model.lakehouse import DeltaSinkSpec
+from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
+from millrace_jobs.sinks.lakehouse.delta_rewrite import commit_rewrites
+from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
+
+from .streamed import ids, opened, rows
+from .tables import FRESH, delta_table
+from .test_delta_features import PLAIN, WrittenLog, bitmap, inline, numbers, z85
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
+
+
+def taken(log: WrittenLog, columns: pa.Schema = SCHEMA) -> DeltaTarget:
+    """Return the table as a sink has it."""
+    spec = DeltaSinkSpec.model_validate({"path": str(log.folder)})
+    found = DeltaTarget(log.folder, spec, columns, "counts", "a-checkpoint")
+    found.take(FRESH)
+    return found
+
+
+def found_in(log: WrittenLog, state: Path) -> list[int]:
+    """Return the numbers of all rows of a table."""
+    source = opened("delta", {"path": str(log.folder)}, state)
+    start = source.initial()
+    return ids(rows(source, start, source.latest(start, everything=True)))
+
+
+def files_of(log: WrittenLog) -> list[str]:
+    """Return the names of the table's files."""
+    return sorted(uri.rpartition("/")[2] for uri in delta_table(str(log.folder)).file_uris())
+
+
+def test_files_with_deletion_vectors_stay_as_they_are(tmp_path: Path) -> None:
+    log = WrittenLog(tmp_path / "a table, 50% done", PLAIN, ["deletionVectors"])
+    log.commit(log.file("a.parquet", numbers(0), deletionVector=inline([0, 3, 5])))
+    log.commit(*(log.file(f"{name}.parquet", numbers(first)) for name, first in (("b", 10), ("c", 20))))
+    taken(log).compact()
+    assert found_in(log, tmp_path / "state") == [each for each in range(30) if each not in (0, 3, 5)]
+    kept, merged = files_of(log)
+    assert kept == "a.parquet"
+    assert merged.startswith("compacted-")
+
+
+def test_a_deletion_vector_that_comes_between_a_plan_and_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = WrittenLog(tmp_path / "table", PLAIN, ["deletionVectors"])
+    first, second = log.file("a.parquet", numbers(0)), log.file("b.parquet", numbers(10))
+    log.commit(first, second)
+    to = taken(log)
+    log.version = delta_table(str(log.folder)).version() + 1
+    remove = {"path": "a.parquet", "dataChange": True, "deletionTimestamp": 1}
+
+    def pause(*arguments: Any) -> None:
+        log.commit({"remove": remove}, {"add": first["add"] | {"deletionVector": inline([0, 3, 5])}})
+        commit_rewrites(*arguments)
+
+    monkeypatch.setattr(delta_table_module, "commit_rewrites", pause)
+    to.compact()
+    assert found_in(log, tmp_path / "state") == [each for each in range(20) if each not in (0, 3, 5)]
+    assert files_of(log) == ["a.parquet", "b.parquet"]
+
+
+def test_files_of_deletion_vectors_are_not_removed_as_old_ones(tmp_path: Path) -> None:
+    log = WrittenLog(tmp_path / "table", PLAIN, ["deletionVectors"])
+    name, content = uuid.uuid4(), bitmap([0, 3, 5])
+    vectors = log.folder / f"deletion_vector_{name}.bin"
+    vectors.write_bytes(b"\1" + struct.pack(">i", len(content)) + content + struct.pack(">I", zlib.crc32(content)))
+    place = {"storageType": "u", "pathOrInlineDv": z85(name.bytes), "offset": 1}
+    vector = place | {"sizeInBytes": len(content), "cardinality": 3}
+    log.commit(log.file("a.parquet", numbers(0), deletionVector=vector))
+    os.utime(vectors, (0, 0))
+    taken(log).compact()
+    assert found_in(log, tmp_path / "state") == [1, 2, 4, 6, 7, 8, 9]
