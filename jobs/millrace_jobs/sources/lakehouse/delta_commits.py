@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -24,6 +24,7 @@ from millrace_api.model.lakehouse import DeltaSourceSpec, OtherCommits, TableSta
 from millrace_jobs.confinement import require_data
 from millrace_jobs.lakehouse.delta_store import delta_options, delta_place, plain_path
 from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.places import Place
 from millrace_jobs.sources.lakehouse.deleted_rows import packed
 from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys, metadata_of
 from millrace_jobs.sources.lakehouse.table_commits import BYTES_PER_RECORD, AddedFile, TablePosition
@@ -35,6 +36,13 @@ _FEATURES = frozenset(
 """Features of tables that this reader knows; a table with another one may mean something else by its files."""
 
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
+
+
+class _LogFile(NamedTuple):
+    """A file of the log, and what distinguishes it from another one of its name; empty if it is gone."""
+
+    version: int
+    tag: str = ""
 
 
 class DeltaCommits:
@@ -53,6 +61,7 @@ class DeltaCommits:
         self._field = f"spec.sources.{name}.delta"
         self._folder = delta_place(spec)
         self._open: DeltaTable | None = None
+        self._newest = _LogFile(-1)
         self._deleted: tuple[int, dict[str, bytes]] | None = None
         if isinstance(self._folder, Path):
             require_data(self._folder)
@@ -66,12 +75,19 @@ class DeltaCommits:
         return self._open
 
     def refresh(self) -> None:
-        """Look for new versions, and check what the table asks of its readers."""
+        """Look for new versions, and check what the table asks of its readers.
+
+        The library only looks for versions after the newest one that it knows, so it does not notice that this one is
+        another table's by now.
+        """
         with self._errors("reading"):
-            if self._open is None:
+            if self._open is None or self._log_file() != self._newest:
                 self._open = self._at_version(None)
+                self._newest = self._log_file()
             else:
                 self._open.update_incremental()
+                if self._open.version() != self._newest.version:
+                    self._newest = self._log_file()
             metadata = self._table.metadata()
             self.table_id = str(metadata.id)
             self.schema = pa.schema(self._table.schema().to_arrow())
@@ -173,8 +189,23 @@ class DeltaCommits:
             return f"{self._folder}/{plain.removeprefix(folder + '/')}"
         return f"{self._folder}/{unquote(path)}"
 
+    def _log_file(self) -> _LogFile:
+        """Return what identifies the file of the newest known version."""
+        version = self._table.version()
+        file = self._file_of(version)
+        try:
+            if isinstance(file, Path):
+                found = file.stat()
+                return _LogFile(version, f"{found.st_size} {found.st_mtime_ns}")
+            return _LogFile(version, file.tag())
+        except FileNotFoundError:
+            return _LogFile(version)
+
+    def _file_of(self, version: int) -> Place:
+        return self._folder / "_delta_log" / f"{version:020d}.json"
+
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        file = self._folder / "_delta_log" / f"{version:020d}.json"
+        file = self._file_of(version)
         try:
             return [json.loads(line) for line in file.read_bytes().splitlines() if line.strip()]
         except FileNotFoundError:
