@@ -6,30 +6,38 @@ import os
 import struct
 import uuid
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from millrace_api.model.lakehouse import DeltaSinkSpec
+from millrace_jobs.sinks.base import ResultBatch, ResultKeys
 from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
 from millrace_jobs.sinks.lakehouse.delta_rewrite import commit_rewrites
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
 
 from .streamed import ids, opened, rows
 from .tables import FRESH, delta_table
-from .test_delta_features import PLAIN, WrittenLog, bitmap, inline, numbers, z85
+from .test_delta_features import PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
 
 
 def taken(log: WrittenLog, columns: pa.Schema = SCHEMA) -> DeltaTarget:
     """Return the table as a sink has it."""
-    spec = DeltaSinkSpec.model_validate({"path": str(log.folder)})
-    found = DeltaTarget(log.folder, spec, columns, "counts", "a-checkpoint")
+    found = DeltaTarget(log.folder, spec_of(log), columns, "counts", "a-checkpoint")
     found.take(FRESH)
     return found
+
+
+def spec_of(log: WrittenLog, **fields: Any) -> DeltaSinkSpec:
+    return DeltaSinkSpec.model_validate({"path": str(log.folder), **fields})
 
 
 def found_in(log: WrittenLog, state: Path) -> list[int]:
@@ -86,3 +94,39 @@ def test_files_of_deletion_vectors_are_not_removed_as_old_ones(tmp_path: Path) -
     os.utime(vectors, (0, 0))
     taken(log).compact()
     assert found_in(log, tmp_path / "state") == [1, 2, 4, 6, 7, 8, 9]
+
+
+def test_times_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
+    """Spark's Parquet has times in 96 bits by default, with nanoseconds of the day."""
+    log = WrittenLog(tmp_path / "table", [column("id", "long"), column("at", "timestamp")])
+    at = [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(2024, 1, 1, 0, 0, 0, 123_456, UTC),
+        datetime(9999, 12, 31, tzinfo=UTC),
+    ]
+    columns = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    content = pa.table([range(3), at], columns)
+    adds = [log.file(f"{name}.parquet", content) for name in "ab"]
+    for name, add in zip("ab", adds, strict=True):
+        pq.write_table(content, log.folder / f"{name}.parquet", use_deprecated_int96_timestamps=True)
+        add["add"]["size"] = (log.folder / f"{name}.parquet").stat().st_size
+    log.commit(*adds)
+    taken(log, columns).compact()
+    (merged,) = files_of(log)
+    assert sorted(pq.read_table(log.folder / merged)["at"].to_pylist()) == sorted([*at, *at])
+
+
+def test_a_compaction_that_fails_for_good_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(*(log.file(f"{name}.parquet", numbers(first)) for name, first in (("a", 0), ("b", 10))))
+    (log.folder / "a.parquet").write_bytes(b"no Parquet")
+    results: Any = StructType([StructField("id", LongType()), StructField("city", StringType())])
+    sink = DeltaSink(spec_of(log, maintenance={"compactEvery": 1}), ResultKeys(None), results, "counts", "a-checkpoint")
+    sink.prepare(FRESH)
+    monkeypatch.setattr(DeltaSink, "_write", lambda *_: 7)
+    assert sink.write(results, ResultBatch(0, 1, 0)) == 7
+    (warning,) = caplog.messages
+    assert warning.startswith("query counts, after batch 0: spec.sink.delta: compacting the table ")
+    assert files_of(log) == ["a.parquet", "b.parquet"]

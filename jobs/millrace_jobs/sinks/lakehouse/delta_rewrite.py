@@ -137,7 +137,10 @@ def _parts(files: Sequence[_LoggedFile]) -> Iterator[list[_LoggedFile]]:
 
 def _rows(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, with NULL in columns that were added to the table later."""
-    with opened_file(folder, unquote(path)) as stream, pq.ParquetFile(stream) as file:
+    with (
+        opened_file(folder, unquote(path)) as stream,
+        pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as file,  # as Spark writes them, from the year 1 on
+    ):
         for batch in file.iter_batches():
             columns = [
                 batch.column(each.name).cast(each.type)

@@ -33,8 +33,8 @@ from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 FIELD = "spec.sink.delta"
 
-_ERRORS = (DeltaError, OSError, ValueError)
-"""What ``deltalake`` raises."""
+_ERRORS = (DeltaError, OSError, ValueError, pa.ArrowNotImplementedError)
+"""What ``deltalake`` raises, and ``pyarrow`` for files that it cannot read."""
 
 _RULES = ("delta.constraints.", "delta.enableRowTracking", "delta.enableIcebergCompat")
 _COLUMN_RULES = ("delta.generationExpression", "delta.identity.", "delta.invariants")
