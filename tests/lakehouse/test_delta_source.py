@@ -21,6 +21,7 @@ from millrace_jobs.places import remove_all
 from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
 
 from .streamed import COLUMNS, ids, next_rows, opened, rows
+from .test_delta_features import PLAIN, WrittenLog, numbers
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -148,6 +149,26 @@ def test_each_commit_is_read_from_the_log_once(tmp_path: Path, monkeypatch: pyte
         assert ids(rows(source, dict(at), end)) == list(range(10 * number, 10 * number + 10))
         at = dict(end)
     assert sorted(read) == list(range(8))
+
+
+def test_of_a_long_backlog_a_few_commits_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    file = log.file("a.parquet", numbers(0, 7))
+    for _ in range(100):
+        log.commit(file)
+    spec = {"path": str(log.folder), "startingVersion": 1, "maxFilesPerBatch": 10}
+    source = opened("delta", spec, tmp_path / "state")
+    at = dict(source.initial())
+    read = []
+    found = DeltaCommits._actions
+    monkeypatch.setattr(DeltaCommits, "_actions", lambda self, version: (read.append(version), found(self, version))[1])
+    for number in range(10):
+        end = source.latest(dict(at), everything=False)
+        assert source.lag(end) == 7 * (90 - 10 * number)
+        assert source.lag(at) - source.lag(end) == 70
+        assert len(read) <= 10 * (number + 1) + 20
+        at = dict(end)
+    assert sorted(read) == list(range(1, 101))
 
 
 def test_commits_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> None:

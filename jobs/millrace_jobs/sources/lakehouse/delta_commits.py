@@ -115,6 +115,10 @@ class DeltaCommits:
         version = 0 if at.commit is None else at.commit + 1
         return TablePosition(version) if version <= self._table.version() else None
 
+    def behind(self, at: TablePosition) -> int:
+        """Return the number of known versions after that of a position."""
+        return max(self._table.version() - (-1 if at.commit is None else at.commit), 0)
+
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a version has added to the table's rows, in the order of the log.
 

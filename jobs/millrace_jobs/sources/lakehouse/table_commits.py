@@ -101,6 +101,10 @@ class TableCommits(Protocol):
         """Return the beginning of the next commit; None if no newer one is known."""
         ...
 
+    def behind(self, at: TablePosition) -> int:
+        """Return the number of known commits after that of a position."""
+        ...
+
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a commit has added to the table's rows, always in the same order."""
         ...
