@@ -106,11 +106,7 @@ def test_times_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
     ]
     columns = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
     content = pa.table([range(3), at], columns)
-    adds = [log.file(f"{name}.parquet", content) for name in "ab"]
-    for name, add in zip("ab", adds, strict=True):
-        pq.write_table(content, log.folder / f"{name}.parquet", use_deprecated_int96_timestamps=True)
-        add["add"]["size"] = (log.folder / f"{name}.parquet").stat().st_size
-    log.commit(*adds)
+    log.commit(*(log.file(f"{name}.parquet", content, in_96_bits=True) for name in "ab"))
     taken(log, columns).compact()
     (merged,) = files_of(log)
     assert sorted(pq.read_table(log.folder / merged)["at"].to_pylist()) == sorted([*at, *at])

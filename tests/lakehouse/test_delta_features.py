@@ -53,9 +53,9 @@ class WrittenLog:
         (self.folder / "_delta_log" / f"{self.version:020d}.json").write_text(lines)
         self.version += 1
 
-    def file(self, name: str, content: pa.Table, **more: Any) -> dict[str, Any]:
-        """Write a data file, and return the action that adds it."""
-        pq.write_table(content, self.folder / name)
+    def file(self, name: str, content: pa.Table, *, in_96_bits: bool = False, **more: Any) -> dict[str, Any]:
+        """Write a data file, with times in 96 bits or 64, and return the action that adds it."""
+        pq.write_table(content, self.folder / name, use_deprecated_int96_timestamps=in_96_bits)
         size = (self.folder / name).stat().st_size
         stats = json.dumps({"numRecords": len(content)})
         add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}

@@ -23,6 +23,8 @@ from millrace_jobs.sources.source_factory import open_table, schema_of
 from millrace_jobs.sources.static_tables import WholeTable
 from spark.cli import Project
 
+from .test_delta_features import WrittenLog, column
+
 ROWS = pa.table(
     {
         "id": pa.array([1, 2, None], pa.int64()),
@@ -87,6 +89,20 @@ def test_rows_of_a_delta_table(place: str) -> None:
         shutil.rmtree(place)
         write_delta(spec, ROWS)
         assert opened(spec).read(found.version) is not None, "it is another table, with the same number of a version"
+
+
+def test_times_of_a_delta_table_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
+    """Spark's Parquet has times in 96 bits by default, with nanoseconds of the day."""
+    log = WrittenLog(tmp_path / "table", [column("id", "long"), column("at", "timestamp")])
+    at = [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(2024, 1, 1, 0, 0, 0, 123_456, UTC),
+        datetime(9999, 12, 31, tzinfo=UTC),
+    ]
+    content = pa.table({"id": range(3), "at": pa.array(at, pa.timestamp("us", "UTC"))})
+    log.commit(log.file("a.parquet", content, in_96_bits=True))
+    found = rows(source("id BIGINT, `at` TIMESTAMP", delta={"path": str(log.folder)}))
+    assert found == content.to_pylist()
 
 
 def test_rows_of_an_iceberg_table(iceberg: dict[str, Any]) -> None:
