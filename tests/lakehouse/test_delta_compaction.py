@@ -96,6 +96,15 @@ def test_files_of_deletion_vectors_are_not_removed_as_old_ones(tmp_path: Path) -
     assert found_in(log, tmp_path / "state") == [1, 2, 4, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("path", ["../other/a.parquet", "%2E%2E/other/a.parquet", "b=/../../other/a.parquet"])
+def test_files_outside_of_the_folder_are_not_compacted(tmp_path: Path, path: str) -> None:
+    (tmp_path / "other").mkdir()
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(log.file("../other/a.parquet", numbers(0), path=path), log.file("b.parquet", numbers(10)))
+    taken(log).compact()
+    assert files_of(log) == ["a.parquet", "b.parquet"]
+
+
 def test_times_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
     """Spark's Parquet has times in 96 bits by default, with nanoseconds of the day."""
     log = WrittenLog(tmp_path / "table", [column("id", "long"), column("at", "timestamp")])

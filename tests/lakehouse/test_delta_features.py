@@ -71,6 +71,9 @@ def column(name: str, kind: Any, physical: str = "", number: int = 0) -> dict[st
     return {"name": name, "type": kind, "nullable": True, "metadata": mapped}
 
 
+OUTSIDE = ["../other/a.parquet", "%2E%2E/other/a.parquet", "file://{table}/../other/a.parquet"]
+"""Paths of a file beside a table, as its log may have them."""
+
 PLAIN = [column("id", "long"), column("city", "string")]
 
 
@@ -169,3 +172,14 @@ def test_files_outside_of_the_table_are_refused(tmp_path: Path) -> None:
     source = opened("delta", {"path": str(log.folder), "startingVersion": 0}, tmp_path / "state", COLUMNS)
     with pytest.raises(MillraceError, match="as shallow clones have; read the table that was cloned"):
         source.latest(source.initial(), everything=True)
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_paths_that_lead_out_of_the_table_are_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "other").mkdir()
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(log.file("../other/a.parquet", numbers(0), path=path.format(table=log.folder)))
+    for name, how in (("added", {"startingVersion": 0}), ("whole", {})):
+        source = opened("delta", {"path": str(log.folder)} | how, tmp_path / name, COLUMNS)
+        with pytest.raises(MillraceError, match=r"has files elsewhere, such as .*other/a\.parquet"):
+            source.latest(source.initial(), everything=True)

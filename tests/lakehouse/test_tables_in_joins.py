@@ -23,7 +23,7 @@ from millrace_jobs.sources.source_factory import open_table, schema_of
 from millrace_jobs.sources.static_tables import WholeTable
 from spark.cli import Project
 
-from .test_delta_features import WrittenLog, column
+from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, column, numbers
 
 ROWS = pa.table(
     {
@@ -196,6 +196,15 @@ def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match="has a feature that Millrace cannot read") as raised:
         rows(spec)
     assert raised.value.problems[0].field == "spec.sources.customers.delta"
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_files_outside_of_the_folder_of_a_delta_table_are_not_found(tmp_path: Path, path: str) -> None:
+    (tmp_path / "other").mkdir()
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(log.file("../other/a.parquet", numbers(0), path=path.format(table=log.folder)))
+    with pytest.raises(MillraceError, match="because a file of the table is gone"):
+        rows(source("id BIGINT", delta={"path": str(log.folder)}))
 
 
 @pytest.mark.spark

@@ -79,8 +79,8 @@ def commit_rewrites(table: DeltaTable, planned: Iterable[Rewrite], schema: pa.Sc
 def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -> Iterator[Rewrite]:
     """Write larger files with the rows of small ones, within each partition in their order; yield what they replace.
 
-    Files whose names are not plain, such as those of a cloned table, and files of which rows are marked as deleted are
-    left out.
+    Files whose names are not plain or lead out of the folder, such as those of a cloned table, and files of which rows
+    are marked as deleted are left out.
 
     Args:
         table: the table.
@@ -90,7 +90,7 @@ def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -
     """
     groups: dict[tuple[Any, ...], list[_LoggedFile]] = defaultdict(list)
     for each in _files(table):
-        if each.size < _SMALL_BYTES and _PLAIN.fullmatch(each.path):
+        if each.size < _SMALL_BYTES and _PLAIN.fullmatch(each.path) and ".." not in each.path.split("/"):
             groups[tuple(each.values.values())].append(each)
     for files in (part for group in groups.values() for part in _parts(group) if len(part) > 1):
         rows = (batch for each in files for batch in _rows(folder, each.path, schema))

@@ -187,11 +187,13 @@ class DeltaCommits:
         if parts.scheme or path.startswith("/"):
             folder = str(self._folder).replace("s3a:", "s3:", 1)
             plain = unquote(path.replace("s3a:", "s3:", 1).removeprefix("file://"))
-            if not plain.startswith(f"{folder}/"):
-                message = f"source {self._name}: the {self} has files elsewhere, such as {path}, as shallow clones have"
-                raise MillraceError(Problem(message, "read the table that was cloned", field=f"{self._field}.path"))
-            return f"{self._folder}/{plain.removeprefix(folder + '/')}"
-        return f"{self._folder}/{unquote(path)}"
+            is_elsewhere, name = not plain.startswith(f"{folder}/"), plain.removeprefix(f"{folder}/")
+        else:
+            is_elsewhere, name = False, unquote(path)
+        if is_elsewhere or ".." in name.split("/"):
+            message = f"source {self._name}: the {self} has files elsewhere, such as {path}, as shallow clones have"
+            raise MillraceError(Problem(message, "read the table that was cloned", field=f"{self._field}.path"))
+        return f"{self._folder}/{name}"
 
     def _log_file(self) -> _LogFile:
         """Return what identifies the file of the newest known version."""
