@@ -166,6 +166,16 @@ def test_features_that_cannot_be_read_are_refused_by_name(tmp_path: Path, featur
     assert name in str(raised.value)
 
 
+def test_files_without_a_size_are_read(tmp_path: Path) -> None:
+    """A log may have 0 as the size of a file."""
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(*(log.file(f"{name}.parquet", numbers(first), size=0) for name, first in (("a", 0), ("b", 10))))
+    for name, how in (("added", {"startingVersion": 0}), ("whole", {})):
+        source = opened("delta", {"path": str(log.folder)} | how, tmp_path / name, COLUMNS)
+        start = source.initial()
+        assert ids(rows(source, start, source.latest(start, everything=True), 2)) == list(range(20))
+
+
 def test_files_outside_of_the_table_are_refused(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path / "table", PLAIN)
     log.commit(log.file("a.parquet", numbers(0), path=f"file://{tmp_path}/other/a.parquet"))

@@ -147,7 +147,7 @@ class DeltaCommits:
         files = [
             AddedFile(
                 self._place(row["path"]),
-                int(row["size_bytes"]),
+                max(int(row["size_bytes"]), 1),
                 _records(row["num_records"], row["size_bytes"]),
                 int(row["modification_time"]),
                 "deletionVectors" in self._features(),
@@ -169,7 +169,7 @@ class DeltaCommits:
         stats = json.loads(add.get("stats") or "{}")
         return AddedFile(
             self._place(add["path"]),
-            int(add["size"]),
+            max(int(add["size"]), 1),
             _records(stats.get("numRecords"), add["size"]),
             int(add["modificationTime"]),
             add.get("deletionVector") is not None,

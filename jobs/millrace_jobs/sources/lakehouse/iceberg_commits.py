@@ -225,7 +225,7 @@ class IcebergCommits:
         place = str(self._place(file))
         return AddedFile(
             place,
-            file.file_size_in_bytes,
+            max(file.file_size_in_bytes, 1),
             file.record_count,
             written_ms,
             place in self._deletes,
