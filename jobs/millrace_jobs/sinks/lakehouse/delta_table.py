@@ -26,7 +26,7 @@ from millrace_jobs.lakehouse.delta_store import delta_options
 from millrace_jobs.lakehouse.errors import lakehouse_error, retried
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
-from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
+from millrace_jobs.sinks.lakehouse.columns import PARTITIONING, TargetColumns, match_columns, sql_type
 from millrace_jobs.sinks.lakehouse.data_files import Folder
 from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, has_deletion_vectors, rewrites
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
@@ -211,6 +211,11 @@ class DeltaTarget:
         for missing in set(found) - set(self._results.names):
             message = f"the table {self._folder} is partitioned by {missing}, which the result does not have"
             raise _problem(message, "add it to the SELECT list", "partitionBy")
+        for name in found:
+            if (kind := table.field(name).type) not in PARTITIONING:
+                message = f"the table {self._folder} is partitioned by {name}, which is {sql_type(kind)}"
+                hint = "write to a table that is partitioned by BOOLEAN, integer, STRING or DATE columns"
+                raise _problem(message, hint, "partitionBy")
         configuration = self._table.metadata().configuration
         if (rule := self._rule_for_values(configuration)) is not None:
             message = f"the table {self._folder} has {rule}, which files that tasks write would not obey"
