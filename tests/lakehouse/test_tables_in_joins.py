@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -196,6 +197,17 @@ def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match="has a feature that Millrace cannot read") as raised:
         rows(spec)
     assert raised.value.problems[0].field == "spec.sources.customers.delta"
+
+
+def test_a_delta_table_with_column_mapping_by_an_old_protocol(tmp_path: Path) -> None:
+    """Before protocols named their features, tables with column mapping had the reader's version 2."""
+    log = WrittenLog(tmp_path / "table", [column("id", "long", "c-1", 1)], **{"delta.columnMapping.mode": "name"})
+    old = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    first = log.folder / "_delta_log" / f"{0:020d}.json"
+    first.write_text("\n".join([json.dumps(old), *first.read_text().splitlines()[1:]]))
+    log.commit(log.file("a.parquet", pa.table({"c-1": [1, 2]})))
+    with pytest.raises(MillraceError, match=r"has a feature that Millrace cannot read .*column mapping"):
+        rows(source("id BIGINT", delta={"path": str(log.folder)}))
 
 
 @pytest.mark.parametrize("path", OUTSIDE)

@@ -49,6 +49,9 @@ class DeltaSnapshot:
 
     def _rows(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
         with self._errors(f"reading the table {self._place}"):
+            if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+                # of an old protocol's, the library does not say so, and would read NULL
+                raise DeltaProtocolError("column mapping")
             rows = table.to_pyarrow_dataset(parquet_read_options=_FROM_YEAR_1)
             found = self._columns.found(rows.schema)
             # a scan by the library's own engine would hold Python's lock
