@@ -152,6 +152,11 @@ class ObjectPath:
         with _os_errors(self):
             return ObjectFile.of(self._client.head(self.key))
 
+    def tag(self) -> str:
+        """Return the tag of this version of the object."""
+        with _os_errors(self):
+            return str(self._client.head(self.key)["e_tag"])
+
     def open(self) -> BufferedReader:
         """Return the content of the object as a stream, of which parts are fetched when they are read."""
         return BufferedReader(_ObjectReader(self), _READ_BYTES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -318,3 +319,16 @@ def test_a_fresh_checkpoint_on_the_results_of_an_older_one_is_refused(tmp_path) 
     other = taken(place, checkpoint="fresh", query="others")
     append(other, place, 0)
     assert numbers(place) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(pa.binary(), "BINARY"), (pa.timestamp("us", "UTC"), "TIMESTAMP"), (pa.decimal128(20, 10), "DECIMAL(20,10)")],
+)
+def test_tables_with_partitions_whose_values_have_several_texts_are_refused(tmp_path, kind, name) -> None:
+    place, columns = str(tmp_path / "table"), pa.schema([("n", pa.int64()), ("part", kind)])
+    DeltaTable.create(place, Schema.from_arrow(columns), partition_by=["part"])
+    to = DeltaTarget(folder_of(place), DeltaSinkSpec(path=place), columns, "counts", "a-checkpoint")
+    with pytest.raises(MillraceError, match=re.escape(f"is partitioned by part, which is {name}; ")):
+        to.take(FRESH)
+    assert delta_table(place).version() == 0

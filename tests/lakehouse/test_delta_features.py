@@ -30,7 +30,7 @@ class WrittenLog:
     def __init__(
         self, folder: Path, fields: Sequence[dict[str, Any]], features: Sequence[str] = (), **configuration: str
     ) -> None:
-        self.folder, self._version = folder, 0
+        self.folder, self.version = folder, 0
         (folder / "_delta_log").mkdir(parents=True)
         protocol = {
             "minReaderVersion": 3,
@@ -50,12 +50,12 @@ class WrittenLog:
     def commit(self, *actions: dict[str, Any]) -> None:
         """Write the next version."""
         lines = "".join(f"{json.dumps(action)}\n" for action in actions)
-        (self.folder / "_delta_log" / f"{self._version:020d}.json").write_text(lines)
-        self._version += 1
+        (self.folder / "_delta_log" / f"{self.version:020d}.json").write_text(lines)
+        self.version += 1
 
-    def file(self, name: str, content: pa.Table, **more: Any) -> dict[str, Any]:
-        """Write a data file, and return the action that adds it."""
-        pq.write_table(content, self.folder / name)
+    def file(self, name: str, content: pa.Table, *, in_96_bits: bool = False, **more: Any) -> dict[str, Any]:
+        """Write a data file, with times in 96 bits or 64, and return the action that adds it."""
+        pq.write_table(content, self.folder / name, use_deprecated_int96_timestamps=in_96_bits)
         size = (self.folder / name).stat().st_size
         stats = json.dumps({"numRecords": len(content)})
         add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": 1, "dataChange": True}
@@ -70,6 +70,9 @@ def column(name: str, kind: Any, physical: str = "", number: int = 0) -> dict[st
     mapped = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical} if physical else {}
     return {"name": name, "type": kind, "nullable": True, "metadata": mapped}
 
+
+OUTSIDE = ["../other/a.parquet", "%2E%2E/other/a.parquet", "file://{table}/../other/a.parquet"]
+"""Paths of a file beside a table, as its log may have them."""
 
 PLAIN = [column("id", "long"), column("city", "string")]
 
@@ -163,9 +166,30 @@ def test_features_that_cannot_be_read_are_refused_by_name(tmp_path: Path, featur
     assert name in str(raised.value)
 
 
+def test_files_without_a_size_are_read(tmp_path: Path) -> None:
+    """A log may have 0 as the size of a file."""
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(*(log.file(f"{name}.parquet", numbers(first), size=0) for name, first in (("a", 0), ("b", 10))))
+    for name, how in (("added", {"startingVersion": 0}), ("whole", {})):
+        source = opened("delta", {"path": str(log.folder)} | how, tmp_path / name, COLUMNS)
+        start = source.initial()
+        assert ids(rows(source, start, source.latest(start, everything=True), 2)) == list(range(20))
+
+
 def test_files_outside_of_the_table_are_refused(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path / "table", PLAIN)
     log.commit(log.file("a.parquet", numbers(0), path=f"file://{tmp_path}/other/a.parquet"))
     source = opened("delta", {"path": str(log.folder), "startingVersion": 0}, tmp_path / "state", COLUMNS)
     with pytest.raises(MillraceError, match="as shallow clones have; read the table that was cloned"):
         source.latest(source.initial(), everything=True)
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_paths_that_lead_out_of_the_table_are_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "other").mkdir()
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(log.file("../other/a.parquet", numbers(0), path=path.format(table=log.folder)))
+    for name, how in (("added", {"startingVersion": 0}), ("whole", {})):
+        source = opened("delta", {"path": str(log.folder)} | how, tmp_path / name, COLUMNS)
+        with pytest.raises(MillraceError, match=r"has files elsewhere, such as .*other/a\.parquet"):
+            source.latest(source.initial(), everything=True)

@@ -14,10 +14,14 @@ from deltalake.schema import PrimitiveType
 
 from lab.s3_server import BUCKET, S3Server
 from millrace_api.errors import MillraceError, MissingInputError
+from millrace_api.model.lakehouse import DeltaSourceSpec
+from millrace_jobs.lakehouse.delta_store import delta_place
 from millrace_jobs.object_store import endpoint
+from millrace_jobs.places import remove_all
 from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
 
 from .streamed import COLUMNS, ids, next_rows, opened, rows
+from .test_delta_features import PLAIN, WrittenLog, numbers
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -147,6 +151,26 @@ def test_each_commit_is_read_from_the_log_once(tmp_path: Path, monkeypatch: pyte
     assert sorted(read) == list(range(8))
 
 
+def test_of_a_long_backlog_a_few_commits_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    file = log.file("a.parquet", numbers(0, 7))
+    for _ in range(100):
+        log.commit(file)
+    spec = {"path": str(log.folder), "startingVersion": 1, "maxFilesPerBatch": 10}
+    source = opened("delta", spec, tmp_path / "state")
+    at = dict(source.initial())
+    read = []
+    found = DeltaCommits._actions
+    monkeypatch.setattr(DeltaCommits, "_actions", lambda self, version: (read.append(version), found(self, version))[1])
+    for number in range(10):
+        end = source.latest(dict(at), everything=False)
+        assert source.lag(end) == 7 * (90 - 10 * number)
+        assert source.lag(at) - source.lag(end) == 70
+        assert len(read) <= 10 * (number + 1) + 20
+        at = dict(end)
+    assert sorted(read) == list(range(1, 101))
+
+
 def test_commits_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)
@@ -274,6 +298,43 @@ def test_a_place_without_a_table_and_another_table_at_the_place(tmp_path: Path) 
         f"the Delta table {place} is another table than the one that was read so far; restore that one, or start with "
         "another checkpoint"
     )
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+def test_a_table_that_is_dropped_and_written_again_while_it_is_read(table: str, tmp_path: Path, commits: int) -> None:
+    for first in range(2):
+        add(table, first * 10)
+    source = opened("delta", {"path": table}, tmp_path / "state")
+    at = dict(source.initial())
+    assert len(next_rows(source, at)) == 20
+    remove_all(delta_place(DeltaSourceSpec(path=table)))
+    missing = refused(MissingInputError, next_rows, source, at)
+    assert "source trips: there is no Delta table at " in missing
+    for first in range(commits):
+        add(table, first * 10)
+    message = refused(MillraceError, next_rows, source, at)
+    assert "is another table than the one that was read so far; restore that one, or start with another" in message
+
+
+def test_a_table_that_is_written_again_with_as_many_versions(table: str, tmp_path: Path) -> None:
+    add(table, 0)
+    source = opened("delta", {"path": table}, tmp_path / "state")
+    at = dict(source.initial())
+    assert len(next_rows(source, at)) == 10
+    remove_all(delta_place(DeltaSourceSpec(path=table)))
+    add(table, 0)
+    assert "is another table than the one" in refused(MillraceError, next_rows, source, at)
+
+
+def test_a_log_that_has_forgotten_the_newest_version_that_was_read(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    add(place, 0)
+    source = opened("delta", {"path": place}, tmp_path / "state")
+    at = dict(source.initial())
+    assert len(next_rows(source, at)) == 10
+    add(place, 10)
+    forget(place, 0)
+    assert ids(next_rows(source, at)) == list(range(10, 20))
 
 
 def test_a_new_column_by_the_library_is_null_in_older_files(tmp_path: Path) -> None:

@@ -106,6 +106,18 @@ def test_each_row_once_across_batches_restarts_and_compaction(fields: dict[str, 
     assert source.lag(at) == 0
 
 
+def test_a_long_backlog_is_counted_and_estimated(tmp_path: Path) -> None:
+    fields = in_file(tmp_path)
+    table = created(fields)
+    source = opened("iceberg", fields | {"maxFilesPerBatch": 3}, tmp_path / "state")
+    at = source.initial()
+    for first in range(0, 220, 10):
+        table.append(numbered(first))
+    end = source.latest(at, everything=False)
+    assert source.lag(end) == 210
+    assert source.lag(at) == 220
+
+
 def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,6 +23,8 @@ from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namesp
 from millrace_jobs.sources.source_factory import open_table, schema_of
 from millrace_jobs.sources.static_tables import WholeTable
 from spark.cli import Project
+
+from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, column, numbers
 
 ROWS = pa.table(
     {
@@ -87,6 +90,20 @@ def test_rows_of_a_delta_table(place: str) -> None:
         shutil.rmtree(place)
         write_delta(spec, ROWS)
         assert opened(spec).read(found.version) is not None, "it is another table, with the same number of a version"
+
+
+def test_times_of_a_delta_table_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
+    """Spark's Parquet has times in 96 bits by default, with nanoseconds of the day."""
+    log = WrittenLog(tmp_path / "table", [column("id", "long"), column("at", "timestamp")])
+    at = [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(2024, 1, 1, 0, 0, 0, 123_456, UTC),
+        datetime(9999, 12, 31, tzinfo=UTC),
+    ]
+    content = pa.table({"id": range(3), "at": pa.array(at, pa.timestamp("us", "UTC"))})
+    log.commit(log.file("a.parquet", content, in_96_bits=True))
+    found = rows(source("id BIGINT, `at` TIMESTAMP", delta={"path": str(log.folder)}))
+    assert found == content.to_pylist()
 
 
 def test_rows_of_an_iceberg_table(iceberg: dict[str, Any]) -> None:
@@ -180,6 +197,26 @@ def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match="has a feature that Millrace cannot read") as raised:
         rows(spec)
     assert raised.value.problems[0].field == "spec.sources.customers.delta"
+
+
+def test_a_delta_table_with_column_mapping_by_an_old_protocol(tmp_path: Path) -> None:
+    """Before protocols named their features, tables with column mapping had the reader's version 2."""
+    log = WrittenLog(tmp_path / "table", [column("id", "long", "c-1", 1)], **{"delta.columnMapping.mode": "name"})
+    old = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    first = log.folder / "_delta_log" / f"{0:020d}.json"
+    first.write_text("\n".join([json.dumps(old), *first.read_text().splitlines()[1:]]))
+    log.commit(log.file("a.parquet", pa.table({"c-1": [1, 2]})))
+    with pytest.raises(MillraceError, match=r"has a feature that Millrace cannot read .*column mapping"):
+        rows(source("id BIGINT", delta={"path": str(log.folder)}))
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_files_outside_of_the_folder_of_a_delta_table_are_not_found(tmp_path: Path, path: str) -> None:
+    (tmp_path / "other").mkdir()
+    log = WrittenLog(tmp_path / "table", PLAIN)
+    log.commit(log.file("../other/a.parquet", numbers(0), path=path.format(table=log.folder)))
+    with pytest.raises(MillraceError, match="because a file of the table is gone"):
+        rows(source("id BIGINT", delta={"path": str(log.folder)}))
 
 
 @pytest.mark.spark

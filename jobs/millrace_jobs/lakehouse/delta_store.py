@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import unquote
 
 from millrace_api.model.lakehouse import DeltaTableSpec
 from millrace_jobs import s3_login
@@ -30,3 +31,10 @@ def delta_options(place: Place) -> dict[str, str]:
         login = s3_login.login()
         own |= {f"aws_{name}": login[name] for name in ("access_key_id", "secret_access_key")}
     return _OPTIONS | {"aws_region": region()} | own
+
+
+def plain_path(path: str) -> str:
+    """Return a path without a scheme and an encoding, in which the library may name it once more encoded."""
+    while (decoded := unquote(path)) != path:
+        path = decoded
+    return path.partition("://")[2] or path

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+from pyarrow.dataset import ParquetReadOptions
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.lakehouse import DeltaSourceSpec
@@ -17,6 +18,9 @@ from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.sources.lakehouse_columns import DeclaredColumns
 from millrace_jobs.sources.static_tables import TableRead
+
+_FROM_YEAR_1 = ParquetReadOptions(coerce_int96_timestamp_unit="us")
+"""Spark's times in 96 bits as microseconds: nanoseconds hold the years 1677 to 2262 only."""
 
 
 class DeltaSnapshot:
@@ -45,7 +49,10 @@ class DeltaSnapshot:
 
     def _rows(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
         with self._errors(f"reading the table {self._place}"):
-            rows = table.to_pyarrow_dataset()
+            if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+                # of an old protocol's, the library does not say so, and would read NULL
+                raise DeltaProtocolError("column mapping")
+            rows = table.to_pyarrow_dataset(parquet_read_options=_FROM_YEAR_1)
             found = self._columns.found(rows.schema)
             # a scan by the library's own engine would hold Python's lock
             batches = rows.to_batches(

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from millrace_jobs.lakehouse.delta_store import plain_path
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, opened_file, reported_files
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions, remove_action
 
@@ -48,7 +49,7 @@ class Rewrite:
 
 
 def commit_rewrites(table: DeltaTable, planned: Iterable[Rewrite], schema: pa.Schema) -> None:
-    """Replace files in the newest version of a table; what it has no longer is not replaced.
+    """Replace files in the newest version of a table; what it has no longer, or has marked rows of, is not replaced.
 
     Args:
         table: the table.
@@ -78,7 +79,8 @@ def commit_rewrites(table: DeltaTable, planned: Iterable[Rewrite], schema: pa.Sc
 def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -> Iterator[Rewrite]:
     """Write larger files with the rows of small ones, within each partition in their order; yield what they replace.
 
-    Files whose names are not plain, such as those of a cloned table, are left out.
+    Files whose names are not plain or lead out of the folder, such as those of a cloned table, and files of which rows
+    are marked as deleted are left out.
 
     Args:
         table: the table.
@@ -88,7 +90,7 @@ def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -
     """
     groups: dict[tuple[Any, ...], list[_LoggedFile]] = defaultdict(list)
     for each in _files(table):
-        if each.size < _SMALL_BYTES and _PLAIN.fullmatch(each.path):
+        if each.size < _SMALL_BYTES and _PLAIN.fullmatch(each.path) and ".." not in each.path.split("/"):
             groups[tuple(each.values.values())].append(each)
     for files in (part for group in groups.values() for part in _parts(group) if len(part) > 1):
         rows = (batch for each in files for batch in _rows(folder, each.path, schema))
@@ -97,7 +99,16 @@ def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -
         yield Rewrite(tuple(files), tuple(replace(each, values=files[0].values) for each in written))
 
 
+def has_deletion_vectors(table: DeltaTable) -> bool:
+    """Return whether rows of the table's files may be marked as deleted, in other files that only such tables have."""
+    return "deletionVectors" in (table.protocol().reader_features or ())
+
+
 def _files(table: DeltaTable) -> list[_LoggedFile]:
+    """Return the table's files without those of which rows are marked as deleted: no action of ours has the marks."""
+    vectors = pa.table(table.deletion_vectors())["filepath"].to_pylist() if has_deletion_vectors(table) else []
+    marked = set(map(plain_path, vectors))
+    place = table.table_uri.rstrip("/")
     names = table.metadata().partition_columns
     return [
         _LoggedFile(
@@ -107,6 +118,7 @@ def _files(table: DeltaTable) -> list[_LoggedFile]:
             {name: each[f"partition.{name}"] for name in names},
         )
         for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        if not marked or plain_path(f"{place}/{each['path']}") not in marked
     ]
 
 
@@ -125,7 +137,10 @@ def _parts(files: Sequence[_LoggedFile]) -> Iterator[list[_LoggedFile]]:
 
 def _rows(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, with NULL in columns that were added to the table later."""
-    with opened_file(folder, unquote(path)) as stream, pq.ParquetFile(stream) as file:
+    with (
+        opened_file(folder, unquote(path)) as stream,
+        pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as file,  # as Spark writes them, from the year 1 on
+    ):
         for batch in file.iter_batches():
             columns = [
                 batch.column(each.name).cast(each.type)

@@ -26,15 +26,15 @@ from millrace_jobs.lakehouse.delta_store import delta_options
 from millrace_jobs.lakehouse.errors import lakehouse_error, retried
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
-from millrace_jobs.sinks.lakehouse.columns import TargetColumns, match_columns
+from millrace_jobs.sinks.lakehouse.columns import PARTITIONING, TargetColumns, match_columns, sql_type
 from millrace_jobs.sinks.lakehouse.data_files import Folder
-from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, rewrites
+from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, has_deletion_vectors, rewrites
 from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
 
 FIELD = "spec.sink.delta"
 
-_ERRORS = (DeltaError, OSError, ValueError)
-"""What ``deltalake`` raises."""
+_ERRORS = (DeltaError, OSError, ValueError, pa.ArrowNotImplementedError)
+"""What ``deltalake`` raises, and ``pyarrow`` for files that it cannot read."""
 
 _RULES = ("delta.constraints.", "delta.enableRowTracking", "delta.enableIcebergCompat")
 _COLUMN_RULES = ("delta.generationExpression", "delta.identity.", "delta.invariants")
@@ -157,10 +157,12 @@ class DeltaTarget:
                 schema = pa.schema([each for each in self._full_schema if each.name not in self.partition_columns])
                 planned = list(rewrites(self._table, self._folder, schema, FIELD))
                 retried(lambda: self._replace(planned, schema))
+                # among the files that its log does not add, the library counts those with the marks of deleted rows
+                full = not has_deletion_vectors(self._table)
                 try:
-                    self._table.vacuum(hours, dry_run=False, full=True)
+                    self._table.vacuum(hours, dry_run=False, full=full)
                 except DeltaError:  # the table itself keeps files for longer
-                    self._table.vacuum(dry_run=False, full=True)
+                    self._table.vacuum(dry_run=False, full=full)
         except TransientError:
             return
 
@@ -209,6 +211,11 @@ class DeltaTarget:
         for missing in set(found) - set(self._results.names):
             message = f"the table {self._folder} is partitioned by {missing}, which the result does not have"
             raise _problem(message, "add it to the SELECT list", "partitionBy")
+        for name in found:
+            if (kind := table.field(name).type) not in PARTITIONING:
+                message = f"the table {self._folder} is partitioned by {name}, which is {sql_type(kind)}"
+                hint = "write to a table that is partitioned by BOOLEAN, integer, STRING or DATE columns"
+                raise _problem(message, hint, "partitionBy")
         configuration = self._table.metadata().configuration
         if (rule := self._rule_for_values(configuration)) is not None:
             message = f"the table {self._folder} has {rule}, which files that tasks write would not obey"

@@ -7,6 +7,7 @@ written only if the table does not have it.
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from typing import Generic, Protocol, TypeVar
 
@@ -14,8 +15,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import LakehouseSinkSpec
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+
+_log = logging.getLogger(__name__)
 
 
 class LakehouseTable(Protocol):
@@ -77,9 +81,16 @@ class LakehouseSink(Sink, Generic[_SpecT, _TableT]):
         self._has_grown = self._has_grown or bool(rows)
         every = self._spec.maintenance.compact_every
         if every and self._has_grown and (batch.number + 1) % every == 0:
-            self._target.compact()
+            self._compact(batch)
             self._has_grown = False
         return rows
+
+    def _compact(self, batch: ResultBatch) -> None:
+        """Compact the table; a failure does not end the query, because its results are in the table."""
+        try:
+            self._target.compact()
+        except MillraceError as error:
+            _log.warning("query %s, after batch %d: %s", self._query, batch.number, error)
 
     @property
     def _target(self) -> _TableT:

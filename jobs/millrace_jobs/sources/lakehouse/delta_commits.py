@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -22,8 +22,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_api.model.lakehouse import DeltaSourceSpec, OtherCommits, TableStart
 from millrace_jobs.confinement import require_data
-from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
+from millrace_jobs.lakehouse.delta_store import delta_options, delta_place, plain_path
 from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.places import Place
 from millrace_jobs.sources.lakehouse.deleted_rows import packed
 from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys, metadata_of
 from millrace_jobs.sources.lakehouse.table_commits import BYTES_PER_RECORD, AddedFile, TablePosition
@@ -35,6 +36,13 @@ _FEATURES = frozenset(
 """Features of tables that this reader knows; a table with another one may mean something else by its files."""
 
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
+
+
+class _LogFile(NamedTuple):
+    """A file of the log, and what distinguishes it from another one of its name; empty if it is gone."""
+
+    version: int
+    tag: str = ""
 
 
 class DeltaCommits:
@@ -53,6 +61,7 @@ class DeltaCommits:
         self._field = f"spec.sources.{name}.delta"
         self._folder = delta_place(spec)
         self._open: DeltaTable | None = None
+        self._newest = _LogFile(-1)
         self._deleted: tuple[int, dict[str, bytes]] | None = None
         if isinstance(self._folder, Path):
             require_data(self._folder)
@@ -66,12 +75,19 @@ class DeltaCommits:
         return self._open
 
     def refresh(self) -> None:
-        """Look for new versions, and check what the table asks of its readers."""
+        """Look for new versions, and check what the table asks of its readers.
+
+        The library only looks for versions after the newest one that it knows, so it does not notice that this one is
+        another table's by now.
+        """
         with self._errors("reading"):
-            if self._open is None:
+            if self._open is None or self._log_file() != self._newest:
                 self._open = self._at_version(None)
+                self._newest = self._log_file()
             else:
                 self._open.update_incremental()
+                if self._open.version() != self._newest.version:
+                    self._newest = self._log_file()
             metadata = self._table.metadata()
             self.table_id = str(metadata.id)
             self.schema = pa.schema(self._table.schema().to_arrow())
@@ -98,6 +114,10 @@ class DeltaCommits:
         """Return the beginning of the next version; None if the table has no newer one."""
         version = 0 if at.commit is None else at.commit + 1
         return TablePosition(version) if version <= self._table.version() else None
+
+    def behind(self, at: TablePosition) -> int:
+        """Return the number of known versions after that of a position."""
+        return max(self._table.version() - (-1 if at.commit is None else at.commit), 0)
 
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a version has added to the table's rows, in the order of the log.
@@ -127,7 +147,7 @@ class DeltaCommits:
         files = [
             AddedFile(
                 self._place(row["path"]),
-                int(row["size_bytes"]),
+                max(int(row["size_bytes"]), 1),
                 _records(row["num_records"], row["size_bytes"]),
                 int(row["modification_time"]),
                 "deletionVectors" in self._features(),
@@ -143,13 +163,13 @@ class DeltaCommits:
             with self._errors(f"reading the deletion vectors of version {commit} of"):
                 self._deleted = commit, dict(_vectors(pa.table(self._version(commit).deletion_vectors())))
         known = self._deleted[1]
-        return {path: known[plain] for path in paths if (plain := _plain(path)) in known}
+        return {path: known[plain] for path in paths if (plain := plain_path(path)) in known}
 
     def _file(self, add: Mapping[str, Any]) -> AddedFile:
         stats = json.loads(add.get("stats") or "{}")
         return AddedFile(
             self._place(add["path"]),
-            int(add["size"]),
+            max(int(add["size"]), 1),
             _records(stats.get("numRecords"), add["size"]),
             int(add["modificationTime"]),
             add.get("deletionVector") is not None,
@@ -167,14 +187,31 @@ class DeltaCommits:
         if parts.scheme or path.startswith("/"):
             folder = str(self._folder).replace("s3a:", "s3:", 1)
             plain = unquote(path.replace("s3a:", "s3:", 1).removeprefix("file://"))
-            if not plain.startswith(f"{folder}/"):
-                message = f"source {self._name}: the {self} has files elsewhere, such as {path}, as shallow clones have"
-                raise MillraceError(Problem(message, "read the table that was cloned", field=f"{self._field}.path"))
-            return f"{self._folder}/{plain.removeprefix(folder + '/')}"
-        return f"{self._folder}/{unquote(path)}"
+            is_elsewhere, name = not plain.startswith(f"{folder}/"), plain.removeprefix(f"{folder}/")
+        else:
+            is_elsewhere, name = False, unquote(path)
+        if is_elsewhere or ".." in name.split("/"):
+            message = f"source {self._name}: the {self} has files elsewhere, such as {path}, as shallow clones have"
+            raise MillraceError(Problem(message, "read the table that was cloned", field=f"{self._field}.path"))
+        return f"{self._folder}/{name}"
+
+    def _log_file(self) -> _LogFile:
+        """Return what identifies the file of the newest known version."""
+        version = self._table.version()
+        file = self._file_of(version)
+        try:
+            if isinstance(file, Path):
+                found = file.stat()
+                return _LogFile(version, f"{found.st_size} {found.st_mtime_ns}")
+            return _LogFile(version, file.tag())
+        except FileNotFoundError:
+            return _LogFile(version)
+
+    def _file_of(self, version: int) -> Place:
+        return self._folder / "_delta_log" / f"{version:020d}.json"
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
-        file = self._folder / "_delta_log" / f"{version:020d}.json"
+        file = self._file_of(version)
         try:
             return [json.loads(line) for line in file.read_bytes().splitlines() if line.strip()]
         except FileNotFoundError:
@@ -241,13 +278,6 @@ def _texts(partitions: pa.StructArray, name: str) -> list[str | None]:
     return texts
 
 
-def _plain(path: str) -> str:
-    """Return a path without a scheme and an encoding, in which the library may name it once more encoded."""
-    while (decoded := unquote(path)) != path:
-        path = decoded
-    return path.partition("://")[2] or path
-
-
 def _vectors(found: pa.Table) -> Iterator[tuple[str, bytes]]:
     for path, kept in zip(found.column("filepath"), found.column("selection_vector"), strict=True):
-        yield _plain(path.as_py()), packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_))
+        yield plain_path(path.as_py()), packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_))

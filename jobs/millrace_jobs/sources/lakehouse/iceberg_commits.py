@@ -141,6 +141,13 @@ class IcebergCommits:
         message = f"source {self._name}: {what.format(self, commit)}"
         raise MillraceError(Problem(message, hint, field=self._field))
 
+    def behind(self, at: TablePosition) -> int:
+        """Return the number of known snapshots after that of a position."""
+        number, following = 0, self.following(at)
+        while following is not None:
+            number, following = number + 1, self.following(following)
+        return number
+
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a snapshot has added, in the order of its manifests.
 
@@ -218,7 +225,7 @@ class IcebergCommits:
         place = str(self._place(file))
         return AddedFile(
             place,
-            file.file_size_in_bytes,
+            max(file.file_size_in_bytes, 1),
             file.record_count,
             written_ms,
             place in self._deletes,

@@ -28,8 +28,8 @@ from millrace_jobs.sources.listing_pause import ListingPause
 
 _NAMES_SHOWN = 20
 
-LOOKED_AHEAD = 1_000
-"""Commits behind the last one read whose files are counted as the backlog; each costs a request once."""
+_LOOKED_AHEAD = 20
+"""Commits behind the last one read whose records are counted for the backlog; each costs a request once."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class LakehouseSource(Source):
         self._table_id: str | None = None
         self._checked: pa.Schema | None = None
         self._files: dict[TablePosition, list[AddedFile]] = {}  # in the order of the commits
+        self._further: int | None = None
 
     @property
     def input(self) -> str:
@@ -138,6 +139,7 @@ class LakehouseSource(Source):
         self._look(once=everything)
         before = at = TablePosition.of(start)
         self._forget(before)
+        self._further = None
         files, records, limit = 0, 0, self._spec.max_files_per_batch
         while limit is None or files < limit:
             found = self._files_of(at)
@@ -174,19 +176,39 @@ class LakehouseSource(Source):
         """Return the number of records beyond ``position`` that the last call of ``latest`` knew of.
 
         It is what the log of the table says, and an estimate for files of which it says nothing. Of a long backlog,
-        the next ``LOOKED_AHEAD`` commits are counted.
+        the next 20 commits are looked at, and each of the others counts as many records as they have on average.
         """
         at: TablePosition | None = TablePosition.of(position)
-        waiting = 0
-        for _ in range(LOOKED_AHEAD):
-            if at is None:
-                break
+        if self._further is None:
+            self._further = self._looked_ahead(TablePosition.of(position))
+        waiting = self._further
+        while at is not None and self._is_known(at):
+            waiting += sum(file.records for file in self._files_of(at)[at.files :])
             try:
-                waiting += sum(file.records for file in self._files_of(at)[at.files :])
                 at = self._commits.following(at)
             except MillraceError:
                 break  # the batch that comes to it reports it
         return waiting
+
+    def _looked_ahead(self, at: TablePosition) -> int:
+        """Look at the next commits, and return an estimate of the records in those that follow them."""
+        try:
+            self._files_of(at)
+            looked = 0
+            while (following := self._commits.following(at)) is not None:
+                if looked >= _LOOKED_AHEAD and not self._is_known(following):
+                    break
+                self._files_of(following)
+                at, looked = following, looked + 1
+            further = self._commits.behind(at)
+        except MillraceError:
+            return 0  # the batch that comes to it reports it
+        counted = [sum(file.records for file in files) for key, files in self._files.items() if not key.is_whole]
+        return round(further * sum(counted) / len(counted)) if counted else 0
+
+    def _is_known(self, at: TablePosition) -> bool:
+        """Return whether the files behind a position are known without a look at its commit."""
+        return at.is_done or at.commit is None or at.beginning in self._files
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the files between two positions into slices of equal bytes."""

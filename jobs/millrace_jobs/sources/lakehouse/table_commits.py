@@ -21,7 +21,7 @@ class AddedFile:
 
     Args:
         path: absolute path or URI.
-        size: its size in bytes.
+        size: its size in bytes as the table has it, at least 1, because slices are cut by it.
         records: the number of its records; an estimate where the table does not say it.
         written_ms: when it was written or committed, in ms since 1970.
         has_deleted_rows: whether some of its rows may be marked as deleted.
@@ -99,6 +99,10 @@ class TableCommits(Protocol):
 
     def following(self, at: TablePosition) -> TablePosition | None:
         """Return the beginning of the next commit; None if no newer one is known."""
+        ...
+
+    def behind(self, at: TablePosition) -> int:
+        """Return the number of known commits after that of a position."""
         ...
 
     def added(self, commit: int) -> Sequence[AddedFile]:
