@@ -250,7 +250,7 @@ def test_a_run_follows_no_link_out_of_its_folders(project: Project) -> None:
         running.finish().assert_failed("in/b.csv, which leads to", "is on no volume that the query mounts for data")
     (project.folder / "in" / "b.csv").unlink()
     (project.folder / "out").mkdir()
-    (project.folder / "out" / "below").symlink_to("../..")
+    (project.folder / "out" / "below").symlink_to("../../elsewhere")
     elsewhere = project.query(sql, sink={"files": {"path": "out/below", "format": "csv"}})
     with project.start("run", elsewhere, "--once") as running:
         running.finish().assert_failed("out/below, which leads to", "is on no volume that the query mounts for data")
