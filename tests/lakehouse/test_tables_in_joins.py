@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyiceberg.io import InputFile
 from pyiceberg.table import Table
 
 from millrace_api.errors import MillraceError
@@ -20,8 +22,9 @@ from millrace_api.model.sources import SourceSpec
 from millrace_jobs.confinement import VARIABLE
 from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
+from millrace_jobs.lakehouse.iceberg_io import TableFiles
 from millrace_jobs.sources.source_factory import open_table, schema_of
-from millrace_jobs.sources.static_tables import WholeTable
+from millrace_jobs.sources.static_tables import TableLimits, WholeTable, static_table
 from spark.cli import Project
 
 from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, column, numbers
@@ -118,6 +121,34 @@ def test_rows_of_an_iceberg_table(iceberg: dict[str, Any]) -> None:
     table.delete("id = 2")
     assert opened(spec).read(found.version) is not None
     assert [row["id"] for row in rows(spec)] == [1, None]
+
+
+def test_the_files_of_an_iceberg_table_are_read_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = {"file": str(tmp_path / "catalog.db")}
+    spec = source(iceberg={"catalog": catalog, "table": "a.b", "location": str(tmp_path / "table")})
+    for _ in range(4):
+        iceberg_table(spec).append(ROWS)
+    read: list[str] = []
+    new_input = TableFiles.new_input
+
+    def noted(files: TableFiles, place: str) -> InputFile:
+        read.append(place)
+        return new_input(files, place)
+
+    monkeypatch.setattr(TableFiles, "new_input", noted)
+    found = opened(spec).read(None)
+    assert found is not None
+    read.clear()
+    with pytest.raises(MillraceError, match="more than 11 rows"):
+        static_table("customers", found.records, schema_of(spec), ["id"], TableLimits(11, 1 << 30), found.least)
+    assert read == [], "the table's metadata has the number of rows"
+    first = next(found.records)
+    assert isinstance(first, pa.RecordBatch)
+    time.sleep(0.2)  # for files that another thread would read
+    assert (first.num_rows, len(read)) == (3, 1)
+    assert (sum(each.num_rows for each in found.records), len(read)) == (9, 4)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
