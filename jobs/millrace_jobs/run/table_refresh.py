@@ -31,7 +31,7 @@ from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.source_factory import open_table, schema_of
-from millrace_jobs.sources.static_tables import StaticTable, TableLimits, static_table
+from millrace_jobs.sources.static_tables import StaticTable, TableLimits, WholeTable, static_table
 from millrace_jobs.sources.table_contents import TableContent, TableContents
 from millrace_support.backoff import Backoff
 
@@ -147,6 +147,7 @@ class _RefreshedTable(threading.Thread):
         self._workspace, self._say, self._oldest = workspace, say, oldest
         self._contents = TableContents(place)
         self._origin = _origin(source)
+        self._opened: WholeTable | None = None
         self._current: TableContent | None = None
         self._current_at = 0.0
         self._failures = 0
@@ -224,8 +225,9 @@ class _RefreshedTable(threading.Thread):
 
     def _refresh(self, known: TableContent | None) -> None:
         """Read the table if it has changed, and make that the newest content."""
-        opened = open_table(self.name_in_query, self._source, self._workspace)
-        found = opened.read(known.version if known is not None else None)
+        if self._opened is None:
+            self._opened = open_table(self.name_in_query, self._source, self._workspace)
+        found = self._opened.read(known.version if known is not None else None)
         if found is not None:
             limits = TableLimits(self._table.most_rows, self._table.most_bytes)
             records = self._until_closed(found.records)

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io.pyarrow import ArrowScan, _read_deletes, schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask, Table
@@ -17,7 +18,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog
+from millrace_jobs.lakehouse.iceberg_catalog import REFUSED_LOGIN, catalog_errors, open_catalog
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
@@ -38,11 +39,12 @@ class IcebergSnapshot:
         self._spec = spec
         self._field = f"spec.sources.{name}.iceberg"
         self._columns = DeclaredColumns(name, schema, f"the table {spec.table}")
+        self._catalog: Catalog | None = None
 
     def read(self, known: str | None) -> TableRead | None:
         """Return the current snapshot of the table; None if that is still the ``known`` one."""
         with self._errors(f"opening the table {self._spec.table}"):
-            table = open_catalog(self._spec, create=False).load_table(self._spec.table)
+            table = self._loaded()
             self._require_place(table)
             snapshot = table.current_snapshot()
             number = "none" if snapshot is None else snapshot.snapshot_id
@@ -57,6 +59,21 @@ class IcebergSnapshot:
                 self._require_within(tasks)
         least = sum(task.file.record_count for task in tasks if not task.delete_files)
         return TableRead(version, self._rows(scan, tasks, found), least)
+
+    def _loaded(self) -> Table:
+        """Return the table as it is now. A REST catalog is kept for the next read, so that its token is used again."""
+        if self._catalog is not None:
+            try:
+                return self._catalog.load_table(self._spec.table)
+            except REFUSED_LOGIN:
+                self._catalog.close()
+                self._catalog = None  # the login may have changed since it was read
+        catalog = open_catalog(self._spec, create=False)
+        if self._spec.catalog.rest is not None:
+            self._catalog = catalog
+            return catalog.load_table(self._spec.table)
+        with catalog:  # no connection stays open until the next read
+            return catalog.load_table(self._spec.table)
 
     def _rows(
         self, scan: DataScan, tasks: Sequence[FileScanTask], found: Sequence[pa.Field]

@@ -161,9 +161,13 @@ def test_old_contents_go(tables, tmp_path):
 
 
 def test_a_read_that_is_under_way_ends_with_the_run(tables, monkeypatch):
+    opened: list[str] = []
     given: list[int] = []
 
     class Endless:
+        def __init__(self, name: str, *_: object) -> None:
+            opened.append(name)
+
         def read(self, known: str | None) -> TableRead:
             return TableRead(None, self._records(None if given else 1))
 
@@ -173,7 +177,7 @@ def test_a_read_that_is_under_way_ends_with_the_run(tables, monkeypatch):
                 time.sleep(0.01)
                 yield pa.RecordBatch.from_pylist([{"who": str(number), "town": "Oslo"}])
 
-    monkeypatch.setattr(table_refresh, "open_table", lambda *_: Endless())
+    monkeypatch.setattr(table_refresh, "open_table", Endless)
     with tables() as found:
         before = found.newest()
         wait_for(lambda: len(given) > 1)
@@ -181,3 +185,4 @@ def test_a_read_that_is_under_way_ends_with_the_run(tables, monkeypatch):
     thread.join(30)
     assert not thread.is_alive()
     assert found.newest() == before
+    assert opened == ["towns"], "its second read needs no other login"
