@@ -23,7 +23,7 @@ from millrace_api.model.status import FailureClass
 from millrace_jobs.postgres.connection import PostgresConnection, Session, time_limit
 from millrace_jobs.postgres.errors import postgres_problem
 from millrace_jobs.sources.formats import decimal_texts
-from millrace_jobs.sources.formats.column_types import spark_type
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, spark_type
 from millrace_jobs.sources.formats.nested_columns import is_nested
 from millrace_jobs.sources.static_tables import TableRead
 
@@ -144,7 +144,8 @@ class PostgresTable:
 
     def _copied(self, session: Session, types: Sequence[_ServerType]) -> Iterator[pa.RecordBatch]:
         columns = SQL(", ").join(
-            _text_of(Identifier(name), kind) for name, kind in zip(self._schema.names, types, strict=True)
+            _text_of(Identifier(column.name), kind, column.type)
+            for column, kind in zip(self._schema, types, strict=True)
         )
         command = SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)").format(columns, self._relation)
         with session.cursor() as cursor, cursor.copy(command) as copied:
@@ -220,9 +221,9 @@ def _relation(spec: PostgresSourceSpec) -> Composed:
     return SQL("({}\n) AS source").format(SQL(text))
 
 
-def _text_of(column: Identifier, kind: _ServerType) -> Composed:
-    """Return the expression whose text COPY writes; times without a zone are in UTC, as in files."""
-    if kind.name == "timestamp":
+def _text_of(column: Identifier, kind: _ServerType, declared: pa.DataType) -> Composed:
+    """Return the expression whose text COPY writes; a TIMESTAMP without a zone is in UTC, as in files."""
+    if kind.name == "timestamp" and declared == TIMESTAMP:
         return SQL("{} AT TIME ZONE 'UTC'").format(column)
     if kind.name == "bytea":
         return SQL("encode({}, 'hex')").format(column)
