@@ -103,6 +103,16 @@ def test_a_refresh_that_fails_keeps_the_content_and_is_said_once(tables):
         wait_for(lambda: "table towns: refreshed again" in found.messages())
 
 
+def test_a_read_that_fails_leaves_no_folder(tables, tmp_path):
+    write("who,town\na,Rome\n")
+    with tables() as found:
+        write("who,city\na,Rome\n")
+        wait_for(lambda: found.states()["towns"].failures >= 2)
+    (thread,) = found._tables.values()
+    thread.join(30)
+    assert list((tmp_path / "static" / "towns").iterdir()) == []
+
+
 def test_a_start_without_the_table_goes_on_with_its_content(tables):
     write("who,town\na,Rome\n")
     with tables() as found:
