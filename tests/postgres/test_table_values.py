@@ -90,6 +90,12 @@ def test_many_blocks(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) ->
     assert sum(len(each) for each in found["t"].to_pylist()) == sum(2 * (n % 9) for n in range(1, 20_001))
 
 
+def test_a_byte_order_mark_is_part_of_a_text(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_table, "_BLOCK_BYTES", 1)
+    query = r"SELECT repeat(U&'\FEFF', n) || 'x' AS t FROM generate_series(0, 2) AS n"
+    assert sorted(read(server, "t STRING", query=query)["t"].to_pylist()) == ["x", "\ufeffx", "\ufeff\ufeffx"]
+
+
 REFUSED = [
     (
         "n BIGINT, v INT",

@@ -30,6 +30,9 @@ from millrace_jobs.sources.static_tables import TableRead
 _BLOCK_BYTES = 4 << 20
 """Size of the text that is parsed at once."""
 
+_BYTE_ORDER_MARK = "\ufeff".encode()
+"""What Arrow's reader drops at the beginning of a text, and no later one."""
+
 _BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _HOLDS: Final = {
@@ -160,6 +163,7 @@ class PostgresTable:
                 yield self._parsed(b"".join(block))
 
     def _parsed(self, text: bytes) -> pa.RecordBatch:
+        text = _BYTE_ORDER_MARK + text  # a first value may begin with one
         names = self._schema.names
         stored = {each.name: pa.string() if _is_decoded(each.type) else each.type for each in self._schema}
         try:
