@@ -1,7 +1,8 @@
 """Tokens for Amazon MSK, which its own signer makes of the identity of this process.
 
 Clients ask for tokens in threads of their own, and each task has a client. So a token is shared by all clients of this
-process until it is due, and signing is never repeated for each of them.
+process until it is due, and signing is never repeated for each of them. While one of them has a token signed that is
+due, the others use the old one.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 
+if TYPE_CHECKING:
+    from botocore.credentials import CredentialProvider
+
 _DUE = 300.0
 """Seconds of validity below which a new token is signed. MSK's tokens are valid for 900 s."""
+
+_CONNECT_SECONDS, _ANSWER_SECONDS, _ATTEMPTS = 3.0, 10.0, 2
+"""Time-outs of a connection to AWS and of its answer, and how often it is asked for credentials at most."""
 
 
 class Token(NamedTuple):
@@ -35,7 +42,7 @@ _IDENTITY_HINT = (
 _ROLE_HINT = "let the pods' own role assume that of awsMskIam.roleArn, or leave roleArn out"
 
 _tokens: dict[MskTokens, Token] = {}
-_signing = threading.Lock()
+_signing: dict[MskTokens, threading.Lock] = {}
 
 
 @dataclass(frozen=True)
@@ -59,32 +66,37 @@ class MskTokens:
             MillraceError: the process has no identity in AWS, or the signer is not installed.
             TransientError: what gives out credentials does not answer.
         """
-        with _signing:
-            token = _tokens.get(self)
-            left = 0.0 if token is None else token.expiry - time.time()
-            if token is None or left < _DUE:
-                try:
-                    token = _tokens[self] = self._sign()
-                except MillraceError:
-                    if token is None or left <= 0:
-                        raise
+        signing = _signing.setdefault(self, threading.Lock())
+        token = _tokens.get(self)
+        if token is None or token.expiry <= time.time():
+            signing.acquire()
+        elif token.expiry >= time.time() + _DUE or not signing.acquire(blocking=False):
             return token
+        try:
+            return self._renewed()
+        finally:
+            signing.release()
+
+    def _renewed(self) -> Token:
+        token = _tokens.get(self)  # another thread may have renewed it
+        left = 0.0 if token is None else token.expiry - time.time()
+        if token is None or left < _DUE:
+            try:
+                token = _tokens[self] = self._sign()
+            except MillraceError:
+                if token is None or left <= 0:
+                    raise
+        return token
 
     def _sign(self) -> Token:
         try:
-            from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import (
-                generate_auth_token,
-                generate_auth_token_from_role_arn,
-            )
+            from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import generate_auth_token_from_credentials_provider
             from botocore import exceptions as aws
         except ImportError:
             why, hint = "the package aws-msk-iam-sasl-signer-python is missing", "install it where the query runs"
             raise MillraceError(self._problem(why, hint)) from None
         try:
-            if self.role:
-                text, expiry_ms = generate_auth_token_from_role_arn(self.region, self.role)
-            else:
-                text, expiry_ms = generate_auth_token(self.region)
+            text, expiry_ms = generate_auth_token_from_credentials_provider(self.region, self._identity())
         except (aws.ConnectionError, aws.HTTPClientError, aws.CredentialRetrievalError) as error:
             raise TransientError(self._problem(f"AWS does not give credentials ({error})", _NETWORK_HINT)) from error
         except aws.ClientError as error:
@@ -96,6 +108,31 @@ class MskTokens:
         ) as error:  # the signer does not look for None
             raise MillraceError(self._problem("this process has no identity in AWS", _IDENTITY_HINT)) from error
         return Token(text, expiry_ms / 1000)
+
+    def _identity(self) -> CredentialProvider:
+        """Return what gives the signer credentials; its own calls for these have no time-outs of ours."""
+        from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import DEFAULT_STS_SESSION_NAME
+        from botocore.config import Config
+        from botocore.credentials import CredentialProvider, Credentials
+        from botocore.session import Session
+
+        session, role = Session(), self.role
+        retries = {"total_max_attempts": _ATTEMPTS, "mode": "standard"}
+        session.set_default_client_config(
+            Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_ANSWER_SECONDS, retries=retries)
+        )
+
+        class Identity(CredentialProvider):  # type: ignore[misc]
+            def load(self) -> Credentials | None:
+                if not role:
+                    return session.get_credentials()
+                answer = session.create_client("sts").assume_role(
+                    RoleArn=role, RoleSessionName=DEFAULT_STS_SESSION_NAME
+                )
+                found = answer["Credentials"]
+                return Credentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
+
+        return Identity()
 
     def _refused(self, answer: Mapping[str, Any]) -> MillraceError:
         """Return the error for an answer of AWS that refuses credentials."""

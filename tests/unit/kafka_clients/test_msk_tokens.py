@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import pickle
+import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlparse
 
 import pytest
@@ -76,6 +79,60 @@ def test_a_token_that_is_due_is_replaced_and_kept_where_that_fails(monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     with pytest.raises(MillraceError):
         MSK()
+
+
+@pytest.mark.usefixtures("identity")
+def test_while_a_token_is_renewed_the_others_use_the_old_one(monkeypatch):
+    asked, answered = threading.Event(), threading.Event()
+    other = MskTokens("b-2.kafka:9098", "eu-west-1")
+    due, fresh = Token("due", time.time() + 60), Token("fresh", time.time() + 900)
+
+    def sign(tokens):
+        if tokens == MSK:
+            asked.set()
+            answered.wait(30)
+        return fresh
+
+    monkeypatch.setattr(MskTokens, "_sign", sign)
+    msk_tokens._tokens[MSK] = due
+    with ThreadPoolExecutor() as threads:
+        renewed = threads.submit(MSK)
+        try:
+            assert asked.wait(30)
+            assert threads.submit(MSK).result(10) is due
+            assert threads.submit(other).result(10) is fresh, "another cluster does not wait"
+        finally:
+            answered.set()
+        assert renewed.result(30) is fresh
+    assert MSK() is fresh
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("role", ["", ROLE])
+def test_an_aws_that_does_not_answer_is_given_up(monkeypatch, tmp_path, role):
+    monkeypatch.setattr(msk_tokens, "_ANSWER_SECONDS", 0.2, raising=False)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    if not role:  # the role of an account in Kubernetes is assumed by the same service
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+        (tmp_path / "token").write_text("a token")
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        said = []
+
+        def ask():
+            try:
+                MskTokens("b-1.kafka:9098", "eu-west-1", role)()
+            except MillraceError as error:
+                said.append(error)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(15)
+    assert len(said) == 1, "it is still waiting"
+    assert isinstance(said[0], TransientError)
+    assert "AWS does not give credentials (Read timeout" in str(said[0])
 
 
 @pytest.mark.parametrize("role", ["", ROLE])
