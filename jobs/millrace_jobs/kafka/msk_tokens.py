@@ -39,6 +39,7 @@ _NETWORK_HINT = "check the network, and whether a policy admits the pods to thei
 _IDENTITY_HINT = (
     "give the pods an account with a role, and name it in serviceAccountName; outside a cluster, log in to AWS"
 )
+_SETTINGS_HINT = "correct the variables AWS_... and the configuration files of AWS where the query runs"
 _ROLE_HINT = "let the pods' own role assume that of awsMskIam.roleArn, or leave roleArn out"
 
 _tokens: dict[MskTokens, Token] = {}
@@ -63,7 +64,7 @@ class MskTokens:
         """Return a valid token; one that is due, but still valid, if no other can be had now.
 
         Raises:
-            MillraceError: the process has no identity in AWS, or the signer is not installed.
+            MillraceError: the process has no identity in AWS, cannot use its settings, or has no signer.
             TransientError: what gives out credentials does not answer.
         """
         signing = _signing.setdefault(self, threading.Lock())
@@ -101,12 +102,11 @@ class MskTokens:
             raise TransientError(self._problem(f"AWS does not give credentials ({error})", _NETWORK_HINT)) from error
         except aws.ClientError as error:
             raise self._refused(error.response) from error
-        except (
-            aws.BotoCoreError,
-            AttributeError,
-            ValueError,
-        ) as error:  # the signer does not look for None
+        except (aws.NoCredentialsError, AttributeError, ValueError) as error:  # the signer does not look for None
             raise MillraceError(self._problem("this process has no identity in AWS", _IDENTITY_HINT)) from error
+        except aws.BotoCoreError as error:
+            why = f"the client of AWS cannot use its settings ({error})"
+            raise MillraceError(self._problem(why, _SETTINGS_HINT)) from error
         return Token(text, expiry_ms / 1000)
 
     def _identity(self) -> CredentialProvider:
@@ -116,7 +116,7 @@ class MskTokens:
         from botocore.credentials import CredentialProvider, Credentials
         from botocore.session import Session
 
-        session, role = Session(), self.role
+        session, region, role = Session(), self.region, self.role
         retries = {"total_max_attempts": _ATTEMPTS, "mode": "standard"}
         session.set_default_client_config(
             Config(connect_timeout=_CONNECT_SECONDS, read_timeout=_ANSWER_SECONDS, retries=retries)
@@ -126,7 +126,7 @@ class MskTokens:
             def load(self) -> Credentials | None:
                 if not role:
                     return session.get_credentials()
-                answer = session.create_client("sts").assume_role(
+                answer = session.create_client("sts", region).assume_role(
                     RoleArn=role, RoleSessionName=DEFAULT_STS_SESSION_NAME
                 )
                 found = answer["Credentials"]
