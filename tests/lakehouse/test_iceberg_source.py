@@ -19,8 +19,10 @@ from pyiceberg.typedef import Record
 
 from lab.s3_server import BUCKET, S3Server
 from millrace_api.errors import MillraceError, MissingInputError
+from millrace_api.model.sources import SourceSpec
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
 from millrace_jobs.sinks.lakehouse.iceberg_table import IcebergTarget
+from millrace_jobs.sources.source_factory import open_table
 
 from .iceberg_tables import iceberg_spec, iceberg_table
 from .streamed import ids, next_rows, opened, rows
@@ -277,6 +279,11 @@ def test_rows_that_delete_files_name_are_not_read(tmp_path: Path) -> None:
         source = opened("iceberg", whole, tmp_path / f"state-{replicas}")
         found = next_rows(source, dict(source.initial()), replicas)
         assert ids(found) == sorted(set(range(300)) - deleted)
+    columns = {"schema": "id BIGINT", "table": {"keys": ["id"], "static": True}}
+    static = open_table("trips", SourceSpec.model_validate({"iceberg": whole} | columns), tmp_path).read(None)
+    assert static is not None
+    assert static.least == 300 - len(alive), "the other files are read as they are"
+    assert ids(pa.Table.from_batches(static.records).to_pylist()) == sorted(set(range(300)) - deleted)
     path = tmp_path / "deletes" / "equality.parquet"
     delete(table, first.file_path, [1], first.partition, DataFileContent.EQUALITY_DELETES, path)
     source = opened("iceberg", whole, tmp_path / "equality")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,18 +14,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyiceberg.io import InputFile
 from pyiceberg.table import Table
 
+from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError
 from millrace_api.model.confinement import Confinement
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.confinement import VARIABLE
 from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
+from millrace_jobs.lakehouse.iceberg_io import TableFiles
 from millrace_jobs.sources.source_factory import open_table, schema_of
-from millrace_jobs.sources.static_tables import WholeTable
+from millrace_jobs.sources.static_tables import TableLimits, WholeTable, static_table
 from spark.cli import Project
 
+from .answers import answering
 from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, column, numbers
 
 ROWS = pa.table(
@@ -118,6 +124,78 @@ def test_rows_of_an_iceberg_table(iceberg: dict[str, Any]) -> None:
     table.delete("id = 2")
     assert opened(spec).read(found.version) is not None
     assert [row["id"] for row in rows(spec)] == [1, None]
+
+
+def test_the_files_of_an_iceberg_table_are_read_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = {"file": str(tmp_path / "catalog.db")}
+    spec = source(iceberg={"catalog": catalog, "table": "a.b", "location": str(tmp_path / "table")})
+    for _ in range(4):
+        iceberg_table(spec).append(ROWS)
+    read: list[str] = []
+    new_input = TableFiles.new_input
+
+    def noted(files: TableFiles, place: str) -> InputFile:
+        read.append(place)
+        return new_input(files, place)
+
+    monkeypatch.setattr(TableFiles, "new_input", noted)
+    found = opened(spec).read(None)
+    assert found is not None
+    read.clear()
+    with pytest.raises(MillraceError, match="more than 11 rows"):
+        static_table("customers", found.records, schema_of(spec), ["id"], TableLimits(11, 1 << 30), found.least)
+    assert read == [], "the table's metadata has the number of rows"
+    first = next(found.records)
+    assert isinstance(first, pa.RecordBatch)
+    time.sleep(0.2)  # for files that another thread would read
+    assert (first.num_rows, len(read)) == (3, 1)
+    assert (sum(each.num_rows for each in found.records), len(read)) == (9, 4)  # type: ignore[union-attr]
+
+
+def test_a_catalog_in_a_database_keeps_no_connection(
+    postgres_server: PostgresServer, postgres_catalog: dict[str, Any], tmp_path: Path
+) -> None:
+    name, place = f"a{uuid.uuid4().hex[:12]}.results", str(tmp_path / "table")
+    spec = source(iceberg={"catalog": {"postgres": postgres_catalog}, "table": name, "location": place})
+    iceberg_table(spec)
+    absent = source(iceberg={"catalog": {"postgres": postgres_catalog}, "table": f"{name}s"})
+    sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'millrace'"
+    before = set(postgres_server.execute(sessions))
+    table, missing = opened(spec), opened(absent)
+    for _ in range(3):
+        assert table.read(None) is not None
+        with pytest.raises(MillraceError, match="the catalog has no table"):
+            missing.read(None)
+    time.sleep(0.2)  # for the server to notice
+    assert set(postgres_server.execute(sessions)) <= before
+
+
+def test_the_token_of_a_catalog_is_used_until_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = source(iceberg={"catalog": {"file": str(tmp_path / "catalog.db")}, "table": "a.b"})
+    assert local.iceberg is not None
+    catalog = open_catalog(local.iceberg)
+    require_namespace(catalog, ("a",))
+    table = catalog.create_table("a.b", ROWS.schema, str(tmp_path / "table"))
+    table.append(ROWS)
+    loaded = f'{{"metadata-location": "{table.metadata_location}", "metadata": {table.metadata.model_dump_json()}}}'
+    config, refused = (
+        (200, '{"defaults": {}, "overrides": {}}'),
+        (401, '{"error": {"message": "", "type": "", "code": 401}}'),
+    )
+    answers = [config, (200, loaded), (200, loaded), refused, refused, config, (200, loaded)]
+    with answering(*answers) as (url, asked):
+        rest = {"uri": url, "token": {"env": "TOKEN"}}
+        remote = opened(source(iceberg={"catalog": {"rest": rest}, "table": "a.b"}))
+        monkeypatch.setenv("TOKEN", "first")
+        versions = {found.version for found in (remote.read(None), remote.read(None)) if found is not None}
+        monkeypatch.setenv("TOKEN", "second")
+        assert [len(asked), len(versions)] == [3, 1]
+        found = remote.read(None)
+    assert found is not None
+    assert sum(each.num_rows for each in found.records) == 3  # type: ignore[union-attr]
+    assert [each.rpartition(" ")[2] for each, _ in asked] == [*["first"] * 5, *["second"] * 2]
 
 
 @pytest.mark.parametrize(

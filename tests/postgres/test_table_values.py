@@ -76,12 +76,24 @@ def test_nan_and_rows_of_nulls(server: PostgresServer, make_table: MakeTable) ->
     assert math.isnan(found[0])
 
 
+def test_a_time_as_text_is_what_the_server_writes(server: PostgresServer) -> None:
+    query = "SELECT 1 AS n, timestamp '2026-03-29 02:30:00.5' AS a, timestamptz '2026-03-29 02:30:00+02' AS b"
+    (found,) = read(server, "n INT, a STRING, b STRING", query=query).to_pylist()
+    assert found == {"n": 1, "a": "2026-03-29 02:30:00.5", "b": "2026-03-29 00:30:00+00"}
+
+
 def test_many_blocks(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_table, "_BLOCK_BYTES", 5_000)
     query = "SELECT n, repeat('x\n', (n % 9)::int) AS t FROM generate_series(1, 20000) AS n -- all of them"
     found = read(server, "n BIGINT, t STRING", query=query)
     assert found.num_rows == 20_000
     assert sum(len(each) for each in found["t"].to_pylist()) == sum(2 * (n % 9) for n in range(1, 20_001))
+
+
+def test_a_byte_order_mark_is_part_of_a_text(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_table, "_BLOCK_BYTES", 1)
+    query = r"SELECT repeat(U&'\FEFF', n) || 'x' AS t FROM generate_series(0, 2) AS n"
+    assert sorted(read(server, "t STRING", query=query)["t"].to_pylist()) == ["x", "\ufeffx", "\ufeff\ufeffx"]
 
 
 REFUSED = [

@@ -69,6 +69,9 @@ _ERRORS = (
 )
 """What ``pyiceberg`` raises."""
 
+REFUSED_LOGIN = (UnauthorizedError, OAuthError, AuthorizationExpiredError, ForbiddenError)
+"""What it raises if a catalog refuses the login; some catalogs answer 403 for a token that has expired."""
+
 
 def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = True) -> Catalog:
     """Return the catalog of a table; it has been asked at least once.
@@ -208,7 +211,11 @@ class _PostgresCatalog(SqlCatalog):
                 return psycopg.connect(**settings)  # type: ignore[arg-type]
 
         self.engine = create_engine("postgresql+psycopg://", creator=connect, pool_pre_ping=True, pool_size=1)
-        self._init_catalog()
+        try:
+            self._init_catalog()
+        except BaseException:
+            self.close()
+            raise
 
 
 def rest_secrets(spec: RestCatalogSpec) -> dict[str, Secret]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -20,9 +20,18 @@ from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.files import FilesSource
-from millrace_jobs.sources.lakehouse.source import LakehouseSource
 from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
+
+
+@runtime_checkable
+class _ReadsFiles(Protocol):
+    """A source that reads files or a table: the class of the latter is loaded by queries with one only."""
+
+    @property
+    def input(self) -> str: ...
+
+    def reads(self, file: Path | str) -> bool: ...
 
 
 def open_sources(spec: Spec, state: Place, workspace: Path) -> dict[str, Source]:
@@ -94,9 +103,7 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
             message = f"every {what} would be written into {checkpoint}, which is the checkpoint of a query"
             raise MillraceError(Problem(message, "write to a folder outside of it", field=field))
         for name, opened in sources.items():
-            if not isinstance(opened, FilesSource | LakehouseSource):
-                continue
-            if opened.reads(file if is_object(file) else absolute_path(file)):
+            if isinstance(opened, _ReadsFiles) and opened.reads(file if is_object(file) else absolute_path(file)):
                 message = f"source {name} reads the {opened.input}, so every {what} would come back as a record"
                 raise MillraceError(Problem(message, "write to another folder", field=field))
 

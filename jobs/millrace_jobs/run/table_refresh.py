@@ -13,10 +13,11 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,8 +29,9 @@ from millrace_api.model.streamquery import Spec
 from millrace_api.model.tables import TableSpec
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
+from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.source_factory import open_table, schema_of
-from millrace_jobs.sources.static_tables import StaticTable, TableLimits, static_table
+from millrace_jobs.sources.static_tables import StaticTable, TableLimits, WholeTable, static_table
 from millrace_jobs.sources.table_contents import TableContent, TableContents
 from millrace_support.backoff import Backoff
 
@@ -145,6 +147,7 @@ class _RefreshedTable(threading.Thread):
         self._workspace, self._say, self._oldest = workspace, say, oldest
         self._contents = TableContents(place)
         self._origin = _origin(source)
+        self._opened: WholeTable | None = None
         self._current: TableContent | None = None
         self._current_at = 0.0
         self._failures = 0
@@ -222,11 +225,13 @@ class _RefreshedTable(threading.Thread):
 
     def _refresh(self, known: TableContent | None) -> None:
         """Read the table if it has changed, and make that the newest content."""
-        opened = open_table(self.name_in_query, self._source, self._workspace)
-        found = opened.read(known.version if known is not None else None)
+        if self._opened is None:
+            self._opened = open_table(self.name_in_query, self._source, self._workspace)
+        found = self._opened.read(known.version if known is not None else None)
         if found is not None:
             limits = TableLimits(self._table.most_rows, self._table.most_bytes)
-            read = static_table(self.name_in_query, found.records, self.schema, self._table.keys, limits)
+            records = self._until_closed(found.records)
+            read = static_table(self.name_in_query, records, self.schema, self._table.keys, limits, found.least)
             if self.closed.is_set():
                 return
             content = self._stored(read, found.version, known)
@@ -241,6 +246,10 @@ class _RefreshedTable(threading.Thread):
             self._said = ""
             self._say(f"table {self.name_in_query}: refreshed again")
         self._retain()
+
+    def _until_closed(self, records: Iterable[pa.RecordBatch | Rejected]) -> Iterator[pa.RecordBatch | Rejected]:
+        """Yield records until the run ends: a table that is read in part then is not stored."""
+        return takewhile(lambda _: not self.closed.is_set(), records)
 
     def _stored(self, read: StaticTable, version: str | None, known: TableContent | None) -> TableContent:
         order = [(key, "ascending") for key in self._table.keys]  # the same rows make the same file

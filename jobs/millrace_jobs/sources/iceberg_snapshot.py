@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.table import DataScan, Table
+from pyiceberg.io.pyarrow import ArrowScan, _read_deletes, schema_to_pyarrow
+from pyiceberg.table import DataScan, FileScanTask, Table
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog
+from millrace_jobs.lakehouse.iceberg_catalog import REFUSED_LOGIN, catalog_errors, open_catalog
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
@@ -36,29 +39,52 @@ class IcebergSnapshot:
         self._spec = spec
         self._field = f"spec.sources.{name}.iceberg"
         self._columns = DeclaredColumns(name, schema, f"the table {spec.table}")
+        self._catalog: Catalog | None = None
 
     def read(self, known: str | None) -> TableRead | None:
         """Return the current snapshot of the table; None if that is still the ``known`` one."""
         with self._errors(f"opening the table {self._spec.table}"):
-            table = open_catalog(self._spec, create=False).load_table(self._spec.table)
+            table = self._loaded()
             self._require_place(table)
             snapshot = table.current_snapshot()
             number = "none" if snapshot is None else snapshot.snapshot_id
             version = f"{table.metadata.table_uuid}/{number}/{table.metadata.current_schema_id}"
-        return None if version == known else TableRead(version, self._rows(table))
-
-    def _rows(self, table: Table) -> Iterator[pa.RecordBatch]:
+        if version == known:
+            return None
         with self._errors(f"reading the table {self._spec.table}"):
             found = self._columns.found(table.schema().as_arrow())
             scan = table.scan(selected_fields=tuple(each.name for each in found))
+            tasks = list(scan.plan_files())
             if self._spec.location is not None:
-                self._require_within(scan)
-            yield from self._columns.converted(scan.to_arrow_batch_reader(), found)
+                self._require_within(tasks)
+        least = sum(task.file.record_count for task in tasks if not task.delete_files)
+        return TableRead(version, self._rows(scan, tasks, found), least)
 
-    def _require_within(self, scan: DataScan) -> None:
+    def _loaded(self) -> Table:
+        """Return the table as it is now. A REST catalog is kept for the next read, so that its token is used again."""
+        if self._catalog is not None:
+            try:
+                return self._catalog.load_table(self._spec.table)
+            except REFUSED_LOGIN:
+                self._catalog.close()
+                self._catalog = None  # the login may have changed since it was read
+        catalog = open_catalog(self._spec, create=False)
+        if self._spec.catalog.rest is not None:
+            self._catalog = catalog
+            return catalog.load_table(self._spec.table)
+        with catalog:  # no connection stays open until the next read
+            return catalog.load_table(self._spec.table)
+
+    def _rows(
+        self, scan: DataScan, tasks: Sequence[FileScanTask], found: Sequence[pa.Field]
+    ) -> Iterator[pa.RecordBatch]:
+        with self._errors(f"reading the table {self._spec.table}"):
+            yield from self._columns.converted(_batches(scan, tasks), found)
+
+    def _require_within(self, tasks: Sequence[FileScanTask]) -> None:
         """Refuse files that are not in the place that the query names: policies restrict that one."""
         place = f"{self._place()}/"
-        for task in scan.plan_files():
+        for task in tasks:
             for file in (task.file, *task.delete_files):
                 if not str(folder_of(file.file_path)).startswith(place):
                     message = f"the table {self._spec.table} has the file {file.file_path} outside of {place}"
@@ -99,6 +125,22 @@ class IcebergSnapshot:
             moved = type(error)(*problems)
             moved.failure = error.failure
             raise moved from error
+
+
+def _batches(scan: DataScan, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one file after another.
+
+    The library's own reader hands all files to a pool of threads at once. They would be in memory together, and the
+    process would not end before all of them are read.
+    """
+    reader = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter)
+    columns = schema_to_pyarrow(scan.projection())
+    deleted: dict[str, list[pa.ChunkedArray]] = {}
+    for file in set(chain.from_iterable(task.delete_files for task in tasks)):
+        for path, places in _read_deletes(scan.io, file).items():
+            deleted.setdefault(path, []).append(places)
+    for batch in reader._record_batches_from_scan_tasks_and_deletes(tasks, deleted):
+        yield batch.cast(columns)
 
 
 def _moved(field: str, to: str) -> str:

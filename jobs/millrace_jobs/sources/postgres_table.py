@@ -23,12 +23,15 @@ from millrace_api.model.status import FailureClass
 from millrace_jobs.postgres.connection import PostgresConnection, Session, time_limit
 from millrace_jobs.postgres.errors import postgres_problem
 from millrace_jobs.sources.formats import decimal_texts
-from millrace_jobs.sources.formats.column_types import spark_type
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, spark_type
 from millrace_jobs.sources.formats.nested_columns import is_nested
 from millrace_jobs.sources.static_tables import TableRead
 
 _BLOCK_BYTES = 4 << 20
 """Size of the text that is parsed at once."""
+
+_BYTE_ORDER_MARK = "\ufeff".encode()
+"""What Arrow's reader drops at the beginning of a text, and no later one."""
 
 _BEGIN = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -144,7 +147,8 @@ class PostgresTable:
 
     def _copied(self, session: Session, types: Sequence[_ServerType]) -> Iterator[pa.RecordBatch]:
         columns = SQL(", ").join(
-            _text_of(Identifier(name), kind) for name, kind in zip(self._schema.names, types, strict=True)
+            _text_of(Identifier(column.name), kind, column.type)
+            for column, kind in zip(self._schema, types, strict=True)
         )
         command = SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)").format(columns, self._relation)
         with session.cursor() as cursor, cursor.copy(command) as copied:
@@ -159,6 +163,7 @@ class PostgresTable:
                 yield self._parsed(b"".join(block))
 
     def _parsed(self, text: bytes) -> pa.RecordBatch:
+        text = _BYTE_ORDER_MARK + text  # a first value may begin with one
         names = self._schema.names
         stored = {each.name: pa.string() if _is_decoded(each.type) else each.type for each in self._schema}
         try:
@@ -220,9 +225,9 @@ def _relation(spec: PostgresSourceSpec) -> Composed:
     return SQL("({}\n) AS source").format(SQL(text))
 
 
-def _text_of(column: Identifier, kind: _ServerType) -> Composed:
-    """Return the expression whose text COPY writes; times without a zone are in UTC, as in files."""
-    if kind.name == "timestamp":
+def _text_of(column: Identifier, kind: _ServerType, declared: pa.DataType) -> Composed:
+    """Return the expression whose text COPY writes; a TIMESTAMP without a zone is in UTC, as in files."""
+    if kind.name == "timestamp" and declared == TIMESTAMP:
         return SQL("{} AT TIME ZONE 'UTC'").format(column)
     if kind.name == "bytea":
         return SQL("encode({}, 'hex')").format(column)

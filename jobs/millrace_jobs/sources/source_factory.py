@@ -141,7 +141,11 @@ class _FilesAsTable:
     def read(self, known: str | None) -> TableRead:
         self.workspace.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=self.workspace))
-        opened = RecordsAsTable(open_source(self.name, self.spec, folder, folder)).read(known)
+        try:
+            opened = RecordsAsTable(open_source(self.name, self.spec, folder, folder)).read(known)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
         def records() -> Iterator[pa.RecordBatch | Rejected]:
             try:

@@ -35,10 +35,14 @@ class TableLimits:
 
 @dataclass(frozen=True)
 class TableRead:
-    """A table as of one moment: its version, None if it has none, and its rows, which are read as they are taken."""
+    """A table as of one moment: its version, None if it has none, and its rows, which are read as they are taken.
+
+    It has at least ``least`` rows, as far as that is known before they are read.
+    """
 
     version: str | None
     records: Iterator[pa.RecordBatch | Rejected]
+    least: int = 0
 
 
 class WholeTable(Protocol):
@@ -87,14 +91,17 @@ def static_table(
     schema: pa.Schema,
     keys: Sequence[str],
     limits: TableLimits | None = None,
+    least: int = 0,
 ) -> StaticTable:
-    """Read records as the rows of a table with these columns as its primary key.
+    """Read records as the rows of a table with these columns as its primary key; there are at least ``least``.
 
     Raises:
         MillraceError: two records have the same key, or there are more than the limits allow.
     """
     read: list[pa.RecordBatch] = []
     rejected = count = size = 0
+    if limits is not None:
+        _require_within(limits, least, size, name)
     for item in records:
         if isinstance(item, Rejected):
             rejected += item.records

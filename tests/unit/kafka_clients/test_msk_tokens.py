@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import os
 import pickle
+import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlparse
 
 import pytest
@@ -22,7 +26,7 @@ ROLE = "arn:aws:iam::123456789012:role/readers"
 @pytest.fixture(autouse=True)
 def no_identity(monkeypatch, tmp_path):
     """No login of whoever runs the tests, no request to a cloud, and no token of another test."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ROLE_ARN"):
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -78,6 +82,59 @@ def test_a_token_that_is_due_is_replaced_and_kept_where_that_fails(monkeypatch):
         MSK()
 
 
+@pytest.mark.usefixtures("identity")
+def test_while_a_token_is_renewed_the_others_use_the_old_one(monkeypatch):
+    asked, answered = threading.Event(), threading.Event()
+    other = MskTokens("b-2.kafka:9098", "eu-west-1")
+    due, fresh = Token("due", time.time() + 60), Token("fresh", time.time() + 900)
+
+    def sign(tokens):
+        if tokens == MSK:
+            asked.set()
+            answered.wait(30)
+        return fresh
+
+    monkeypatch.setattr(MskTokens, "_sign", sign)
+    msk_tokens._tokens[MSK] = due
+    with ThreadPoolExecutor() as threads:
+        renewed = threads.submit(MSK)
+        try:
+            assert asked.wait(30)
+            assert threads.submit(MSK).result(10) is due
+            assert threads.submit(other).result(10) is fresh, "another cluster does not wait"
+        finally:
+            answered.set()
+        assert renewed.result(30) is fresh
+    assert MSK() is fresh
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("role", ["", ROLE])
+def test_an_aws_that_does_not_answer_is_given_up(monkeypatch, tmp_path, role):
+    monkeypatch.setattr(msk_tokens, "_ANSWER_SECONDS", 0.2, raising=False)
+    if not role:  # the role of an account in Kubernetes is assumed by the same service
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+        (tmp_path / "token").write_text("a token")
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        said = []
+
+        def ask():
+            try:
+                MskTokens("b-1.kafka:9098", "eu-west-1", role)()
+            except MillraceError as error:
+                said.append(error)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(15)
+    assert len(said) == 1, "it is still waiting"
+    assert isinstance(said[0], TransientError)
+    assert "AWS does not give credentials (Read timeout" in str(said[0])
+
+
 @pytest.mark.parametrize("role", ["", ROLE])
 def test_without_an_identity_the_error_says_where_one_comes_from(role):
     with pytest.raises(MillraceError) as raised:
@@ -89,11 +146,17 @@ def test_without_an_identity_the_error_says_where_one_comes_from(role):
     )
 
 
+@pytest.mark.parametrize("variable", ["AWS_PROFILE", "AWS_STS_REGIONAL_ENDPOINTS"])
+def test_settings_that_cannot_be_used_are_no_missing_identity(identity, monkeypatch, variable):
+    monkeypatch.setenv(variable, "elsewhere")
+    with pytest.raises(MillraceError, match=r"settings \(.*elsewhere.*\); correct the variables AWS_") as raised:
+        MskTokens("b-1.kafka:9098", "eu-west-1", ROLE)()
+    assert not isinstance(raised.value, TransientError)
+
+
 @pytest.mark.usefixtures("identity")
-def test_an_aws_that_cannot_be_reached_may_pass(monkeypatch):
+def test_the_region_is_that_of_the_cluster_and_an_aws_that_cannot_be_reached_may_pass(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(TransientError, match="AWS does not give credentials"):
         MskTokens("b-1.kafka:9098", "eu-west-1", ROLE)()
 

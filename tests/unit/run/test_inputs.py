@@ -1,13 +1,18 @@
 """What a run says of its input, and that it does not read what it writes."""
 
+import subprocess
+import sys
+
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.run.inputs import no_record_note, require_other_places, waiting_note
 from millrace_jobs.sources.files import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.generated import RateSource
+from millrace_jobs.sources.lakehouse.source import LakehouseSource
 
 
 def source(tmp_path, path):
@@ -38,6 +43,19 @@ def test_results_that_would_come_back_as_records_are_refused(folder, path, sink)
     with pytest.raises(MillraceError, match="so every result would come back as a record; write to another folder"):
         require_other_places(written, sources)
     require_other_places(spec({"files": {"path": "out", "format": "csv"}}), sources)
+
+
+def test_results_that_would_be_in_a_table_that_is_read_are_refused(folder):
+    table = DeltaSourceSpec.model_validate({"path": "in"})
+    sources = {"events": LakehouseSource("events", table, arrow_schema([("n", "INT")]), folder / "state", "iso")}
+    with pytest.raises(MillraceError, match="source events reads the Delta table in, so every result would come back"):
+        require_other_places(spec({"files": {"path": "in", "format": "csv"}}), sources)
+    require_other_places(spec({"files": {"path": "out", "format": "csv"}}), sources)
+
+
+def test_only_queries_with_a_stream_of_a_table_load_its_source():
+    script = "import sys, millrace_jobs.run.job; sys.exit('millrace_jobs.sources.lakehouse.source' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_dead_letters_that_would_come_back_as_records_are_refused(folder):

@@ -3,13 +3,17 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_jobs.run import table_refresh
 from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.sources.static_tables import TableRead
 from millrace_jobs.sources.table_contents import TableContents
 
 TOWNS = {
@@ -99,6 +103,16 @@ def test_a_refresh_that_fails_keeps_the_content_and_is_said_once(tables):
         wait_for(lambda: "table towns: refreshed again" in found.messages())
 
 
+def test_a_read_that_fails_leaves_no_folder(tables, tmp_path):
+    write("who,town\na,Rome\n")
+    with tables() as found:
+        write("who,city\na,Rome\n")
+        wait_for(lambda: found.states()["towns"].failures >= 2)
+    (thread,) = found._tables.values()
+    thread.join(30)
+    assert list((tmp_path / "static" / "towns").iterdir()) == []
+
+
 def test_a_start_without_the_table_goes_on_with_its_content(tables):
     write("who,town\na,Rome\n")
     with tables() as found:
@@ -154,3 +168,31 @@ def test_old_contents_go(tables, tmp_path):
         wait_for(lambda: found.newest()["towns"] not in used)
         last = found.newest()["towns"]
         wait_for(lambda: {each.stem for each in folder.iterdir()} == {*used[1:], last})
+
+
+def test_a_read_that_is_under_way_ends_with_the_run(tables, monkeypatch):
+    opened: list[str] = []
+    given: list[int] = []
+
+    class Endless:
+        def __init__(self, name: str, *_: object) -> None:
+            opened.append(name)
+
+        def read(self, known: str | None) -> TableRead:
+            return TableRead(None, self._records(None if given else 1))
+
+        def _records(self, most: int | None) -> Iterator[pa.RecordBatch]:
+            for number in islice(count(), most):
+                given.append(number)
+                time.sleep(0.01)
+                yield pa.RecordBatch.from_pylist([{"who": str(number), "town": "Oslo"}])
+
+    monkeypatch.setattr(table_refresh, "open_table", Endless)
+    with tables() as found:
+        before = found.newest()
+        wait_for(lambda: len(given) > 1)
+    (thread,) = found._tables.values()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert found.newest() == before
+    assert opened == ["towns"], "its second read needs no other login"
