@@ -154,8 +154,8 @@ class PolicyRule(Model):
     )
     files: tuple[PathPattern, ...] | None = Field(
         default=None,
-        description="Absolute paths of files, tables and catalogs in folders, event logs and lineage, on volumes that the "
-        "query mounts.",
+        description="Absolute paths of files, tables and catalogs in folders, event logs and lineage, on volumes that "
+        "the query mounts.",
     )
     lineage: tuple[UrlPattern, ...] | None = Field(
         default=None,
