@@ -54,7 +54,7 @@ def all_once(rows: pa.Table, commits: int) -> bool:
     return numbers == [(commits * PARTS, commits * PARTS, commits * PARTS - 1)]
 
 
-@commits(minutes=4)
+@commits(minutes=6)
 def test_delta(tmp_path: Path, commits: int) -> None:
     place = tmp_path / "table"
     spec = DeltaSinkSpec.model_validate({"path": str(place), "partitionBy": ["part"]})
