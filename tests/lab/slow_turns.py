@@ -17,7 +17,7 @@ import pytest
 
 from .turns import turn
 
-SLOTS = {"apiserver": 1.8, "cluster": 4.0, "kafka": 2.5, "lakehouse": 4.0, "spark": 0.3}
+SLOTS = {"apiserver": 1.8, "cluster": 4.0, "kafka": 2.5, "lakehouse": 2.0, "spark": 0.3}
 """Minutes for slow tests that a CI run has in each folder of tests; folders run beside each other."""
 
 PROPERTY = "slow turn"
