@@ -16,7 +16,7 @@ from lab.waiting import wait_until
 from .counting import Counting
 from .in_s3 import InS3
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=3), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=2), pytest.mark.timeout(1200)]
 
 EXECUTORS = 2
 PLACES = ("volume", "s3")
@@ -70,6 +70,7 @@ def test_an_executor_that_is_killed_is_replaced_beside_the_driver(counting: Coun
     assert not query.status.get("attempts")
 
 
+@pytest.mark.slow(minutes=4)
 def test_an_edit_whose_executors_do_not_start_is_rolled_back(counting: Counting) -> None:
     query = counting.query
     query.wait_until_healthy()  # before that, there is nothing to go back to
@@ -99,7 +100,7 @@ def test_a_driver_that_is_killed_is_started_again_in_its_pod(counting: Counting)
 def test_a_driver_whose_pod_is_deleted_goes_on_in_another(counting: Counting) -> None:
     query, driver = counting.query, counting.query.driver["metadata"]["uid"]
     query.kubectl("delete", "pod", query.pod, "--wait=false")
-    query.wait(lambda _: query.has_pod and query.driver["metadata"]["uid"] != driver, "there is another driver")
+    query.wait(lambda _: query.driver_uid not in ("", driver), "there is another driver")
     recovers(counting)
     assert not query.status.get("attempts"), "who was asked to end has not failed"
 
@@ -114,7 +115,7 @@ def test_a_driver_that_is_evicted_goes_on_in_another(counting: Counting, tmp_pat
     path = f"/api/v1/namespaces/{query.namespace}/pods/{query.pod}/eviction"
     (tmp_path / "eviction.json").write_text(json.dumps(eviction), encoding="utf-8")
     query.kubectl("create", "--raw", path, "-f", str(tmp_path / "eviction.json"))
-    query.wait(lambda _: query.has_pod and query.driver["metadata"]["uid"] != driver, "there is another driver")
+    query.wait(lambda _: query.driver_uid not in ("", driver), "there is another driver")
     recovers(counting)
 
 
@@ -133,7 +134,7 @@ def test_a_node_that_is_drained_has_its_pods_again_when_it_is_back(counting: Cou
         query.wait(lambda _: query.condition("Ready")["status"] == "False", "the query says so")
     finally:
         query.on.kubectl("uncordon", name)
-    query.wait(lambda _: query.has_pod and query.driver["metadata"]["uid"] != driver, "there is another driver")
+    query.wait(lambda _: query.driver_uid not in ("", driver), "there is another driver")
     recovers(counting)
 
 

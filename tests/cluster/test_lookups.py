@@ -110,7 +110,7 @@ def enforced(installation: Installation, tmp_path: Path) -> Iterator[list[str]]:
             installation.kubectl("delete", "namespace", name)  # before the firewall ends, so that rules are at rest
 
 
-@pytest.mark.slow(minutes=3)
+@pytest.mark.slow(minutes=4)
 @pytest.mark.timeout(1200)
 def test_pods_of_the_named_namespaces_read_the_table_with_a_token(
     installation: Installation, enforced: list[str]

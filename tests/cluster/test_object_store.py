@@ -44,7 +44,7 @@ def test_it_is_scaled_killed_moved_and_changed(counting: Counting, s3: InS3) -> 
 
     driver = query.driver["metadata"]["uid"]
     query.kubectl("delete", "pod", query.pod, "--grace-period=0", "--force")
-    query.wait(lambda _: query.has_pod and query.driver["metadata"]["uid"] != driver, "there is another driver")
+    query.wait(lambda _: query.driver_uid not in ("", driver), "there is another driver")
     counting.wait_for_progress()
 
     driver = query.driver["metadata"]["uid"]

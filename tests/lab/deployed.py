@@ -97,15 +97,20 @@ class Deployed:
         return pod
 
     @property
+    def driver_uid(self) -> str:
+        """The uid of the driver's pod; empty if there is none."""
+        return self.kubectl("get", "pod", self.pod, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+
+    @property
     def has_pod(self) -> bool:
         """Whether the driver's pod exists."""
-        return bool(self.kubectl("get", "pod", self.pod, "--ignore-not-found", "-o", "name"))
+        return bool(self.driver_uid)
 
     @property
     def is_ready(self) -> bool:
         """Whether the driver's pod exists and is ready."""
-        conditions = self.driver["status"].get("conditions", ()) if self.has_pod else ()
-        return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+        shown = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+        return self.kubectl("get", "pod", self.pod, "--ignore-not-found", "-o", shown) == "True"
 
     @property
     def runs(self) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lab.slow_turns import SLOTS, dealt
 
 ROOT = Path(__file__).parents[3]
-LONGEST_ROTATION = 18
+LONGEST_ROTATION = 16
 """Runs of CI within which every slow test that fits in a slot is reached."""
 
 MINUTES = st.dictionaries(st.text("abc[]", min_size=1), st.floats(0.1, 5.0))
