@@ -14,7 +14,7 @@ from lab.cache import MissingError
 
 from .cli import CommandProcess, Project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 SQL = "SELECT who, sum(n) AS total FROM events GROUP BY who"
 KEYS = 20_000

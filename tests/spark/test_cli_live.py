@@ -15,7 +15,7 @@ from millrace_jobs.run.metrics_contract import CONTRACT
 
 from .cli import Project, fields
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 SQL = """
 SELECT window.start AS since, who, count(*) AS rows, sum(n) AS total

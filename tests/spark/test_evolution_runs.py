@@ -10,7 +10,7 @@ import pytest
 
 from .cli import Project
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 SQL = """
 SELECT window.start AS since, who, count(*) AS rows, sum(n) AS total

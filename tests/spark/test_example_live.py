@@ -19,7 +19,7 @@ from .answers import assert_same, duckdb_rows, rows_of, without_zones
 from .cli import Project
 from .example_answers import windows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 FILE = Path(__file__).parents[2] / "examples" / "11-nexmark-live.yaml"
 POSITION = re.compile(r'"position": \{"row": (\d+), "epoch": (\d+)\}')

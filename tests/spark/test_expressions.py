@@ -350,6 +350,7 @@ def test_errors_of_arithmetic_are_spark_s(spark: SparkSession, parquet: Path) ->
             assert evaluate(lazy.program, errors.slice(row, 1)).to_pylist() == [None]
 
 
+@pytest.mark.in_turn
 def test_capitals_of_every_character_are_spark_s(spark: SparkSession) -> None:
     """Alone, and around the one letter whose small form depends on what is before and after it."""
     points = [point for point in range(1, 0x110000) if not 0xD800 <= point < 0xE000]

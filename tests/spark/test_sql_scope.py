@@ -230,6 +230,7 @@ def test_settings_do_not_loosen_a_confinement(project: Project) -> None:
     assert {row[1] for row in project.results()} == {"${env:HOME}"}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", ["native", "hash", "pkg"])
 def test_a_run_is_confined_by_every_algorithm(project: Project, algorithm: str) -> None:
     reaching = f"SELECT who, count(*) AS n FROM events WHERE reflect({NAME}) <> who GROUP BY who"

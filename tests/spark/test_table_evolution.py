@@ -11,7 +11,7 @@ import pytest
 from .joined import NEAR, duckdb_rows, give, joining, sources_of
 from .test_evolution_runs import files_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 SQL = f"SELECT e.n, e.who, c.n AS m FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
 

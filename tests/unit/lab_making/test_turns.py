@@ -8,7 +8,7 @@ TESTS = """
     import pytest
 
     @pytest.mark.in_turn
-    @pytest.mark.parametrize("number", range(4))
+    @pytest.mark.parametrize("number", range(8))
     def test_long(number): pass
 
     @pytest.mark.slow
@@ -16,11 +16,11 @@ TESTS = """
     def test_slow(): pass
 
     @pytest.mark.in_turn
-    def test_fifth(): pass
+    def test_ninth(): pass
 
     def test_short(): pass
 """
-EVERY = ["test_fifth", "test_long[0]", "test_long[1]", "test_long[2]", "test_long[3]", "test_short", "test_slow"]
+EVERY = [*(f"test_long[{number}]" for number in range(8)), "test_ninth", "test_short", "test_slow"]
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def test_without_ci_all_run(passed):
     assert passed() == EVERY
 
 
-def test_three_turns_take_each_of_them_once(passed):
+def test_as_many_runs_as_there_are_turns_take_each_of_them_once(passed):
     turns = [passed(CI="true", MILLRACE_TURN=str(turn)) for turn in range(TURNS)]
-    assert [len(turn) for turn in turns] == [4, 4, 3]
+    assert [len(turn) for turn in turns] == [4, 4, 4, 4, 3]
     assert sorted(set().union(*turns)) == EVERY
     assert {*turns[0]} & {*turns[1]} == {"test_short", "test_slow"}
 
