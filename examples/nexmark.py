@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from millrace_api.model.generators import NexmarkSourceSpec as NexmarkSpec
 from millrace_api.model.generators import NexmarkStream
 from millrace_api.model.sources import SourceSpec
-from millrace_jobs.sources.generated import GeneratedRows
-from millrace_jobs.sources.nexmark import NexmarkSource, share
+from millrace_jobs.sources.generated.nexmark import NexmarkSource, share
+from millrace_jobs.sources.generated.rows import GeneratedRows
 from millrace_jobs.sources.source_factory import schema_of
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

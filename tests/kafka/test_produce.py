@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from lab.kafka import Broker
-from millrace_jobs.sources.generated import GeneratedRows, RateSource
+from millrace_jobs.sources.generated.rows import GeneratedRows, RateSource
 from spark.cli import MILLRACE, Running, fields
 
 from .topics import PATIENCE, admin, committed, partitions

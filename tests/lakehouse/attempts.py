@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from lab.processes import command_of
+from millrace_jobs.sinks.files.task_files import ObjectsWriter
 from millrace_jobs.sinks.lakehouse.data_files import FileWriter
-from millrace_jobs.sinks.task_files import ObjectsWriter
 
 FAULT, MARKS = "MILLRACE_TEST_FAULT", "MILLRACE_TEST_MARKS"
 """Variables of the tasks: what happens, and the folder of the marks by which attempts know of each other."""

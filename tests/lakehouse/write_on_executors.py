@@ -20,8 +20,9 @@ from lakehouse import attempts
 from lakehouse.attempts import FAULT, LOSS, MARKS, NONE, SPECULATION
 from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_jobs.session import local_session
-from millrace_jobs.sinks import object_files, sink_factory
+from millrace_jobs.sinks import sink_factory
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.files import object_sink
 from millrace_jobs.sinks.lakehouse import delta_sink, iceberg_sink
 
 ROWS, MANY, TASKS = 1_000, 1_000_000, 4
@@ -84,7 +85,7 @@ def main(given: Mapping[str, Any]) -> None:
     spark = local_session("attempts", TASKS, settings, Path(given["folder"]), quiet=True)
     spark.sparkContext.environment.update(given["environment"])
     delta_sink.FileWriter = iceberg_sink.FileWriter = attempts.FaultyFileWriter  # type: ignore[misc]
-    object_files.ObjectsWriter = attempts.FaultyObjectsWriter  # type: ignore[misc]
+    object_sink.ObjectsWriter = attempts.FaultyObjectsWriter  # type: ignore[misc]
     for name, spec in given["sinks"].items():
         sink, in_driver = opened(spark, spec), "postgres" in spec
         for number, fault in enumerate(FAULTS):

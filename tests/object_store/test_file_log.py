@@ -4,7 +4,7 @@ import pytest
 
 from lab.s3_server import Disturbance
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog
+from millrace_jobs.sources.files.file_log import KEPT_SECONDS, FileLog
 from millrace_jobs.sources.seen_file import SeenFile
 
 
@@ -61,7 +61,7 @@ def test_a_write_that_fails_is_no_part_of_the_log_until_it_is_repeated(s3, open_
 
 
 def test_a_compacted_log_is_compacted_in_the_store(open_log, monkeypatch):
-    monkeypatch.setattr("millrace_jobs.sources.file_log._SLACK", 1)
+    monkeypatch.setattr("millrace_jobs.sources.files.file_log._SLACK", 1)
     log = open_log("one")
     log.record(files("a", "b", "c", "d"), set(), 0, now=0)
     log.record([], {"/in/d"}, 4, now=1)

@@ -14,10 +14,10 @@ from lab.s3_server import BUCKET, Disturbance, S3Request, S3Server
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.sinks import FilesSinkSpec
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.sinks import object_files
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.files import FilesSink
-from millrace_jobs.sinks.object_files import ObjectFilesSink
+from millrace_jobs.sinks.files import object_sink
+from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
+from millrace_jobs.sinks.files.sink import FilesSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
@@ -159,7 +159,7 @@ def test_a_crash_between_record_and_copies_is_made_up_for(
         copy(one, other)
 
     monkeypatch.setattr(ObjectPath, "copy_to", some)
-    monkeypatch.setattr(object_files, "_COPIES", 1)
+    monkeypatch.setattr(object_sink, "_COPIES", 1)
     with pytest.raises(KeyboardInterrupt):
         to.write(rows.where("n >= 100"), ResultBatch(1, 1, 0))
     monkeypatch.undo()
@@ -262,7 +262,7 @@ def test_too_many_files_are_refused(
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("millrace_jobs.sinks.output_partitions.MOST_FILES", 9)
+    monkeypatch.setattr("millrace_jobs.sinks.files.output_partitions.MOST_FILES", 9)
     rows = spark.sql(numbers(0, 10))
     to = sink(out, rows, partitionBy=["n"])
     to.prepare(FRESH)

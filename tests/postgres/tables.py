@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lab.postgres import DATABASE, OWNER, PostgresServer
 from millrace_api.model.sources import SourceSpec
-from millrace_jobs.sources.postgres_table import PostgresTable
+from millrace_jobs.sources.postgres.table import PostgresTable
 from millrace_jobs.sources.source_factory import schema_of
 
 from .sinks import PASSWORD_VARIABLE

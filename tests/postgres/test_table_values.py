@@ -12,7 +12,7 @@ import pytest
 
 from lab.postgres import PASSWORD, PostgresServer
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sources import postgres_table
+from millrace_jobs.sources.postgres import table as postgres_table
 
 from .tables import read
 

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from millrace_jobs.sinks.files import BATCH_ID
+from millrace_jobs.sinks.files.sink import BATCH_ID
 
 from .questions import Question
 

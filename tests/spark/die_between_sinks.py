@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.query_file import query_of
 from millrace_jobs.sinks.base import ResultBatch, Sink
-from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 
 Write = Callable[[Sink, DataFrame, ResultBatch], int]

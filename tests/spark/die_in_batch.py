@@ -18,7 +18,7 @@ from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.query_file import query_of
 from millrace_jobs.sinks.base import ResultBatch
-from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.files.sink import FilesSink
 
 
 def die(sink: FilesSink, results: DataFrame, batch: ResultBatch) -> int:

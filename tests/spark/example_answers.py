@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from millrace_jobs.sinks.files import BATCH_ID
+from millrace_jobs.sinks.files.sink import BATCH_ID
 
 from .answers import assert_same, latest, rows_of, without_zones
 from .questions import Hop

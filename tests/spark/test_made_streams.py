@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from millrace_jobs.partitioners.registry import ALGORITHMS
-from millrace_jobs.sinks.files import BATCH_ID
+from millrace_jobs.sinks.files.sink import BATCH_ID
 
 from .answers import assert_same, duckdb_rows, expected_rows, latest, rows_of, with_zones
 from .questions import Estimate, Hop, Question, decimal_average

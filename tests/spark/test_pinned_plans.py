@@ -15,7 +15,7 @@ from millrace_jobs.pipeline.route import Router
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sources.base import OnArrival, Slice
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 
 from .aggregators import fail_first_attempt
 from .answers import assert_same, duckdb_rows, latest
@@ -151,7 +151,7 @@ def test_a_retried_task_routes_as_before(spark, tmp_path, monkeypatch, algorithm
     calm = Stream(spark, tmp_path / "calm", schema=COLUMNS, python=SPREAD)
     (expected,) = calm.feed([(placing, parquet(SCHEMA, batch))])
     failing = SPREAD | {"aggregator": "spark.aggregators:FailingOnce"}
-    monkeypatch.setattr("millrace_jobs.sources.source_factory.FilesSource", FailingOnceSource)
+    monkeypatch.setattr("millrace_jobs.sources.files.connector.FilesSource", FailingOnceSource)
     disturbed = Stream(spark, tmp_path / "disturbed", schema=COLUMNS, python=failing)
     (report,) = disturbed.feed([(placing, parquet(SCHEMA, batch))])
     assert report.rows == expected.rows == len(batch)

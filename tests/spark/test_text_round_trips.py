@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_jobs.run.failures import explain_failure
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
 from millrace_jobs.sinks.kafka.table import LiveRows, _row
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.messages import TextDecoder
 
@@ -207,7 +207,7 @@ def test_the_window_of_a_table_row_is_known_again_from_its_key(spark, part, at):
 def test_columns_that_csv_has_no_text_for_are_refused():
     from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StructType
 
-    from millrace_jobs.sinks.csv_text import require_csv
+    from millrace_jobs.sinks.files.csv_text import require_csv
 
     def problem(kind):
         with pytest.raises(MillraceError) as raised:

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, LakehouseSourceSpec, TablePath
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.secrets import SecretValue
@@ -54,14 +55,16 @@ class RestCatalogSpec(Model):
         ),
     )
 
-    uri: CatalogUrl = Field(description="URL of the catalog.", examples=["https://catalog.example.org/iceberg"])
+    uri: Annotated[CatalogUrl, External(ExternalKind.CATALOGS)] = Field(
+        description="URL of the catalog.", examples=["https://catalog.example.org/iceberg"]
+    )
     warehouse: Text | None = Field(
         default=None, description="Warehouse, for catalogs that have several.", examples=["lake"]
     )
     token: SecretValue | None = Field(default=None, description="Token that each request bears.")
     client_id: Text | None = Field(default=None, description="Client of OAuth 2, which gets tokens by its login.")
     client_secret: SecretValue | None = Field(default=None, description="Secret of the client.")
-    token_uri: CatalogUrl | None = Field(
+    token_uri: Annotated[CatalogUrl | None, External(ExternalKind.CATALOGS)] = Field(
         default=None, description="URL that the client gets its tokens from; default: the catalog's own."
     )
     scope: Text | None = Field(default=None, description="Scope of the client's tokens; default: catalog.")
@@ -82,7 +85,7 @@ class IcebergCatalogSpec(Model):
 
     rest: RestCatalogSpec | None = Field(default=None, description="A catalog that speaks Iceberg's REST protocol.")
     postgres: PostgresCatalogSpec | None = Field(default=None, description="A catalog in PostgreSQL.")
-    file: Path | None = Field(
+    file: Annotated[Path | None, External(ExternalKind.FILES)] = Field(
         default=None,
         description="A catalog in a SQLite file, for one machine; a sink creates it if it does not exist.",
         examples=["lake/catalog.db"],
@@ -96,7 +99,7 @@ class IcebergTableSpec(Model):
     table: TableIdentifier = Field(
         description="The table, namespace.table; a sink creates it if it does not exist.", examples=["sales.trips"]
     )
-    location: TablePath | None = Field(
+    location: Annotated[TablePath | None, External(ExternalKind.TABLES)] = Field(
         default=None,
         description="Folder or s3a:// prefix of the table; one that exists has to be there. Default: where the catalog "
         "has it, or puts it.",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from millrace_api.model import topic_patterns
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.kafka_login import Sasl
 from millrace_api.model.kafka_options import KNOWN_OPTIONS, ClientOptions
 from millrace_api.model.secrets import Tls
@@ -20,12 +21,12 @@ class KafkaConnection(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (KNOWN_OPTIONS,)
 
-    bootstrap_servers: Text = Field(
+    bootstrap_servers: Annotated[Text, External(ExternalKind.BROKERS, port=9092)] = Field(
         description="Brokers to start from, host:port, separated by commas.", examples=["kafka:9092"]
     )
     tls: Tls | None = Field(default=None, description="Use TLS.")
     sasl: Sasl | None = Field(default=None, description="Log in with SASL.")
-    options: ClientOptions = Field(
+    options: Annotated[ClientOptions, External(ExternalKind.CLIENT_OPTIONS)] = Field(
         default={},
         description="Options of the Kafka client (librdkafka) by its names, such as client.rack; docs/kafka.md lists "
         "those that a query may set.",

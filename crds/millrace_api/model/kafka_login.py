@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field
 
 from millrace_api.model.base import Model, Rule, problem
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import Text, text
 
@@ -71,7 +72,7 @@ def _not_kerberos(value: object) -> object:
 class OidcLogin(Model):
     """Tokens that the client gets from an identity provider by its own id and secret (OAuth 2, client credentials)."""
 
-    token_endpoint: TokenUrl = Field(
+    token_endpoint: Annotated[TokenUrl, External(ExternalKind.OIDC_ENDPOINTS)] = Field(
         description="URL that tokens come from.", examples=["https://login.example.org/oauth2/token"]
     )
     client_id: Text = Field(description="Client that the identity provider knows.", examples=["millrace"])
@@ -93,7 +94,7 @@ class MskIamLogin(Model):
     """Tokens for Amazon MSK, signed with the pod's own identity: a role of its service account, or AWS's variables."""
 
     region: AwsRegion = Field(description="Region of the cluster.", examples=["eu-west-1"])
-    role_arn: RoleArn | None = Field(
+    role_arn: Annotated[RoleArn | None, External(ExternalKind.ROLE_ARNS)] = Field(
         default=None,
         description="Role to assume with that identity, such as one of the cluster's account; default: none.",
     )
@@ -149,6 +150,6 @@ class Sasl(Model):
     )
     password: SecretValue | None = Field(default=None, description="Password.", examples=["{env: KAFKA_PASSWORD}"])
     oidc: OidcLogin | None = Field(default=None, description="For OAUTHBEARER: tokens of an identity provider.")
-    aws_msk_iam: MskIamLogin | None = Field(
+    aws_msk_iam: Annotated[MskIamLogin | None, External(ExternalKind.IDENTITIES)] = Field(
         default=None, description="For OAUTHBEARER: the pod's identity in AWS, for Amazon MSK."
     )

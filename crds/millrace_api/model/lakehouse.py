@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.values import ColumnName, Count, PositiveDuration, WholeNumber, text
 
 OBJECTS = "s3a://"
@@ -91,7 +92,7 @@ class LakehouseSinkSpec(Model):
 class DeltaTableSpec(Model):
     """Where a Delta table is."""
 
-    path: TablePath = Field(
+    path: Annotated[TablePath, External(ExternalKind.TABLES)] = Field(
         description="Folder or s3a:// prefix of the table; a sink creates it if it does not exist.",
         examples=["s3a://lake/trips"],
     )

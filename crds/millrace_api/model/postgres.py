@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue, Tls
 from millrace_api.model.values import ColumnName, Text, text
 
@@ -39,7 +40,7 @@ TableName = Annotated[
 class PostgresServerSpec(Model):
     """How to reach a database of a PostgreSQL server."""
 
-    host: Servers = Field(
+    host: Annotated[Servers, External(ExternalKind.DATABASES, PORT)] = Field(
         description=f"Server, host or host:port (default: {PORT}); of several, separated by commas, the "
         "first one that answers; for results and catalogs, the one that accepts writes.",
         examples=["db.example.org"],

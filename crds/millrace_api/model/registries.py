@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue, Tls
 from millrace_api.model.values import Flag, Path, Text, text
 
@@ -94,7 +95,9 @@ class Avro(Model):
     )
 
     writer_schema: Text | None = Field(default=None, description="Avro schema as JSON; messages carry no framing.")
-    registry: Text | None = Field(default=None, description="URL of a schema registry; messages carry its framing.")
+    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
+        default=None, description="URL of a schema registry; messages carry its framing."
+    )
     login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
 
 
@@ -125,13 +128,15 @@ class Protobuf(Model):
         "message names.",
         examples=["shop.orders.Order"],
     )
-    descriptor_file: Path | None = Field(
+    descriptor_file: Annotated[Path | None, External(ExternalKind.FILES)] = Field(
         default=None, description="File with a FileDescriptorSet; messages carry no framing."
     )
     descriptor_set: DescriptorText | None = Field(
         default=None, description="A FileDescriptorSet in base64, up to 256 KiB; messages carry no framing."
     )
-    registry: Text | None = Field(default=None, description="URL of a schema registry; messages carry its framing.")
+    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
+        default=None, description="URL of a schema registry; messages carry its framing."
+    )
     login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
 
 
@@ -156,7 +161,9 @@ class ResultSchemas(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (NEEDS_HTTPS,)
 
-    registry: Text = Field(description="URL of the schema registry.", examples=["http://registry:8081"])
+    registry: Annotated[Text, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
+        description="URL of the schema registry.", examples=["http://registry:8081"]
+    )
     login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
     subjects: SubjectNaming = Field(
         default=SubjectNaming.TOPIC_NAME,

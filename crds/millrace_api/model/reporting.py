@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field
 
 from millrace_api.model.base import Model, Rule, exactly_one, problem
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import ByteSize, Count, Path, PositiveDuration, text
 
@@ -69,7 +70,7 @@ class EventLogSpec(Model):
         ),
     )
 
-    path: Path = Field(
+    path: Annotated[Path, External(ExternalKind.DATA)] = Field(
         description="Folder of the logs, or s3a:// with a bucket and a prefix; several queries may share it.",
         examples=["s3a://lake/spark-events"],
     )
@@ -87,7 +88,7 @@ class EventLogSpec(Model):
 class LineageHttpSpec(Model):
     """A receiver of OpenLineage's events over HTTP."""
 
-    url: LineageUrl = Field(
+    url: Annotated[LineageUrl, External(ExternalKind.LINEAGE)] = Field(
         description="URL that events are posted to.", examples=["https://marquez.example.org/api/v1/lineage"]
     )
     api_key: SecretValue | None = Field(
@@ -114,6 +115,6 @@ class LineageSpec(Model):
         default=PositiveDuration("5m"), description="Time between two events of a running query, at least."
     )
     http: LineageHttpSpec | None = Field(default=None, description="A receiver over HTTP.")
-    file: Path | None = Field(
+    file: Annotated[Path | None, External(ExternalKind.FILES)] = Field(
         default=None, description="A file that events are appended to, one a line; for one machine."
     )

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import text
 
@@ -35,7 +36,7 @@ class S3Spec(Model):
         ),
     )
 
-    endpoint: Endpoint | None = Field(
+    endpoint: Annotated[Endpoint | None, External(ExternalKind.S3_ENDPOINTS)] = Field(
         default=None,
         description="URL of the store; default: AWS_ENDPOINT_URL of the environment, or the S3 of AWS.",
         examples=["https://minio.example.org:9000"],

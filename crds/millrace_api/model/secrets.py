@@ -5,11 +5,12 @@ Every secret is given by reference only: a StreamQuery never holds the secret it
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.values import Path, Text
 
 
@@ -28,7 +29,9 @@ class SecretValue(Model):
     )
 
     secret_key_ref: SecretKeyRef | None = Field(default=None, description="An entry of a Kubernetes Secret.")
-    file: Path | None = Field(default=None, description="A file that holds the secret and nothing else.")
+    file: Annotated[Path | None, External(ExternalKind.LOGINS)] = Field(
+        default=None, description="A file that holds the secret and nothing else."
+    )
     env: Text | None = Field(
         default=None, description="An environment variable of the driver and the executors that holds the secret."
     )

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
@@ -27,7 +28,7 @@ def result_file(batch: int, index: int, format: str) -> str:
 class FilesSinkSpec(Model):
     """Appends to files: final rows under OnWindowClose; otherwise every update, with ``_batch_id``."""
 
-    path: Path = Field(
+    path: Annotated[Path, External(ExternalKind.DATA)] = Field(
         description="Folder for the results, or s3a:// with a bucket and a prefix.",
         examples=["out/results", "s3a://lake/results"],
     )
@@ -155,6 +156,12 @@ class SinkSpec(Model):
     def kind(self) -> str:
         """The kind that is given, as in YAML: files, console, kafka, table, postgres, delta or iceberg."""
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
+
+    @property
+    def given(self) -> Model:
+        """The settings of the kind that is given."""
+        found: Model = getattr(self, self.kind)
+        return found
 
     @property
     def key(self) -> tuple[str, ...]:

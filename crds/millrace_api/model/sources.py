@@ -6,11 +6,12 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from posixpath import normpath
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.generators import NexmarkSourceSpec, RateSourceSpec
 from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
@@ -57,7 +58,7 @@ CHANGED_AT: Final = "_changed_at"
 
 
 class _Files(Model):
-    path: Path = Field(
+    path: Annotated[Path, External(ExternalKind.DATA)] = Field(
         description="File, folder or glob pattern; of a files source also in S3, such as s3a://lake/events/*.json.",
         examples=["data/*.csv"],
     )
@@ -110,7 +111,7 @@ class FilesSourceSpec(_Files):
 class RateTrace(Model):
     """A recorded rate over time: a csv file with a header, a time column and a column of records per second."""
 
-    path: Path = Field(description="The csv file.", examples=["rates.csv"])
+    path: Annotated[Path, External(ExternalKind.FILES)] = Field(description="The csv file.", examples=["rates.csv"])
     time_column: ColumnName | None = Field(default=None, description="Column with the time; default: the first.")
     rate_column: ColumnName | None = Field(default=None, description="Column with the rate; default: the second.")
     scale: Positive = Field(default=1.0, description="Factor on every rate.")
@@ -183,7 +184,9 @@ class CorruptRecordsSpec(Model):
         default=CorruptPolicy.FAIL,
         description="fail the query, drop and count the record, or write it to path or topic (deadLetter).",
     )
-    path: Path | None = Field(default=None, description="Folder for the records as JSON lines, for deadLetter.")
+    path: Annotated[Path | None, External(ExternalKind.FILES)] = Field(
+        default=None, description="Folder for the records as JSON lines, for deadLetter."
+    )
     topic: Topic | None = Field(default=None, description="Kafka topic for the records, for deadLetter.")
 
 
@@ -375,6 +378,12 @@ class SourceSpec(Model):
         """The kind that is given, as in YAML, such as files or kafka."""
         kinds = ("files", "replay", "rate", "kafka", "nexmark", *WHOLE_TABLES)
         return next(kind for kind in kinds if getattr(self, kind) is not None)
+
+    @property
+    def given(self) -> Model:
+        """The settings of the kind that is given."""
+        found: Model = getattr(self, self.kind)
+        return found
 
     @property
     def is_whole(self) -> bool:

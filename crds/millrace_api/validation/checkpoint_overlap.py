@@ -12,6 +12,7 @@ from posixpath import normpath
 from typing import NamedTuple
 
 from millrace_api.errors import quote
+from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.places import folder_of, is_object
 
@@ -25,6 +26,9 @@ _BESIDE = "write another place, or one in a folder of it whose name begins with 
 _EVENT_LOG, _LINEAGE = "spec.eventLog.path", "spec.lineage.file"
 _REPORTS = (_EVENT_LOG, _LINEAGE)
 """Fields of places that the query writes reports about itself to."""
+
+_PLACES = (ExternalKind.DATA, ExternalKind.TABLES, ExternalKind.FILES)
+"""What sinks write to; files are not among results: a catalog is one."""
 
 Parts = tuple[str, ...]
 """A place as the parts of its path, or as scheme, bucket and the parts of a key."""
@@ -49,15 +53,8 @@ class PlaceProblem(NamedTuple):
 def written_places(spec: Spec) -> Iterator[WrittenPlace]:
     """Yield the places of results, catalogs, dead letters, event log and lineage, as far as the query names them."""
     for field, output in spec.outputs.items():
-        sink = output.sink
-        if sink.files is not None:
-            yield WrittenPlace(f"{field}.sink.files.path", sink.files.path, True)
-        if sink.delta is not None:
-            yield WrittenPlace(f"{field}.sink.delta.path", sink.delta.path, True)
-        if sink.iceberg is not None and sink.iceberg.location is not None:
-            yield WrittenPlace(f"{field}.sink.iceberg.location", sink.iceberg.location, True)
-        if sink.iceberg is not None and sink.iceberg.catalog.file is not None:
-            yield WrittenPlace(f"{field}.sink.iceberg.catalog.file", sink.iceberg.catalog.file, False)
+        for each in given(output.sink, f"{field}.sink", *_PLACES):
+            yield WrittenPlace(each.field, each.value, each.kind is not ExternalKind.FILES)
     for name, source in spec.sources.items():
         if source.corrupt_records.path is not None:
             yield WrittenPlace(f"spec.sources.{name}.corruptRecords.path", source.corrupt_records.path, False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote_to_bytes
 
 from millrace_api.errors import quote
-from millrace_api.model.sources import SourceSpec
+from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import Spec
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -43,58 +43,15 @@ _PLAIN = "write the path of a mounted folder, such as /data/revenue"
 
 def paths(spec: Spec) -> Iterator[tuple[str, str]]:
     """Yield the paths of all files and folders that are read and written, each with its field; not the checkpoint."""
-    for name, source in spec.sources.items():
-        yield from _paths_of(f"spec.sources.{name}", source)
-    for field, output in spec.outputs.items():
-        if output.sink.files is not None:
-            yield f"{field}.sink.files.path", output.sink.files.path
-        if output.sink.delta is not None and output.sink.delta.is_local:
-            yield f"{field}.sink.delta.path", output.sink.delta.path
-        if (iceberg := output.sink.iceberg) is not None:
-            if iceberg.location is not None and iceberg.is_local:
-                yield f"{field}.sink.iceberg.location", iceberg.location
-            if iceberg.catalog.file is not None:
-                yield f"{field}.sink.iceberg.catalog.file", iceberg.catalog.file
-    if spec.event_log is not None:
-        yield "spec.eventLog.path", spec.event_log.path
-    if spec.lineage is not None and spec.lineage.file is not None:
-        yield "spec.lineage.file", spec.lineage.file
+    for each in given(spec, "spec", ExternalKind.FILES, ExternalKind.DATA, ExternalKind.TABLES):
+        if each.kind is not ExternalKind.TABLES or not is_object(each.value):
+            yield each.field, each.value
 
 
 def table_uris(spec: Spec) -> Iterator[tuple[str, str]]:
     """Yield the places in object stores that tables are read from and written to, each with its field."""
-    for name, source in spec.sources.items():
-        if source.delta is not None and not source.delta.is_local:
-            yield f"spec.sources.{name}.delta.path", source.delta.path
-        table = source.iceberg
-        if table is not None and table.location is not None and not table.is_local:
-            yield f"spec.sources.{name}.iceberg.location", table.location
-    for field, output in spec.outputs.items():
-        if output.sink.delta is not None and not output.sink.delta.is_local:
-            yield f"{field}.sink.delta.path", output.sink.delta.path
-        iceberg = output.sink.iceberg
-        if iceberg is not None and iceberg.location is not None and not iceberg.is_local:
-            yield f"{field}.sink.iceberg.location", iceberg.location
-
-
-def _paths_of(field: str, source: SourceSpec) -> Iterator[tuple[str, str]]:
-    if source.files is not None:
-        yield f"{field}.files.path", source.files.path
-    if source.replay is not None:
-        yield f"{field}.replay.path", source.replay.path
-        if source.replay.rate_trace is not None:
-            yield f"{field}.replay.rateTrace.path", source.replay.rate_trace.path
-    if source.delta is not None and source.delta.is_local:
-        yield f"{field}.delta.path", source.delta.path
-    if source.iceberg is not None:
-        if source.iceberg.location is not None and source.iceberg.is_local:
-            yield f"{field}.iceberg.location", source.iceberg.location
-        if source.iceberg.catalog.file is not None:
-            yield f"{field}.iceberg.catalog.file", source.iceberg.catalog.file
-    if source.protobuf is not None and source.protobuf.descriptor_file is not None:
-        yield f"{field}.protobuf.descriptorFile", source.protobuf.descriptor_file
-    if source.corrupt_records.path is not None:
-        yield f"{field}.corruptRecords.path", source.corrupt_records.path
+    tables = given(spec, "spec", ExternalKind.TABLES)
+    return ((each.field, each.value) for each in tables if is_object(each.value))
 
 
 def path_problem(path: str) -> tuple[str, str] | None:

@@ -35,8 +35,8 @@ from millrace_jobs.sources.formats.file_formats import (
 from millrace_jobs.sources.formats.messages import RAW
 from millrace_jobs.sources.formats.parquet_format import open_parquet
 from millrace_jobs.sources.formats.typed_columns import suitable_type
-from millrace_jobs.sources.generated import GeneratedRows, GeneratedSource, RateSource
-from millrace_jobs.sources.nexmark import NexmarkSource, share
+from millrace_jobs.sources.generated.nexmark import NexmarkSource, share
+from millrace_jobs.sources.generated.rows import GeneratedRows, GeneratedSource, RateSource
 from millrace_jobs.sources.pacing import RatePace
 from millrace_jobs.sources.source_factory import schema_of
 

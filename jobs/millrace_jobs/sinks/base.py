@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -10,6 +10,9 @@ from pyspark.sql import DataFrame
 
 ADMITTED = "millrace_admitted"
 """Boolean result column of table sinks: false for a row that HAVING does not admit and that must be retracted."""
+
+ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
+"""Shows a table in the terminal: its title, the names of its columns, and its rows."""
 
 TIMES_AS_TEXT: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",

@@ -1,44 +1,35 @@
-"""Checking and opening the sink of a StreamQuery."""
+"""Checking and opening the sinks of a StreamQuery, by the connectors of their kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from millrace_api.model.registries import MessageFormat, ResultSchemas
-from millrace_api.model.sinks import KafkaSinkSpec
-from millrace_api.model.streamquery import Emit, Spec, StreamQuery
-from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.option_check import require_options
-from millrace_jobs.sinks.base import ResultKeys, Sink
-from millrace_jobs.sinks.console import ConsoleSink, ShowTable
-from millrace_jobs.sinks.files import FilesSink, require_folder
-from millrace_jobs.sinks.kafka.history import TableHistory
-from millrace_jobs.sinks.kafka.sink import KafkaSink
-from millrace_jobs.sinks.kafka.table import TableSink
-from millrace_jobs.sinks.kafka.table_view import TableView
-from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_jobs.connectors import connector
+from millrace_jobs.sinks.base import ResultKeys, ShowTable, Sink
+from millrace_jobs.sinks.connector import SinkConnector, SinkContext
 from millrace_jobs.sinks.outputs import Output, OutputSinks, errors_of
+
+if TYPE_CHECKING:
+    from millrace_jobs.sinks.kafka.table_view import TableView
+
+SINKS = "millrace.sinks"
+"""Entry points of connectors for sinks, by the field of ``spec.sink``."""
 
 
 def check_sinks(spec: Spec) -> None:
     """Check as much of the sinks as possible before Spark starts.
 
     Raises:
-        MillraceError: results cannot be written to a folder.
+        MillraceError: results cannot be written.
     """
     for field, output in spec.outputs.items():
-        if output.sink.files is not None and output.sink.files.is_local:
-            with errors_of(field):
-                require_folder(output.sink.files.path)
-        if output.sink.delta is not None and output.sink.delta.is_local:
-            with errors_of(field):
-                require_folder(output.sink.delta.path, "spec.sink.delta.path")
-        iceberg = output.sink.iceberg
-        if iceberg is not None and iceberg.location is not None and iceberg.is_local:
-            with errors_of(field):
-                require_folder(iceberg.location, "spec.sink.iceberg.location")
+        with errors_of(field):
+            _connector(output.sink).check(output.sink.given)
 
 
 def open_sinks(
@@ -51,7 +42,7 @@ def open_sinks(
 ) -> Sink:
     """Return the sink of a query, which has the sinks of all its outputs.
 
-    ``keys`` are by the field of their output, as in ``Spec.outputs``. The other arguments are those of ``open_sink``;
+    ``keys`` are by the field of their output, as in ``Spec.outputs``. The other arguments are those of ``SinkContext``;
     the view is that of ``spec.sink``.
     """
     outputs = []
@@ -74,87 +65,11 @@ def open_sink(
     view: TableView | None = None,
     results: StructType | None = None,
 ) -> Sink:
-    """Return the sink of a query; it writes nothing and contacts no server before its ``prepare``.
-
-    Args:
-        query: the query.
-        keys: the key of its result rows.
-        checkpoint_id: id of the checkpoint that the query runs on; a run on another checkpoint is another writer.
-        show: shows a table in the terminal.
-        view: the view that a result table keeps for look-ups; other sinks have none.
-        results: columns of the results; only a sink that checks their types needs them.
-    """
+    """Return the sink of ``spec.sink``; the arguments are those of ``SinkContext``."""
     sink = query.spec.sink
-    if sink.files is not None:
-        updates = query.spec.emit is not Emit.ON_WINDOW_CLOSE
-        if not sink.files.is_local:
-            from millrace_jobs.sinks.object_files import ObjectFilesSink  # only these queries load the client
-
-            assert results is not None, "files in an object store have the types of the results"
-            return ObjectFilesSink(sink.files, results, checkpoint_id, updates=updates)
-        return FilesSink(
-            sink.files.path,
-            sink.files.format.value,
-            checkpoint_id,
-            updates=updates,
-            partition_by=sink.files.partition_by,
-            files=sink.files.files_per_partition,
-        )
-    if sink.console is not None:
-        return ConsoleSink(sink.console.rows, show)
-    if sink.postgres is not None:
-        from millrace_jobs.postgres.connection import PostgresConnection  # only these queries load the client
-        from millrace_jobs.sinks.postgres.sink import PostgresSink
-
-        assert results is not None, "a table in a database is checked against the results"
-        connection = PostgresConnection.of(sink.postgres)
-        return PostgresSink(connection, sink.postgres.table, keys, results, query.name, checkpoint_id)
-    if sink.delta is not None:
-        from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink  # only these queries load the library
-
-        assert results is not None, "a table is checked against the results"
-        return DeltaSink(sink.delta, keys, results, query.name, checkpoint_id)
-    if sink.iceberg is not None:
-        from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink  # only these queries load the library
-
-        assert results is not None, "a table is checked against the results"
-        return IcebergSink(sink.iceberg, keys, results, query.name, checkpoint_id)
-    spec = sink.kafka or sink.table
-    assert spec is not None
-    require_options(spec, f"spec.sink.{sink.kind}")
-    topic = TargetTopic(spec.topic, Connection.of(spec), f"spec.sink.{sink.kind}.topic")
-    if sink.table is not None:
-        history = None
-        if sink.table.history is not None:
-            place = TargetTopic(sink.table.history.topic, topic.connection, "spec.sink.table.history.topic")
-            history = TableHistory(place, sink.table.history.retention.microseconds, keys.lag)
-        return TableSink(topic, keys, query.name, checkpoint_id, view, history)
-    if sink.kafka is not None and sink.kafka.schemas is not None:
-        return _registered(sink.kafka, sink.kafka.schemas, topic, keys, query.name, checkpoint_id, results)
-    return KafkaSink(topic, keys, query.name, checkpoint_id)
+    return _connector(sink).open(sink.given, SinkContext(query, keys, checkpoint_id, show, view, results))
 
 
-def _registered(
-    spec: KafkaSinkSpec,
-    schemas: ResultSchemas,
-    topic: TargetTopic,
-    keys: ResultKeys,
-    query: str,
-    checkpoint_id: str,
-    results: StructType | None,
-) -> KafkaSink:
-    from millrace_jobs.sinks.kafka.registered.result_schema import ResultFormat, ResultSchema, record_name
-    from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
-
-    assert results is not None, "the schema of results follows from their columns"
-    format: ResultFormat
-    if spec.format is MessageFormat.AVRO:
-        from millrace_jobs.sinks.kafka.registered.avro_results import AvroResults
-
-        format = AvroResults()
-    else:
-        from millrace_jobs.sinks.kafka.registered.protobuf_results import ProtobufResults  # loads Protobuf
-
-        format = ProtobufResults()
-    schema = ResultSchema(format, schemas, spec.topic, schemas.record or record_name(query), results)
-    return RegisteredSink(topic, keys, query, checkpoint_id, schema)
+def _connector(sink: SinkSpec) -> SinkConnector[Any]:
+    found: SinkConnector[Any] = connector(SINKS, sink.kind)
+    return found

@@ -13,11 +13,12 @@ from posixpath import normpath
 from typing import Any, NamedTuple
 
 from millrace_api.errors import Problem, quote
+from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checkpoint_overlap import WrittenPlace, overlap, place_parts, written_places
 from millrace_api.validation.places import may_be_object, paths
 
-from .asked import entries, login_files
+from .asked import entries
 from .checkpoint_volume import checkpoint_place, place_in_volume, spark_pods
 from .driver_config import CHECKPOINT, LOCAL, SECRETS
 from .names import Manifest
@@ -70,7 +71,7 @@ def folders(query: StreamQuery) -> Folders:
 def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
     """Yield the paths of data and logins that are on no volume of the query's own; ``where`` ends each message."""
     data = [(field, path) for field, path in paths(query.spec) if not may_be_object(field, path)]
-    logins = list(login_files(query.spec))
+    logins = list(given(query.spec, "spec", ExternalKind.LOGINS))
     if not data and not logins:
         return
     allowed, beside = folders(query), _beside_checkpoint(query)
@@ -80,10 +81,10 @@ def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
         if others or not _is_on(path, allowed.data):
             message = f"{quote(path, 200)} is on no volume that the query mounts for data, {where}"
             yield Problem(message, _HINT, field=field)
-    for field, path in logins:
-        if not _is_on(path, allowed.logins):
-            message = f"{quote(path, 200)} is on no volume that the query mounts for logins, {where}"
-            yield Problem(message, _LOGIN_HINT, field=field)
+    for each in logins:
+        if not _is_on(each.value, allowed.logins):
+            message = f"{quote(each.value, 200)} is on no volume that the query mounts for logins, {where}"
+            yield Problem(message, _LOGIN_HINT, field=each.field)
 
 
 def checkpoint_overlaps(query: StreamQuery) -> Iterator[Problem]:

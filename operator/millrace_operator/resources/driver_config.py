@@ -79,9 +79,10 @@ def executor_secrets(query: StreamQuery) -> dict[str, set[str]]:
 
 
 def source_secrets(query: StreamQuery) -> dict[str, set[str]]:
-    """Return the entries that a partitioner replica needs, by Secret: of sources in Kafka, and of their registries."""
+    """Return the entries that a partitioner replica needs, by Secret: those of the sources that stream."""
     secrets: dict[str, set[str]] = {}
-    _with_files([each for each in query.spec.to_document()["sources"].values() if "kafka" in each], secrets)
+    sources = query.spec.to_document()["sources"]
+    _with_files([sources[name] for name, source in query.spec.sources.items() if not source.is_static], secrets)
     return secrets
 
 

@@ -14,7 +14,6 @@ from functools import lru_cache
 from posixpath import normpath
 from typing import Annotated
 
-from millrace_api.model.postgres import PORT
 from millrace_api.model.values import text
 from millrace_api.validation.places import bucket_and_prefix, folder_of, is_object, object_problem
 
@@ -28,11 +27,7 @@ _IMAGE = re.compile(
 )
 """An image by the grammar of the container runtimes (github.com/distribution/reference)."""
 
-_SERVER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})?")
-_KAFKA_PORT = ":9092"
-"""Port of a broker that names none."""
-
-_POSTGRES_PORT = f":{PORT}"
+_SERVER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})")
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAMED = rf"{_LABEL}(?:\.{_LABEL})*"
@@ -198,19 +193,10 @@ def image_repository(image: str) -> str | None:
     return f"{registry}/{path}"
 
 
-def broker_address(address: str) -> str | None:
-    """Return a Kafka broker as host and port; None if it is anything else: Kafka's client also takes URLs, for one."""
-    return _server(address, _KAFKA_PORT)
-
-
-def database_address(address: str) -> str | None:
-    """Return a PostgreSQL server as host and port; None if it is anything else."""
-    return _server(address, _POSTGRES_PORT)
-
-
-def _server(address: str, port: str) -> str | None:
-    found = _SERVER.fullmatch(address.strip())
-    return None if found is None else found["host"].lower() + (found["port"] or port)
+def server_address(address: str) -> str | None:
+    """Return a server with its port, as patterns name it; None if it is anything else, such as a URL."""
+    found = _SERVER.fullmatch(address)
+    return None if found is None else found["host"].lower() + found["port"]
 
 
 def absolute_path(path: str) -> str | None:

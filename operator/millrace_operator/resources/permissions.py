@@ -8,42 +8,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.confinement import Confinement
 from millrace_api.model.deployment import PlacementSetting
+from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import paths, table_uris
 
-from .asked import (
-    Asked,
-    brokers,
-    catalogs,
-    databases,
-    images,
-    lineage_namespaces,
-    lineage_receivers,
-    readers,
-    role_arns,
-    s3_endpoints,
-    schema_registries,
-    tables_without_places,
-    token_endpoints,
-)
+from .asked import Asked, images, lineage_namespaces, readers, s3_endpoints, tables_without_places
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
-    broker_address,
     checkpoint_address,
     data_place,
-    database_address,
     image_repository,
     matches_any,
+    server_address,
     url_address,
 )
 from .pod_labels import missing_labels
@@ -70,6 +56,18 @@ _HARMLESS_TEXTS = frozenset(
     }
 )
 """Settings with texts of which Spark knows all."""
+
+
+_CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
+    ExternalKind.BROKERS: server_address,
+    ExternalKind.CATALOGS: url_address,
+    ExternalKind.DATABASES: server_address,
+    ExternalKind.LINEAGE: url_address,
+    ExternalKind.ROLE_ARNS: str,
+    ExternalKind.SCHEMA_REGISTRIES: url_address,
+    ExternalKind.OIDC_ENDPOINTS: url_address,
+}
+"""The one form that patterns match of what a field of a rule restricts, which has the name of the kind."""
 
 
 class Account(NamedTuple):
@@ -146,25 +144,23 @@ class Permissions:
 def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iterator[Problem]:
     spec, where = query.spec, f"not allowed in namespace {namespace}"
 
+    def unmatched(field: str, value: str, canonical: str | None, patterns: Iterable[str] | None) -> Iterator[Problem]:
+        if patterns is not None and not matches_any(patterns, canonical):
+            yield Problem(f"{quote(value, 200)} is {where}", _allowed(patterns), field=field)
+
     def among(
         asked: Asked, patterns: Iterable[str] | None, canonical: Callable[[str], str | None]
     ) -> Iterator[Problem]:
-        for field, value in asked if patterns is not None else ():
-            if not matches_any(patterns or (), canonical(value)):
-                yield Problem(f"{quote(value, 200)} is {where}", _allowed(patterns), field=field)
+        for field, value in asked:
+            yield from unmatched(field, value, canonical(value), patterns)
 
     yield from among(images(spec), rule.images, image_repository)
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
-    yield from among(role_arns(spec), rule.role_arns, str)
-    yield from among(brokers(spec), rule.brokers, broker_address)
-    yield from among(token_endpoints(spec), rule.token_endpoints, url_address)
-    yield from among(databases(spec), rule.databases, database_address)
-    yield from among(catalogs(spec), rule.catalogs, url_address)
+    for each in given(spec, "spec", *_CANONICAL):
+        yield from unmatched(each.field, each.value, _CANONICAL[each.kind](each.address), getattr(rule, each.kind))
     yield from among(table_uris(spec), rule.tables, data_place)
     for field in tables_without_places(spec) if rule.tables is not None else ():
         yield Problem(f"a table wherever its catalog puts it is {where}", _allowed(rule.tables), field=field)
-    yield from among(schema_registries(spec), rule.schema_registries, url_address)
-    yield from among(lineage_receivers(spec), rule.lineage, url_address)
     for field, name in lineage_namespaces(spec) if rule.lineage is not None else ():
         if name != namespace:
             yield Problem(f"{quote(name)} is {where}", "leave it out: a job is in its query's namespace", field=field)

@@ -11,7 +11,7 @@ from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
-from .asked import has_identity_in_aws, names_zone
+from .asked import has_identity_in_cloud, names_zone
 from .driver_config import (
     AUTH_FILE,
     CHECKPOINT,
@@ -210,7 +210,7 @@ def _labels(query: StreamQuery, owner: Owner, role: str) -> dict[str, str]:
 
 def partitioner_account(query: StreamQuery) -> str | None:
     """Return the query's account if partitioner replicas need its identity in a cloud; they have no token of it."""
-    return query.spec.service_account_name if has_identity_in_aws(query.spec.sources) else None
+    return query.spec.service_account_name if has_identity_in_cloud(query.spec.sources) else None
 
 
 def _zone(query: StreamQuery) -> list[Manifest]:

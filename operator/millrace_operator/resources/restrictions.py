@@ -14,10 +14,11 @@ from posixpath import normpath
 from typing import Any
 
 from millrace_api.errors import Problem, quote
+from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import paths
 
-from .asked import CONTAINERS, brokers, entries, pod_templates, schema_registries
+from .asked import CONTAINERS, entries, pod_templates
 from .bandwidth import wrong_bandwidths
 from .checkpoint_volume import checkpoint_problems
 from .confinement import checkpoint_overlaps
@@ -181,7 +182,8 @@ def problems(query: StreamQuery) -> list[Problem]:
         message = '"default" is the account of all pods that name none, which would get the rights of the driver'
         hint = "leave it out, or write another account"
         found.append(Problem(message, hint, field="spec.serviceAccountName"))
-    for field, address in (*brokers(query.spec), *schema_registries(query.spec), *paths(query.spec)):
+    named = given(query.spec, "spec", ExternalKind.BROKERS, ExternalKind.SCHEMA_REGISTRIES)
+    for field, address in (*((each.field, each.value) for each in named), *paths(query.spec)):
         if _LOGIN.search(f"://{address.partition('://')[2] or address}"):
             message = "has a password in it, which everyone who may read ConfigMaps would see"
             found.append(Problem(message, _LOGIN_HINT, field=field))

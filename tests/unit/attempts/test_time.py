@@ -23,9 +23,9 @@ from millrace_operator.lifecycle.token_buckets import TokenBuckets
 from millrace_operator.resources.objects import healthy_spec
 from millrace_operator.resources.patterns import (
     absolute_path,
-    broker_address,
     checkpoint_folder,
     image_repository,
+    server_address,
     url_address,
 )
 from millrace_operator.resources.pod_defaults import PodDefaults
@@ -171,7 +171,7 @@ LONG = {
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_long_names_are_compared_in_time(text: str) -> None:
-    for canonical in (image_repository, broker_address, absolute_path, checkpoint_folder, url_address):
+    for canonical in (image_repository, server_address, absolute_path, checkpoint_folder, url_address):
         canonical(text)
 
 

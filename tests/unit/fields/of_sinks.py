@@ -23,15 +23,15 @@ from millrace_jobs.pipeline.table_needs import holds_back
 from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.console import ConsoleSink, _Head
-from millrace_jobs.sinks.files import FilesSink
+from millrace_jobs.sinks.console.sink import ConsoleSink, _Head
+from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
+from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.registered.result_schema import ResultSchema
 from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
-from millrace_jobs.sinks.object_files import ObjectFilesSink
 from millrace_jobs.sinks.outputs import OutputSinks
 from millrace_jobs.sinks.postgres.sink import PostgresSink
 from millrace_jobs.sinks.sink_factory import open_sinks

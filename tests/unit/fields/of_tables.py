@@ -13,9 +13,9 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.pipeline.explain import _source_step
 from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.run.table_refresh import RefreshedTables
-from millrace_jobs.sources.delta_snapshot import DeltaSnapshot
-from millrace_jobs.sources.iceberg_snapshot import IcebergSnapshot
-from millrace_jobs.sources.postgres_table import PostgresTable
+from millrace_jobs.sources.lakehouse.delta_snapshot import DeltaSnapshot
+from millrace_jobs.sources.lakehouse.iceberg_snapshot import IcebergSnapshot
+from millrace_jobs.sources.postgres.table import PostgresTable
 from millrace_jobs.sources.source_factory import open_table
 
 from .documents import FILES, query

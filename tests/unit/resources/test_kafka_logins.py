@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
-from millrace_operator.resources.asked import login_files
 from millrace_operator.resources.driver_config import mounted_query
 from millrace_operator.resources.names import Manifest, Owner
 from millrace_operator.resources.objects import objects
@@ -103,7 +103,8 @@ def test_a_pod_has_no_secret_that_it_does_not_use():
 def test_files_of_a_login_by_tokens_are_among_those_that_a_policy_looks_at():
     oidc = OIDC | {"clientSecret": {"file": "/a"}, "ca": {"file": "/b"}}
     asked = query(sasl={"mechanism": "OAUTHBEARER", "oidc": oidc})
-    assert [(field.rpartition("kafka.")[2], file) for field, file in login_files(asked.spec)] == [
+    found = given(asked.spec, "spec", ExternalKind.LOGINS)
+    assert [(each.field.rpartition("kafka.")[2], each.value) for each in found] == [
         ("sasl.oidc.clientSecret.file", "/a"),
         ("sasl.oidc.ca.file", "/b"),
     ]

@@ -4,10 +4,11 @@ import pytest
 import yaml
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.externals import ExternalKind
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
-from millrace_operator.resources.permissions import Account, Permissions
-from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.permissions import _CANONICAL, Account, Permissions
+from millrace_operator.resources.policy import Policy, PolicyRule
 from unit.fields.walk import fields
 
 from .cases import CASES
@@ -72,3 +73,9 @@ def test_an_odd_quantity_is_refused_and_ends_nothing(quantity):
 def test_what_is_not_allowed_is_an_error_of_its_own():
     with pytest.raises(MillraceError):
         policy(limits={"executors": 1}).require(query(), NAMESPACE)
+
+
+def test_a_rule_has_a_field_for_each_kind_of_server_and_role():
+    beside = {"client_options", "data", "files", "identities", "logins", "s3_endpoints", "tables"}
+    assert {each.value for each in _CANONICAL} == {each.value for each in ExternalKind} - beside
+    assert {each.value for each in _CANONICAL} <= PolicyRule.model_fields.keys()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_operator.resources.asked import login_files, schema_registries
+from millrace_api.model.externals import ExternalKind, given
 
 from .refused import AVRO, policy, query, said
 
@@ -28,7 +28,7 @@ def test_a_registry_that_no_rule_allows_is_refused(asked, field):
     assert said(permissions, query(**asked(ALLOWED))) == []
     (problem,) = said(permissions, query(**asked(OTHER)))
     assert problem.startswith(f'{field}: "{OTHER}" is not allowed in namespace cabs')
-    assert [place for place, _ in schema_registries(query(**asked(OTHER)).spec)] == [field]
+    assert [each.field for each in given(query(**asked(OTHER)).spec, "spec", ExternalKind.SCHEMA_REGISTRIES)] == [field]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,8 @@ def test_a_registry_that_no_rule_allows_is_refused(asked, field):
 )
 def test_files_of_logins_are_known(asked, field):
     login = {"token": {"file": "/secrets/token"}, "tls": {"ca": {"file": "/secrets/ca.pem"}}}
-    assert dict(login_files(query(**asked(ALLOWED, login=login)).spec)) == {
+    found = given(query(**asked(ALLOWED, login=login)).spec, "spec", ExternalKind.LOGINS)
+    assert {each.field: each.value for each in found} == {
         f"{field}.login.token.file": "/secrets/token",
         f"{field}.login.tls.ca.file": "/secrets/ca.pem",
     }

@@ -21,7 +21,7 @@ from millrace_jobs.confinement import VARIABLE, confine, confinement, require_da
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.run.inputs import require_other_places, require_outside
 from millrace_jobs.run.query_file import query_of
-from millrace_jobs.sinks.files import require_folder
+from millrace_jobs.sinks.result_folder import require_folder
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.decoding import BadRecord
@@ -118,9 +118,9 @@ def test_results_are_not_written_elsewhere(data: Path) -> None:
     (data / "out").symlink_to("../state")
     for folder in (data / "out", data / "out" / "below", data / ".." / "state", data.parent / "new"):
         with pytest.raises(MillraceError, match=REFUSED):
-            require_folder(folder)
+            require_folder(folder, "spec.sink.files.path")
     assert not (data.parent / "new").exists()
-    require_folder(data / "results")
+    require_folder(data / "results", "spec.sink.files.path")
 
 
 def login(file: Path) -> Connection:

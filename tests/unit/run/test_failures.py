@@ -48,7 +48,7 @@ def test_where_no_code_of_the_user_took_part_debug_is_offered() -> None:
 
 def test_our_own_sentence_is_handed_on() -> None:
     text = in_a_worker(
-        (f"{OURS}/sources/files.py", 9), raised="millrace_api.errors.MillraceError: in/1.csv:3: bad; fix it"
+        (f"{OURS}/sources/files/source.py", 9), raised="millrace_api.errors.MillraceError: in/1.csv:3: bad; fix it"
     )
     assert str(explain_failure(text)) == "in/1.csv:3: bad; fix it"
 

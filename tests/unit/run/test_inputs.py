@@ -9,9 +9,9 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.run.inputs import no_record_note, require_other_places, waiting_note
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.generated import RateSource
+from millrace_jobs.sources.generated.rows import RateSource
 from millrace_jobs.sources.lakehouse.source import LakehouseSource
 
 

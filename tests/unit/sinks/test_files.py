@@ -11,9 +11,10 @@ import pytest
 
 from listings import listings
 from millrace_api.errors import MillraceError
-from millrace_jobs.sinks import files
 from millrace_jobs.sinks.base import LastBatch
-from millrace_jobs.sinks.files import FilesSink, require_folder
+from millrace_jobs.sinks.files import sink as files
+from millrace_jobs.sinks.files.sink import FIELD, FilesSink
+from millrace_jobs.sinks.result_folder import require_folder
 
 NEW = LastBatch(None, None)
 MARK = "_checkpoint-"
@@ -90,18 +91,18 @@ def test_two_that_begin_at_once_do_not_share_a_folder(tmp_path, monkeypatch):
 
 
 def test_looking_whether_a_folder_can_be_written_leaves_nothing_behind(tmp_path):
-    require_folder(tmp_path / "new" / "out")
+    require_folder(tmp_path / "new" / "out", FIELD)
     assert list(tmp_path.iterdir()) == []
     sink(tmp_path).prepare(NEW)
     (tmp_path / "out" / "_staging" / "0").mkdir()
     before = names(tmp_path)
-    require_folder(tmp_path / "out")
+    require_folder(tmp_path / "out", FIELD)
     assert names(tmp_path) == before
     (tmp_path / "file").touch()
     with pytest.raises(
         MillraceError, match=re.escape(f"results cannot be written to {tmp_path / 'file'}: File exists")
     ):
-        require_folder(tmp_path / "file")
+        require_folder(tmp_path / "file", FIELD)
 
 
 @pytest.mark.parametrize("there", [[], ["out"], ["out", f"out/{MARK}a"], ["out", f"out/{MARK}b"], ["out", "out/notes"]])

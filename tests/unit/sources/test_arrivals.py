@@ -11,11 +11,11 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE
 
 from millrace_jobs.sources import pacing
 from millrace_jobs.sources.base import MOST_TIMES
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.generated import RateSource
+from millrace_jobs.sources.generated.rows import RateSource
 from millrace_jobs.sources.kafka.metadata import arrivals
-from millrace_jobs.sources.replay import ReplaySource
+from millrace_jobs.sources.replay.source import ReplaySource
 
 NOW = 1_800_000_000.0
 SCHEMA = pa.schema([("at", TIMESTAMP), ("n", pa.int64())])

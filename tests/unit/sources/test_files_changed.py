@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace_api.errors import MillraceError, MissingInputError
-from millrace_jobs.sources import changed_files
-from millrace_jobs.sources import files as files_module
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files import changed_files
+from millrace_jobs.sources.files import source as files_module
+from millrace_jobs.sources.files.source import FilesSource
 from record_tables import rows_of
 
 from .test_files_log import SCHEMA, arrive, numbers, open_source

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from listings import listings
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources import file_listing, file_log
-from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog
+from millrace_jobs.sources.files import file_listing, file_log
+from millrace_jobs.sources.files.file_log import KEPT_SECONDS, FileLog
 from millrace_jobs.sources.seen_file import SeenFile
 from record_tables import no_file_above
 

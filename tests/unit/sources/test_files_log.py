@@ -12,9 +12,9 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_jobs.sources import source_factory as opening
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.replay import require_file
+from millrace_jobs.sources.replay.source import require_file
 from record_tables import all_rows, no_file_above, rows_of
 
 SCHEMA = arrow_schema([("n", "INT")])
@@ -263,7 +263,7 @@ def test_another_header_than_the_schema_is_a_fault_of_the_source_before_anything
 
 
 def test_two_readers_of_a_run_that_lists_by_name_read_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace_jobs.sources.file_log._SLACK", 0)
+    monkeypatch.setattr("millrace_jobs.sources.files.file_log._SLACK", 0)
     for name in "abc":
         arrive(tmp_path, name, ord(name))
     ahead, behind = (open_source(tmp_path, by_name=True) for _ in range(2))

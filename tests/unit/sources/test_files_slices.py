@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats import file_formats, parquet_format
 from record_tables import BAD_LINES, FORMATS, ROWS, ROWS_OF_LINES, SCHEMA, Collected, all_rows, line_of, rows_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
 from record_tables import all_rows
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.generated import GeneratedRows, RateSource
+from millrace_jobs.sources.generated.rows import GeneratedRows, RateSource
 from millrace_jobs.sources.pacing import RatePace
 from record_tables import Collected, rows_of
 

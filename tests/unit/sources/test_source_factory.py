@@ -12,8 +12,9 @@ from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Subscription
+from millrace_jobs.sources.kafka.connector import _subscription
 from millrace_jobs.sources.kafka.metadata import METADATA
-from millrace_jobs.sources.source_factory import _subscription, open_source
+from millrace_jobs.sources.source_factory import open_source
 
 TRIP = """{"type": "record", "name": "Trip", "fields": [
     {"name": "id", "type": "long"},

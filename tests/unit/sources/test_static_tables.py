@@ -4,7 +4,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.static_tables import read_static_table
 

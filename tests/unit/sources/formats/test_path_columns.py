@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.files import FilesSource
+from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.formats.path_columns import path_columns
 from record_tables import all_rows

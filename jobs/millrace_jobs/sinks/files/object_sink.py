@@ -27,12 +27,12 @@ from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
 from millrace_jobs.sinks.column_names import named
-from millrace_jobs.sinks.commit_record import NO_BATCH, CommitRecord
-from millrace_jobs.sinks.csv_text import csv_columns, csv_header, csv_options
-from millrace_jobs.sinks.files import BATCH_ID, RESULT
+from millrace_jobs.sinks.files.commit_record import NO_BATCH, CommitRecord
+from millrace_jobs.sinks.files.csv_text import csv_columns, csv_header, csv_options
+from millrace_jobs.sinks.files.output_partitions import folder_texts, require_few_files, spread
+from millrace_jobs.sinks.files.sink import BATCH_ID, RESULT
+from millrace_jobs.sinks.files.task_files import LINE, PART, ObjectsWriter, WrittenObject, write_objects
 from millrace_jobs.sinks.lakehouse.columns import arrow_type
-from millrace_jobs.sinks.output_partitions import folder_texts, require_few_files, spread
-from millrace_jobs.sinks.task_files import LINE, PART, ObjectsWriter, WrittenObject, write_objects
 
 _FIELD = "spec.sink.files"
 _OWN = "_millrace"

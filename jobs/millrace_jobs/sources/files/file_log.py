@@ -26,7 +26,7 @@ from typing import Any
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.sources.file_log_mirror import ANOTHER_WRITER, FileLogMirror
+from millrace_jobs.sources.files.file_log_mirror import ANOTHER_WRITER, FileLogMirror
 from millrace_jobs.sources.seen_file import SeenFile
 
 KEPT_SECONDS = 86_400

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,11 +26,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import result_file
 from millrace_jobs.confinement import require_data
-from millrace_jobs.disk import absolute_path, make_folder, path_for_spark, remove_folders, sync
+from millrace_jobs.disk import absolute_path, make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
 from millrace_jobs.sinks.column_names import named
-from millrace_jobs.sinks.csv_text import csv_columns, csv_options
-from millrace_jobs.sinks.output_partitions import require_few_files, spread
+from millrace_jobs.sinks.files.csv_text import csv_columns, csv_options
+from millrace_jobs.sinks.files.output_partitions import require_few_files, spread
+from millrace_jobs.sinks.result_folder import unwritable
 
 BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
@@ -39,7 +39,9 @@ BATCH_ID = "_batch_id"
 _UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """Option that suppresses Hadoop's ``_SUCCESS`` file: complete files are renamed instead."""
 
-_FIELD = "spec.sink.files.path"
+FIELD = "spec.sink.files.path"
+"""Field of the folder."""
+
 _DEEPEST = 8
 """Folders of partitions within each other, at most."""
 
@@ -104,7 +106,7 @@ class FilesSink(Sink):
             sync(self._folder)
             sync(self._folder.parent)
         except OSError as error:
-            raise _unwritable(self._folder, error) from None
+            raise unwritable(self._folder, error, FIELD) from None
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Write a batch and return its number of rows; its files appear once all of them are complete."""
@@ -173,7 +175,7 @@ class FilesSink(Sink):
     def _not_ours(
         self, why: str, hint: str = "remove the folder to start over, or write another path"
     ) -> MillraceError:
-        return _problem(f"the folder {self._folder} {why}", hint)
+        return MillraceError(Problem(f"the folder {self._folder} {why}", hint, field=FIELD))
 
     def _publish(self, staged: Path, batch: int) -> None:
         """Rename the files of a batch into place; they are flushed to disk before Spark commits the batch."""
@@ -211,23 +213,6 @@ def _files_below(folder: Path, depth: int) -> Iterator[Path]:
             yield entry
 
 
-def require_folder(path: str | Path, field: str = _FIELD) -> None:
-    """Check that a folder, and files in it, can be created; leave nothing behind. ``field`` is where it is written.
-
-    Raises:
-        MillraceError: the folder cannot be created or written to, or Spark cannot use a folder of this name.
-    """
-    folder = path_for_spark(path, field)
-    require_data(folder)
-    try:
-        made = make_folder(folder)
-        with tempfile.TemporaryDirectory(prefix="_", dir=folder):
-            pass
-        remove_folders(made)
-    except OSError as error:
-        raise _unwritable(folder, error, field) from None
-
-
 def _stage(folder: Path) -> None:
     """Create an empty folder for the files of a batch, and in it the folders that Hadoop's committer would create.
 
@@ -235,12 +220,3 @@ def _stage(folder: Path) -> None:
     """
     shutil.rmtree(folder, ignore_errors=True)
     Path(folder, "_temporary", "0", "_temporary").mkdir(parents=True)
-
-
-def _unwritable(folder: Path, error: OSError, field: str = _FIELD) -> MillraceError:
-    hint = "write a folder that this user may write to"
-    return _problem(f"results cannot be written to {folder}: {error.strerror or error}", hint, field)
-
-
-def _problem(message: str, hint: str, field: str = _FIELD) -> MillraceError:
-    return MillraceError(Problem(message, hint, field=field))

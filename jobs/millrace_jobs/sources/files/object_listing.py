@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from millrace_jobs.object_store import ObjectFile, ObjectPath
-from millrace_jobs.sources.file_listing import fits, is_visible, is_wildcard
+from millrace_jobs.sources.files.file_listing import fits, is_visible, is_wildcard
 from millrace_jobs.sources.seen_file import SeenFile
 
 

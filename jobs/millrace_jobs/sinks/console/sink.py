@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_jobs.shown_values import shown_value
-from millrace_jobs.sinks.base import ResultBatch, Sink
-
-ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
+from millrace_jobs.sinks.base import ResultBatch, ShowTable, Sink
 
 
 class ConsoleSink(Sink):

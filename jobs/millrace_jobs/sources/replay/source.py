@@ -44,7 +44,7 @@ from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.event_time_column import field_type, field_values
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader
-from millrace_jobs.sources.generated import report_due
+from millrace_jobs.sources.generated.rows import report_due
 from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pace, Pacer, RatePace
 
 _DECODING = 2

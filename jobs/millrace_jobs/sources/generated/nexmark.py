@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.generated import GeneratedSource, random_words, uniform, zipf
+from millrace_jobs.sources.generated.rows import GeneratedSource, random_words, uniform, zipf
 from millrace_jobs.sources.pacing import RatePace
 
 _PLACES = {"person": (0, 1), "auction": (1, 3), "bid": (4, 46)}

@@ -31,14 +31,14 @@ from millrace_jobs.sources.base import (
     cut,
     ignore_arrivals,
 )
-from millrace_jobs.sources.changed_files import Present, require_unchanged, touched, unchanging
 from millrace_jobs.sources.dead_letters import BadRecordHandler
-from millrace_jobs.sources.file_listing import FileListing, seen
-from millrace_jobs.sources.file_log import KEPT_SECONDS, FileLog
+from millrace_jobs.sources.files.changed_files import Present, require_unchanged, touched, unchanging
+from millrace_jobs.sources.files.file_listing import FileListing, seen
+from millrace_jobs.sources.files.file_log import KEPT_SECONDS, FileLog
+from millrace_jobs.sources.files.object_listing import ObjectListing
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.path_columns import path_columns
 from millrace_jobs.sources.listing_pause import ListingPause
-from millrace_jobs.sources.object_listing import ObjectListing
 from millrace_jobs.sources.seen_file import SeenFile
 
 log = logging.getLogger(__name__)

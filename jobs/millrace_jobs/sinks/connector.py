@@ -1,0 +1,63 @@
+"""The interface of a connector for sinks: what checks and opens the sinks of one kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pyspark.sql.types import StructType
+
+from millrace_api.model.base import Model
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.sinks.base import ResultKeys, ShowTable, Sink
+
+if TYPE_CHECKING:
+    from millrace_jobs.sinks.kafka.table_view import TableView
+
+_Kind = TypeVar("_Kind", bound=Model, contravariant=True)
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink is opened for.
+
+    Attributes:
+        query: the query; its ``spec.sink`` is this sink, also for an additional output.
+        keys: the key of its result rows.
+        checkpoint_id: id of the checkpoint that the query runs on; a run on another checkpoint is another writer.
+        show: shows a table in the terminal.
+        view: the view that a result table keeps for look-ups; other sinks have none.
+        results: columns of the results; only a sink that checks their types needs them.
+    """
+
+    query: StreamQuery
+    keys: ResultKeys
+    checkpoint_id: str
+    show: ShowTable
+    view: TableView | None = None
+    results: StructType | None = None
+
+    @property
+    def columns(self) -> StructType:
+        """The columns of the results, for a sink that checks their types."""
+        assert self.results is not None, "this sink checks the types of the results"
+        return self.results
+
+
+class SinkConnector(Protocol[_Kind]):
+    """What checks and opens the sinks of one kind; the type argument is the model of the kind.
+
+    Its module is imported before Spark starts, so it imports within ``open`` what takes long to load.
+    """
+
+    def check(self, spec: _Kind) -> None:
+        """Check as much as possible before Spark starts; contact no server, and leave nothing behind.
+
+        Raises:
+            MillraceError: results cannot be written.
+        """
+        return
+
+    def open(self, spec: _Kind, context: SinkContext) -> Sink:
+        """Return the sink; it writes nothing and contacts no server before its ``prepare``."""
+        ...

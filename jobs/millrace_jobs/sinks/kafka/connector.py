@@ -1,0 +1,69 @@
+"""The connectors of the sinks ``kafka`` and ``table``."""
+
+from __future__ import annotations
+
+from millrace_api.model.registries import MessageFormat, ResultSchemas
+from millrace_api.model.sinks import KafkaSinkSpec, TableSinkSpec
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.option_check import require_options
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.connector import SinkConnector, SinkContext
+from millrace_jobs.sinks.kafka.history import TableHistory
+from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+
+
+class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
+    """Opens topics to which results are appended."""
+
+    def open(self, spec: KafkaSinkSpec, context: SinkContext) -> Sink:
+        """Return the sink of a topic.
+
+        Raises:
+            MillraceError: the Kafka client refuses its options.
+        """
+        topic = _topic(spec, "spec.sink.kafka")
+        if spec.schemas is not None:
+            return _registered(spec, spec.schemas, topic, context)
+        return KafkaSink(topic, context.keys, context.query.name, context.checkpoint_id)
+
+
+class TableSinkConnector(SinkConnector[TableSinkSpec]):
+    """Opens compacted topics that are tables."""
+
+    def open(self, spec: TableSinkSpec, context: SinkContext) -> Sink:
+        """Return the sink of a table.
+
+        Raises:
+            MillraceError: the Kafka client refuses its options.
+        """
+        topic = _topic(spec, "spec.sink.table")
+        history = None
+        if spec.history is not None:
+            place = TargetTopic(spec.history.topic, topic.connection, "spec.sink.table.history.topic")
+            history = TableHistory(place, spec.history.retention.microseconds, context.keys.lag)
+        return TableSink(topic, context.keys, context.query.name, context.checkpoint_id, context.view, history)
+
+
+def _topic(spec: KafkaSinkSpec | TableSinkSpec, field: str) -> TargetTopic:
+    require_options(spec, field)
+    return TargetTopic(spec.topic, Connection.of(spec), f"{field}.topic")
+
+
+def _registered(spec: KafkaSinkSpec, schemas: ResultSchemas, topic: TargetTopic, context: SinkContext) -> Sink:
+    from millrace_jobs.sinks.kafka.registered.result_schema import ResultFormat, ResultSchema, record_name
+    from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
+
+    format: ResultFormat
+    if spec.format is MessageFormat.AVRO:
+        from millrace_jobs.sinks.kafka.registered.avro_results import AvroResults
+
+        format = AvroResults()
+    else:
+        from millrace_jobs.sinks.kafka.registered.protobuf_results import ProtobufResults  # loads Protobuf
+
+        format = ProtobufResults()
+    query = context.query.name
+    schema = ResultSchema(format, schemas, spec.topic, schemas.record or record_name(query), context.columns)
+    return RegisteredSink(topic, context.keys, query, context.checkpoint_id, schema)

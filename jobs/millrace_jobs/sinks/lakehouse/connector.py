@@ -1,0 +1,39 @@
+"""The connectors of the sinks ``delta`` and ``iceberg``."""
+
+from __future__ import annotations
+
+from millrace_api.model.iceberg import IcebergSinkSpec
+from millrace_api.model.lakehouse import DeltaSinkSpec
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.connector import SinkConnector, SinkContext
+from millrace_jobs.sinks.result_folder import require_folder
+
+
+class DeltaSinkConnector(SinkConnector[DeltaSinkSpec]):
+    """Opens Delta tables for results."""
+
+    def check(self, spec: DeltaSinkSpec) -> None:
+        """Check that the folder of the table can be written to."""
+        if spec.is_local:
+            require_folder(spec.path, "spec.sink.delta.path")
+
+    def open(self, spec: DeltaSinkSpec, context: SinkContext) -> Sink:
+        """Return the sink of a table; only queries with one load the library."""
+        from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
+
+        return DeltaSink(spec, context.keys, context.columns, context.query.name, context.checkpoint_id)
+
+
+class IcebergSinkConnector(SinkConnector[IcebergSinkSpec]):
+    """Opens Iceberg tables for results."""
+
+    def check(self, spec: IcebergSinkSpec) -> None:
+        """Check that the folder of the table can be written to, if the query names it."""
+        if spec.location is not None and spec.is_local:
+            require_folder(spec.location, "spec.sink.iceberg.location")
+
+    def open(self, spec: IcebergSinkSpec, context: SinkContext) -> Sink:
+        """Return the sink of a table; only queries with one load the library."""
+        from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
+
+        return IcebergSink(spec, context.keys, context.columns, context.query.name, context.checkpoint_id)

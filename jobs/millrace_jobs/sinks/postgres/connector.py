@@ -1,0 +1,19 @@
+"""The connector of the sink ``postgres``."""
+
+from __future__ import annotations
+
+from millrace_api.model.postgres import PostgresSinkSpec
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.connector import SinkConnector, SinkContext
+
+
+class PostgresSinkConnector(SinkConnector[PostgresSinkSpec]):
+    """Opens tables in PostgreSQL for results."""
+
+    def open(self, spec: PostgresSinkSpec, context: SinkContext) -> Sink:
+        """Return the sink of a table; only queries with one load the client library."""
+        from millrace_jobs.postgres.connection import PostgresConnection
+        from millrace_jobs.sinks.postgres.sink import PostgresSink
+
+        connection, query = PostgresConnection.of(spec), context.query.name
+        return PostgresSink(connection, spec.table, context.keys, context.columns, query, context.checkpoint_id)

@@ -1,0 +1,1 @@
+"""Recordings as sources, replayed at the pace of their times or at a given one."""
