@@ -34,27 +34,9 @@ from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
 from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.run.wall_clock import WallClock
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Position, Source
-
-
-class WallClock:
-    """A detector of a wall clock that was set back; it must be polled often."""
-
-    def __init__(self) -> None:
-        self._ahead = _ahead()
-
-    def set_back(self) -> float:
-        """Return the seconds by which the clock was set back from its furthest point since this object was made."""
-        ahead = _ahead()
-        self._ahead = max(self._ahead, ahead)
-        return self._ahead - ahead
-
-
-def _ahead() -> float:
-    """Return the seconds by which the wall clock is ahead of the monotonic clock."""
-    return time.time() - time.monotonic()
-
 
 POLL_SECONDS = 0.2
 """Seconds between two polls of the plan source and of a query that is about to stop."""
