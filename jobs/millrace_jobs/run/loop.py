@@ -29,7 +29,7 @@ from millrace_jobs.pipeline.refreshed_tables import announce_contents
 from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.end_of_input import EndOfInput
-from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
+from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
@@ -330,9 +330,7 @@ class QueryRun:
     def _explained(self, text: str) -> MillraceError:
         """Return why the query failed, with its failure class."""
         damage = self.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
-        error = known_cause(text) or damage or explain_failure(text)
-        error.failure = class_of_text(text)
-        return error
+        return failed_query(text, damage)
 
     def _write(self, results: DataFrame, number: int) -> None:
         """Write the results of a batch to the sink (Spark's ``foreachBatch`` hook)."""
