@@ -8,7 +8,7 @@ LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-delays demo package chart-files test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-sinks bench-delays demo package chart-files test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -155,6 +155,9 @@ bench-batching: setup  ## Rerun the figures about batches between processes: thr
 
 bench-wires: setup  ## Measure what encryption between driver and executors costs: a start, small and large batches
 	$(BIN)/python -m bench.wires
+
+bench-sinks: lab  ## Measure rows/s of the sinks that write from tasks beside Spark's own writer of Parquet
+	$(BIN)/python -m bench.sinks
 
 demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root; PLACEMENT=Dedicated)
 	PYTHONPATH=tests $(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))

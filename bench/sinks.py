@@ -1,12 +1,13 @@
 """Measure how fast large batches are written: the sinks that write from tasks beside Spark's own writer of Parquet.
 
-    PYTHONPATH=tests python -m bench.sinks [--rounds 5] [--rows 1000000] [--tasks 2] [--json FILE]
+    python -m bench.sinks [--rounds 5] [--rows 1000000] [--tasks 2] [--json FILE]
 
 A batch of rows, which Spark holds in memory, is written again and again by each contender in one session, by as many
 tasks for all of them: into a folder, and into an S3 server on this machine. A turn is one batch, from the call of the
-sink to the commit. Rounds are interleaved, and the first one, in which Spark and the JVM warm up, does not count. The
-ratio of a turn is that to Spark's own writer in the same place, with the same compression, in the same round: above 1,
-the sink is faster. Spark's writer has no exactly once: its files appear one after the other.
+sink to the commit. Rounds are interleaved, every second one in the other order, and the first one, in which Spark and
+the JVM warm up, does not count. The ratio of a turn is that to Spark's own writer in the same place, with the same
+compression, in the same round: above 1, the sink is faster. Spark's writer has no exactly once: its files appear one
+after the other. The table is printed to the output at the end, and each turn to the error output when it ends.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +44,8 @@ FOLDER, S3 = "folder", "S3"
 COMPRESSION = {"files": "snappy", "delta": "zstd", "iceberg": "zstd"}
 """The compression of each kind of sink."""
 
+SPARK = "Spark's writer"
+
 _ROW = (
     "id AS n",
     "concat('cell-', id % 1000) AS cell",
@@ -58,6 +62,7 @@ class SinkFigure:
 
     place: str
     writer: str
+    compression: str
     round: int
     rate: float
     ratio: float
@@ -74,13 +79,15 @@ class SinkBench:
 
     def round(self, number: int) -> Iterator[SinkFigure]:
         """Measure each contender once, in each place."""
+        contenders = [(SPARK, each) for each in sorted(set(COMPRESSION.values()))] + list(COMPRESSION.items())
         for place in (FOLDER, S3):
-            own = {kind: self._rate(self._spark_writer(place, kind)) for kind in sorted(set(COMPRESSION.values()))}
-            for compression, rate in own.items():
-                yield SinkFigure(place, f"Spark, {compression}", number, rate, 1.0)
-            for kind, compression in COMPRESSION.items():
-                rate = self._rate(self._sink_writer(place, kind))
-                yield SinkFigure(place, kind, number, rate, rate / own[compression])
+            rates = {}
+            for writer, compression in contenders if number % 2 == 0 else contenders[::-1]:
+                write = self._spark_writer(place, compression) if writer == SPARK else self._sink_writer(place, writer)
+                rates[writer, compression] = self._rate(write)
+            for writer, compression in contenders:
+                rate = rates[writer, compression]
+                yield SinkFigure(place, writer, compression, number, rate, rate / rates[SPARK, compression])
             self._clear()
 
     def _rate(self, write: Callable[[DataFrame], None]) -> float:
@@ -123,21 +130,29 @@ class SinkBench:
         ObjectPath.of(f"s3a://{BUCKET}/out").remove_all()
 
 
-def show(figures: list[SinkFigure], console: Console) -> None:
-    """Print the median of the rounds and their range, in rows per second and beside Spark's own writer."""
-    table = Table("place", "writer", "1,000 rows/s", "rounds", "x Spark's writer", "rounds")
-    for place, writer in {(each.place, each.writer): None for each in figures}:
-        found = [each for each in figures if (each.place, each.writer) == (place, writer)]
+def summary(figures: list[SinkFigure], title: str) -> Table:
+    """Return the median of the rounds and their range, in rows per second and beside Spark's own writer."""
+    table = Table(title=title)
+    for name in ("place", "writer", "compression"):
+        table.add_column(name)
+    for name in ("1,000 rows/s", "of all rounds", "x Spark's writer", "of all rounds"):
+        table.add_column(name, justify="right")
+    place = figures[0].place
+    for key in {(each.place, each.writer, each.compression): None for each in figures}:
+        found = [each for each in figures if (each.place, each.writer, each.compression) == key]
         rates, ratios = [each.rate / 1000 for each in found], [each.ratio for each in found]
+        if key[0] != place:
+            table.add_section()
+            place = key[0]
+        own = key[1] == SPARK
         table.add_row(
-            place,
-            writer,
-            f"{statistics.median(rates):.0f}",
-            f"{min(rates):.0f} to {max(rates):.0f}",
-            f"{statistics.median(ratios):.2f}",
-            f"{min(ratios):.2f} to {max(ratios):.2f}",
+            *key,
+            f"{statistics.median(rates):,.0f}",
+            f"{min(rates):,.0f} to {max(rates):,.0f}",
+            "" if own else f"{statistics.median(ratios):.2f}",
+            "" if own else f"{min(ratios):.2f} to {max(ratios):.2f}",
         )
-    console.print(table)
+    return table
 
 
 @contextmanager
@@ -170,10 +185,11 @@ def main() -> None:
     ):
         for number in range(options.rounds + 1):
             for each in bench.round(number):
-                print(json.dumps(asdict(each)), flush=True)
+                print(json.dumps(asdict(each)), file=sys.stderr, flush=True)
                 if number:
                     figures.append(each)
-    show(figures, Console(width=150))
+    title = f"Batches of {options.rows:,} rows by {options.tasks} tasks, medians of {options.rounds} rounds"
+    Console(width=120).print(summary(figures, title))
     if options.json:
         options.json.write_text(json.dumps([asdict(each) for each in figures], indent=1), encoding="utf-8")
 

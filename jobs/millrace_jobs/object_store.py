@@ -40,6 +40,12 @@ _CODE, _MESSAGE = (re.compile(rf"<{name}>([^<]{{1,300}})</{name}>") for name in 
 
 _NO_BUCKET = "NoSuchBucket"
 
+_REFUSED = re.compile(
+    r"\b(?:AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|TokenRefreshRequired|InvalidToken)\b|"
+    r"\b(?:403 Forbidden|401 Unauthorized)\b"
+)
+"""What a store says that refuses the login: the client reports some of it, such as of a listing, as a fault."""
+
 
 @dataclass(frozen=True)
 class ObjectPath:
@@ -101,8 +107,7 @@ class ObjectPath:
     def exists(self) -> bool:
         """Whether there is an object of this key."""
         try:
-            with _os_errors(self):
-                self._client.head(self.key)
+            self._head()
         except FileNotFoundError:
             return False
         return True
@@ -149,13 +154,11 @@ class ObjectPath:
 
     def look(self) -> ObjectFile:
         """Return what a listing would say of the object."""
-        with _os_errors(self):
-            return ObjectFile.of(self._client.head(self.key))
+        return ObjectFile.of(self._head())
 
     def tag(self) -> str:
         """Return the tag of this version of the object."""
-        with _os_errors(self):
-            return str(self._client.head(self.key)["e_tag"])
+        return str(self._head()["e_tag"])
 
     def open(self) -> BufferedReader:
         """Return the content of the object as a stream, of which parts are fetched when they are read."""
@@ -210,6 +213,18 @@ class ObjectPath:
         assert self.bucket == other.bucket
         with _os_errors(self):
             self._client.copy(self.key, other.key)
+
+    def _head(self) -> ObjectMeta:
+        """Return what the store says of the object without its content."""
+        try:
+            with _os_errors(self):
+                return self._client.head(self.key)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if isinstance(error, PermissionError) or "400 Bad Request" in str(error):
+                self.read_range(0, 1)  # a refusal of HEAD has no content and so no reason, and this one has
+            raise
 
     def _put_if(self, content: bytes, mode: Any) -> str | None:
         from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
@@ -348,7 +363,8 @@ def _os_errors(path: ObjectPath) -> Iterator[None]:
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
         raise PermissionError(errno.EACCES, in_short(str(error)), str(path)) from error
     except BaseError as error:
-        raise OSError(errno.EIO, in_short(str(error)), str(path)) from error
+        number = errno.ENXIO if _NO_BUCKET in str(error) else errno.EACCES if _REFUSED.search(str(error)) else errno.EIO
+        raise OSError(number, in_short(str(error)), str(path)) from error
 
 
 def in_short(text: str) -> str:

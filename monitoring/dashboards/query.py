@@ -298,6 +298,8 @@ def _collecting(role: str) -> str:
 
 def _state() -> list[Panel]:
     writes = f"sum by (le) (rate(millrace_checkpoint_write_seconds_bucket{ONE}[$__rate_interval]))"
+    ages = f"namespace_query_table:millrace_table_age:seconds{ONE}"
+    intervals = f"namespace_query_table:millrace_table_refresh_interval_seconds:max{ONE}"
     return [
         graph(
             "Is the checkpoint fast, and is there room?",
@@ -323,6 +325,18 @@ def _state() -> list[Panel]:
             right="memory",
             right_unit="bytes",
             width=8,
+        ),
+        graph(
+            "Are static tables refreshed?",
+            "Time since each static table was last read, or found unchanged, in intervals between two refreshes, as "
+            "refreshEvery says. It grows to 1 and begins again at 0; above 2, refreshes fail or take long.",
+            {
+                "{{table}}": f"max by (table) ({ages} / ({intervals} > 0))",
+            },
+            "none",
+            width=8,
+            runbook="MillraceTableStale",
+            none="No table has refreshEvery.",
         ),
         graph(
             "How late are final results?",

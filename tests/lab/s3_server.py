@@ -42,12 +42,14 @@ Rule = Callable[[S3Request], "Disturbance | None"]
 class Disturbance(NamedTuple):
     """What happens to a request: ``status`` answers it at once; ``loses_answer`` breaks the connection after it was done.
 
-    ``seconds`` is how much later it is forwarded, or answered.
+    ``seconds`` is how much later it is forwarded, or answered. ``code`` is the store's word for the status, if not the
+    usual one.
     """
 
     status: int = 0
     loses_answer: bool = False
     seconds: float = 0.0
+    code: str = ""
 
 
 class S3Server:
@@ -201,7 +203,7 @@ class _Exchange(BaseHTTPRequestHandler):
         met = self.server.rule(request) or Disturbance()
         time.sleep(met.seconds)
         if met.status:
-            return self._answer(met.status, [("Content-Type", "application/xml")], _refusal(met.status))
+            return self._answer(met.status, [("Content-Type", "application/xml")], _refusal(met))
         connection = http.client.HTTPConnection(*self.server.target, timeout=_ANSWER_SECONDS)
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -239,6 +241,6 @@ def _undisturbed(_: S3Request) -> None:
     """Forward every request."""
 
 
-def _refusal(status: int) -> bytes:
-    code = {403: "AccessDenied", 503: "SlowDown"}.get(status, "InternalError")
+def _refusal(met: Disturbance) -> bytes:
+    code = met.code or {403: "AccessDenied", 503: "SlowDown"}.get(met.status, "InternalError")
     return f"<Error><Code>{code}</Code><Message>The test refuses this.</Message></Error>".encode()

@@ -196,6 +196,14 @@ def test_missing_rights_are_refused_with_the_commands_that_grant_them(server, ma
     assert f'user {user} may not use table s.millrace_batches; GRANT SELECT, INSERT, UPDATE, DELETE ON "s".' in found
 
 
+def test_a_password_that_has_expired_is_a_refused_login(server, make_table, results, user):
+    server.execute(f"ALTER USER {user} VALID UNTIL '2000-01-01'")
+    found = refusal(server, make_table(GOOD), results, user=user, password={"env": "USERS_PASSWORD"})
+    assert found.startswith(
+        "spec.sink.postgres.password: PostgreSQL at SERVER refuses the login (password authentication"
+    )
+
+
 @pytest.fixture
 def certificates(tmp_path: Path) -> Callable[[str], tuple[Path, Path]]:
     """Return a function that makes a certificate for a name, signed by itself, and its key."""

@@ -8,7 +8,6 @@ plans, commits, state).
 
 from __future__ import annotations
 
-import fcntl
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.sinks import SinkSpec
@@ -24,11 +23,12 @@ from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
+from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
 from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import MARKER, Marker, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
-from millrace_jobs.disk import make_folder, path_for_spark, remove_folders
+from millrace_jobs.disk import path_for_spark
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
@@ -44,9 +44,8 @@ class Checkpoint(SparkLog):
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
         self._sink_has_changed = False
-        self._made: list[Path] = []
         self._is_new = False
-        self._lock: IO[str] | None = None
+        self._lock: FolderLock | None = None
         self._lease: FolderLease | ObjectLease | None = None
         self._marker: Marker | None = None
 
@@ -79,8 +78,7 @@ class Checkpoint(SparkLog):
             MillraceError: a driver holds it, or may.
         """
         try:
-            if isinstance(self.root, Path):
-                self._lock = self._acquire_lock(self.root)
+            self._take_lock()
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
@@ -100,7 +98,7 @@ class Checkpoint(SparkLog):
         try:
             if isinstance(self.root, Path):
                 self._require_no_other_above(self.root)
-                self._lock = self._acquire_lock(self.root)
+            self._take_lock()
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
                 raise damaged(self.root / MARKER, "it is gone")
@@ -152,19 +150,11 @@ class Checkpoint(SparkLog):
             message = f"the checkpoint {root} is within the checkpoint {other}"
             raise MillraceError(Problem(message, "write a folder outside of it", field="spec.checkpoint"))
 
-    def _acquire_lock(self, root: Path) -> IO[str]:
-        """Take this machine's lock on the checkpoint; raise BlockingIOError if another process has it."""
-        while True:
-            self._made = make_folder(root) or self._made
-            lock = (root / "lock").open("w", encoding="utf-8")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(root / "lock", lock):
-                    return lock
-            except BaseException:
-                lock.close()
-                raise
-            lock.close()  # ``withdraw`` has removed the file: the next process would lock a different one
+    def _take_lock(self) -> None:
+        """Take this machine's lock on a folder; raise BlockingIOError if another process has it."""
+        if isinstance(self.root, Path):
+            self._lock = FolderLock(self.root)
+            self._lock.take()
 
     def _forget_other_sources(self, before: StreamQuery, now: StreamQuery) -> None:
         """Remove the folders of sources that have changed: what they record belongs to the old definition."""
@@ -353,7 +343,7 @@ class Checkpoint(SparkLog):
             return
         for name in (self.spark.name, self.policies.name, "sources", "tables"):
             remove_all(self.root / name)
-        for name in ("millrace.new", MARKER, "lock"):  # the lease keeps other drivers away until ``close``
+        for name in ("millrace.new", MARKER, LOCK):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -364,9 +354,7 @@ class Checkpoint(SparkLog):
         finally:
             self._lease = None
             if self._lock is not None:
-                with suppress(OSError):  # the network share may be gone
-                    self._lock.close()
-            remove_folders(self._made)  # only empty folders
+                self._lock.release()
 
     def _require_marker(self) -> Marker:
         if self._marker is None:
@@ -401,14 +389,6 @@ def _without_status(query: StreamQuery) -> StreamQuery:
 def _is_another_place(before: SinkSpec, now: SinkSpec) -> bool:
     """Whether results now go to a different Kafka topic or database table than before."""
     return now.records_batches and not now.is_place_of(before)
-
-
-def _is_at(path: Path, file: IO[str]) -> bool:
-    """Whether an open file is still the file at this path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _problem(message: str, hint: str) -> MillraceError:

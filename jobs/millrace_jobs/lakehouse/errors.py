@@ -25,14 +25,14 @@ class _Cause(NamedTuple):
 
 _MEANINGS: tuple[tuple[str, _Cause], ...] = (
     (r"NoSuchBucket", _Cause("the bucket does not exist", "create it, or correct the path")),
-    (r"ExpiredToken", _Cause("the login has expired", "renew it, and start the query again")),
-    (
-        r"AccessDenied|Forbidden|Permission denied|PermissionDenied",
-        _Cause("the login may not do that", "let it list, read, write and delete objects or files there"),
-    ),
+    (r"ExpiredToken|TokenRefreshRequired", _Cause("the login has expired", "renew it, and start the query again")),
     (
         r"SignatureDoesNotMatch|InvalidAccessKeyId|Unauthorized|CredentialsNotLoaded",
         _Cause("the login is refused", "check the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"),
+    ),
+    (
+        r"AccessDenied|Forbidden|Permission denied|PermissionDenied",
+        _Cause("the login may not do that", "let it list, read, write and delete objects or files there"),
     ),
     (r"No space left", _Cause("a disk is full", "free some space, and start the query again")),
     (

@@ -154,7 +154,7 @@ def _sentence(error: Exception, doing: str, field: str) -> MillraceError:
 
 
 class _RestCatalog(RestCatalog):
-    """A catalog whose requests end: the library's have no time-outs."""
+    """A catalog whose requests end: the library's have no time-outs, and no property or public method sets any."""
 
     def _create_session(self) -> requests.Session:
         session = super()._create_session()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from queue import Empty, Full, Queue
-from threading import Event, Thread
+from threading import Condition, Event, Thread
 from typing import Any
 
 from millrace_jobs.lineage.transports import DeliveryError, Transport
@@ -36,7 +36,8 @@ class LineageSender:
         self.sent = self.dropped = 0
         self._transport, self._report = transport, report
         self._pause = pause
-        self._waiting: Queue[EventMaker] = Queue(MOST_WAITING)
+        self._waiting: deque[EventMaker] = deque()
+        self._changed = Condition()
         self._closing = Event()
         self._is_failing = False
         self._until = float("inf")
@@ -46,36 +47,37 @@ class LineageSender:
     @property
     def is_behind(self) -> bool:
         """Whether an event waits, so that one of a running query would only add to it."""
-        return not self._waiting.empty()
+        return bool(self._waiting)
 
     def send(self, make: EventMaker) -> None:
         """Make an event and deliver it soon; return at once."""
-        try:
-            self._waiting.put_nowait(make)
-        except Full:
-            self.dropped += 1
+        with self._changed:
+            if len(self._waiting) == MOST_WAITING:
+                self.dropped += 1
+            else:
+                self._waiting.append(make)
+                self._changed.notify()
 
     def close(self, seconds: float = CLOSING_SECONDS) -> None:
         """Deliver what waits for at most this long, and drop the rest."""
         self._until = time.monotonic() + seconds
-        self._closing.set()
+        with self._changed:
+            self._closing.set()
+            self._changed.notify()
         self._thread.join(seconds)
-        while self._thread.is_alive():
-            try:
-                self._waiting.get_nowait()
-            except Empty:
-                return
-            self.dropped += 1
+        with self._changed:
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
 
     def _deliver(self) -> None:
-        while True:
-            try:
-                make = self._waiting.get(timeout=0.2)
-            except Empty:
-                if self._closing.is_set():
-                    return
-                continue
+        while (make := self._next()) is not None:
             self._deliver_one(make)
+
+    def _next(self) -> EventMaker | None:
+        """Wait for the next event, without waking up before there is one; None at the end of the run."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing.is_set())
+            return self._waiting.popleft() if self._waiting else None
 
     def _deliver_one(self, make: EventMaker) -> None:
         backoff = Backoff(self._pause, longest=15.0, jitter=0.2)

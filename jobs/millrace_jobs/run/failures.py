@@ -148,6 +148,17 @@ def explain_failure(text: str) -> MillraceError:
     return MillraceError(_last_resort(text))
 
 
+def failed_query(text: str, damage: MillraceError | None = None) -> MillraceError:
+    """Return why Spark's query failed, from its text, with its failure class.
+
+    ``damage`` is what the checkpoint says of its state, if that cannot be loaded.
+    """
+    error = known_cause(text) or damage or explain_failure(text)
+    if error.failure is None:  # an object store's has its own
+        error.failure = class_of_text(text)
+    return error
+
+
 def _store_error(place: str, reason: str, status: str | None) -> MillraceError:
     """Return the error of an object store: one that may pass, unless it refuses what this login asks for."""
     refused = status in ("400", "401", "403", "404")
@@ -308,17 +319,17 @@ def class_of(error: Exception) -> FailureClass:
 
 @contextmanager
 def attributed_to(part: FailureClass) -> Iterator[None]:
-    """Attribute transient errors in this block, such as an unreachable broker, to this part of the query.
+    """Attribute errors in this block, such as an unreachable broker or a refused login, to this part of the query.
 
-    Missing input has a class of its own.
+    Missing input has a class of its own, and what is not transient has that of the field that it names, if any.
     """
     try:
         yield
     except MissingInputError as error:
         error.failure = FailureClass.SOURCE_MISSING
         raise
-    except TransientError as error:
-        if error.failure is None:
+    except MillraceError as error:
+        if error.failure is None and (isinstance(error, TransientError) or class_of(error) is FailureClass.OTHER):
             error.failure = part
         raise
 

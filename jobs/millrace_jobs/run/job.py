@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm, PlacementSetting
-from millrace_api.model.plan import Plan
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT, PlacementSetting
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
@@ -29,15 +28,14 @@ from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming
-from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
+from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.pipeline.result_keys import lookup_columns, result_keys
 from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
-from millrace_jobs.plan.control import Pin
-from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem, pin_of
-from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
+from millrace_jobs.plan.plan_source import PlanSource, pin_of
+from millrace_jobs.run.auto import AutoPlans
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
@@ -55,6 +53,7 @@ from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
+from millrace_jobs.run.plans import AUTO_IS_INLINE, first_plan, followed_plans, given_plans, unused_algorithm
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
@@ -66,11 +65,6 @@ from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sinks.sink_factory import check_sinks, open_sinks
 from millrace_support.http_server import HttpServer
-
-AUTO_IS_INLINE = (
-    "placement Auto is Inline on one machine: replicas in processes of their own would compete with Spark for its cores"
-)
-"""Message of a run that makes its own plan; on a cluster, the operator weighs the placements."""
 
 
 @dataclass
@@ -128,7 +122,7 @@ class Job:
         Raises:
             MillraceError: the query cannot run, or has failed.
         """
-        self._given = self._given_plans()
+        self._given = given_plans(self.platform, self.query.spec)
         self._display = display_for(self.console, self.query.name)
         self._stack.callback(self._display.close)
         phases = (self._open_checkpoint, self._start_spark, self._compile, self._assemble, self._supervise)
@@ -139,14 +133,14 @@ class Job:
 
     def explain(self) -> str:
         """Describe how the query would run."""
-        given = self._given_plans()
+        given = given_plans(self.platform, self.query.spec)
         sources = open_sources(self.query.spec, self._workspace / "sources", self._workspace)
         partitions = self.platform.state_partitions(self.query.spec)
         spark = self._session(partitions, without_event_log(self.query))
         compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
         check_streaming(compiled, self._spec, spark, sources)
         plan = given.current() if given is not None else None
-        pin = pin_of(plan or self._first_plan(compiled))
+        pin = pin_of(plan or first_plan(self.query.spec, compiled))
         problem = dedicated_problem(compiled, self._spec, sources) if pin.is_dedicated else None
         if problem is not None:
             raise MillraceError(problem)
@@ -217,7 +211,7 @@ class Job:
         elif spec is not self._spec:
             why = "the query does not run natively: the state in its checkpoint was built by operators on tables"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it run by Spark's own plan")
-        if note := _unused_algorithm(self.query.spec, self._compiled):
+        if note := unused_algorithm(self.query.spec, self._compiled):
             self._display.message(note)
         if self._given is None and self.query.spec.partitioner.placement is PlacementSetting.AUTO:
             self._display.message(AUTO_IS_INLINE)
@@ -393,40 +387,12 @@ class Job:
         return keys
 
     def _plans(self) -> PlanSource:
-        """Return the given plan source, or a fixed plan; ``auto`` wraps either one."""
-        first = self._first_plan(self._compiled, self._checkpoint.last_pin())
-        plans = self._given or FixedPlan(first)
-        chosen = self.query.spec.partitioner.algorithm is Algorithm.AUTO and self.platform.chooses_algorithm
-        if not chosen or not has_choice(self._compiled.execution):
-            return plans
+        """Return the plan source that the run follows."""
 
         def resources() -> Resources:
             return Resources(self.platform.cores(self._spark), self._checkpoint.state_partitions)
 
-        return AutoPlans(
-            plans, first.algorithm, self._compiled.execution, resources, self._display.message, first.placement
-        )
-
-    def _first_plan(self, compiled: CompiledQuery, last: Pin | None = None) -> Plan:
-        """Return the plan of a run without a plan source; a query without a choice has only ``native``."""
-        query = compiled.execution
-        placement = self.query.spec.partitioner.placement.at_start
-        first = first_algorithm(query, last, placement=placement) if has_choice(query) else Algorithm.NATIVE
-        return Plan.initial(self.query.spec, auto=first)
-
-    def _given_plans(self) -> PlanSource | None:
-        """Return the platform's plan source, or None; check before Spark starts that the first plan can be followed."""
-        given = self.platform.plans()
-        problem = None if given is not None else partitioner_problem(self.query.spec)
-        if problem is not None:
-            raise MillraceError(problem)
-        return given
-
-
-def _unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:
-    """Return the note that the spec names an algorithm which has nothing to place; None if all is well."""
-    algorithm, execution = spec.partitioner.algorithm, compiled.execution
-    if algorithm in (Algorithm.AUTO, Algorithm.NATIVE) or has_choice(execution):
-        return None
-    how = f"natively: {execution.reason}" if isinstance(execution, Native) else "by operators on tables without a join"
-    return f"spec.partitioner.algorithm has no effect: {algorithm} has nothing to place, since the query runs {how}"
+        spec, compiled = self.query.spec, self._compiled
+        first = first_plan(spec, compiled, self._checkpoint.last_pin())
+        chooser = resources if self.platform.chooses_algorithm else None
+        return followed_plans(spec, compiled, first, self._given, chooser, self._display.message)

@@ -29,32 +29,14 @@ from millrace_jobs.pipeline.refreshed_tables import announce_contents
 from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.end_of_input import EndOfInput
-from millrace_jobs.run.failures import Restarts, attributed_to, class_of_text, explain_failure, jvm_gone, known_cause
+from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
 from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.run.wall_clock import WallClock
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Position, Source
-
-
-class WallClock:
-    """A detector of a wall clock that was set back; it must be polled often."""
-
-    def __init__(self) -> None:
-        self._ahead = _ahead()
-
-    def set_back(self) -> float:
-        """Return the seconds by which the clock was set back from its furthest point since this object was made."""
-        ahead = _ahead()
-        self._ahead = max(self._ahead, ahead)
-        return self._ahead - ahead
-
-
-def _ahead() -> float:
-    """Return the seconds by which the wall clock is ahead of the monotonic clock."""
-    return time.time() - time.monotonic()
-
 
 POLL_SECONDS = 0.2
 """Seconds between two polls of the plan source and of a query that is about to stop."""
@@ -348,9 +330,7 @@ class QueryRun:
     def _explained(self, text: str) -> MillraceError:
         """Return why the query failed, with its failure class."""
         damage = self.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
-        error = known_cause(text) or damage or explain_failure(text)
-        error.failure = class_of_text(text)
-        return error
+        return failed_query(text, damage)
 
     def _write(self, results: DataFrame, number: int) -> None:
         """Write the results of a batch to the sink (Spark's ``foreachBatch`` hook)."""

@@ -142,6 +142,7 @@ class JobMetrics(Collector):
                 self._counted[name] = now
             for table, state in self._tables().items():  # at any time, not only after a batch
                 self._set("millrace_table_current_time_seconds", state.current_at, table)
+                self._set("millrace_table_refresh_interval_seconds", state.interval, table)
                 self._set("millrace_table_rows", state.rows, table)
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 

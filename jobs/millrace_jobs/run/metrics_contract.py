@@ -114,6 +114,13 @@ CONTRACT = (
         _TABLE,
     ),
     _metric(
+        "millrace_table_refresh_interval_seconds",
+        "gauge",
+        "seconds",
+        "Time between two refreshes of such a table, as refreshEvery says; absent for a table without it.",
+        _TABLE,
+    ),
+    _metric(
         "millrace_table_rows",
         "gauge",
         "rows",

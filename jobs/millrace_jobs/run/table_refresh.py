@@ -48,11 +48,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as metrics show it: rows and time of the last read that found it, and the refreshes that have failed."""
+    """A table as metrics show it.
+
+    Attributes:
+        rows: rows of the newest content.
+        current_at: when the table was last read, or found unchanged, in seconds since 1970.
+        failures: reads that have failed.
+        interval: seconds between two refreshes; None for a table that is read at the start only.
+    """
 
     rows: int
     current_at: float
     failures: int
+    interval: float | None = None
 
 
 class RefreshedTables:
@@ -163,7 +171,9 @@ class _RefreshedTable(threading.Thread):
 
     def state(self) -> TableState:
         """Return the state as metrics show it."""
-        return TableState(self.current.rows, self._current_at, self._failures)
+        every = self._table.refresh_every
+        interval = None if every is None else every.seconds
+        return TableState(self.current.rows, self._current_at, self._failures, interval)
 
     def use(self, pinned: str | None) -> str:
         """Return the content for a batch; the newest one unless the batch has the ``pinned`` one from before."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from threading import Event
 
 import pytest
 
+from lab.waiting import wait_until
 from lineage_receiver import Receiver, check_event, receiver
 from millrace_api.model.reporting import LineageHttpSpec
 from millrace_api.sql.schema_ddl import parse_schema
@@ -142,6 +146,31 @@ def test_a_receiver_that_hangs_holds_nothing_up():
     delivering.close(0.1)
     assert delivering.dropped == MOST_WAITING + 5
     hangs.set()
+
+
+def test_the_thread_sleeps_while_there_is_nothing_to_send(marquez):
+    others = set(threading.enumerate())
+    delivering = sender(marquez, [])
+    (thread,) = [each for each in set(threading.enumerate()) - others if each.name == "lineage"]
+    delivering.send(event)
+    marquez.wait(1)
+    wait_until(lambda: delivering.sent == 1 and is_at_rest(thread), "the thread rests", 60)
+    delivering.send(event)
+    marquez.wait(2)
+    delivering.close()
+    assert not thread.is_alive()
+
+
+def is_at_rest(thread: threading.Thread, seconds: float = 1.0) -> bool:
+    """Return whether a thread is not woken up within a second."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status")
+
+    def wake_ups() -> list[str]:
+        return [line for line in status.read_text(encoding="ascii").splitlines() if "ctxt_switches" in line]
+
+    before = wake_ups()
+    time.sleep(seconds)
+    return wake_ups() == before
 
 
 def test_a_transport_that_fails_in_any_way_drops_the_event():

@@ -7,8 +7,9 @@ import sysconfig
 import pytest
 
 import millrace_jobs
-from millrace_api.errors import TransientError
-from millrace_jobs.run.failures import explain_failure
+from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
+from millrace_api.model.status import FailureClass
+from millrace_jobs.run.failures import attributed_to, class_of, explain_failure, failed_query
 
 JVM = "\n\n\tat org.apache.spark.sql.Something.run(Something.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
 PROXY = """py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -109,3 +110,21 @@ def test_an_object_store_is_quoted_and_tried_again_unless_it_refuses(text: str, 
     assert said in str(error)
     assert error.problems[0].field == "spec.checkpoint"
     assert isinstance(error, TransientError) is may_pass
+    assert class_of(failed_query(text)) is FailureClass.STORE
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MillraceError("Kafka at kafka:9092 refused the login"), FailureClass.SOURCE),
+        (MillraceError(Problem("cannot be read: AccessDenied", file="s3a://lake/a")), FailureClass.SOURCE),
+        (TransientError(Problem("no answer", field="spec.checkpoint")), FailureClass.SOURCE),
+        (MillraceError(Problem("it is full", field="spec.checkpoint")), FailureClass.STATE),
+        (MillraceError(Problem("no such Secret", field="spec.s3.secretAccessKey")), FailureClass.CONFIG),
+        (MissingInputError("no file matches this path"), FailureClass.SOURCE_MISSING),
+    ],
+)
+def test_an_error_without_a_field_is_of_the_part_that_failed(error: MillraceError, expected: FailureClass) -> None:
+    with pytest.raises(type(error)), attributed_to(FailureClass.SOURCE):
+        raise error
+    assert class_of(error) is expected

@@ -36,7 +36,7 @@ def scrape(metrics):
 
 
 def recorded(*reports):
-    tables = {"towns": TableState(rows=5, current_at=1.7e9, failures=0)}
+    tables = {"towns": TableState(rows=5, current_at=1.7e9, failures=0, interval=300.0)}
     metrics = JobMetrics("flights", checkpoint=Path(__file__).parent, tables=lambda: tables)
     for report in reports:
         metrics.record(report)
@@ -377,9 +377,15 @@ def test_partitions_that_are_behind_until_they_are_not():
 
 
 def test_tables_are_shown_at_any_time():
-    metrics = JobMetrics("flights", tables=lambda: {"towns": TableState(rows=5, current_at=1.7e9, failures=2)})
+    tables = {
+        "towns": TableState(rows=5, current_at=1.7e9, failures=2, interval=300.0),
+        "codes": TableState(rows=2, current_at=1.6e9, failures=0, interval=None),
+    }
+    metrics = JobMetrics("flights", tables=lambda: tables)
     labels = QUERY | {"table": "towns"}
     for _ in range(2):
         assert value(metrics, "millrace_table_rows", labels) == 5
         assert value(metrics, "millrace_table_current_time_seconds", labels) == 1.7e9
+        assert value(metrics, "millrace_table_refresh_interval_seconds", labels) == 300
+        assert value(metrics, "millrace_table_refresh_interval_seconds", QUERY | {"table": "codes"}) is None
         metrics.record(a_batch())

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from millrace_jobs.run.loop import WallClock
+from millrace_jobs.run.wall_clock import WallClock
 
 
 class Clocks:

@@ -13,6 +13,8 @@ from pyspark.sql.types import DayTimeIntervalType, IntegerType, MapType, StructT
 
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.registries import ResultSchemas
+from millrace_api.model.status import FailureClass
+from millrace_jobs.run.failures import attributed_to, class_of
 from millrace_jobs.schemas import registry as registry_module
 from millrace_jobs.schemas.proto_text import read_proto
 from millrace_jobs.sinks.kafka.registered.avro_results import AvroResults
@@ -215,6 +217,48 @@ def test_results_that_do_not_fit_a_registered_avro_schema(registry, ddl, said):
     with pytest.raises(MillraceError, match="do not fit the schema of the subject trips-value: ") as raised:
         schema(registry, AvroResults(), columns_of(ddl), register=False).writer()
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind"),
+    [
+        (401, "it asks for a login (HTTP 401 Unauthorized)", MillraceError),
+        (403, "it does not allow this (HTTP 403 Forbidden)", MillraceError),
+        (503, "the schema registry does not answer at", TransientError),
+    ],
+)
+def test_a_registry_that_refuses_or_is_away(registry, monkeypatch, status, said, kind):
+    monkeypatch.setattr(registry_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(registry_module, "_PAUSE", 0.01)
+    monkeypatch.setattr(registry, "answer", lambda *_: (status, {"error_code": status, "message": "no"}))
+    with pytest.raises(MillraceError, match="registry") as raised, attributed_to(FailureClass.SINK):
+        schema(registry, AvroResults()).writer()
+    assert type(raised.value) is kind
+    assert said in str(raised.value)
+    assert class_of(raised.value) is FailureClass.SINK
+
+
+PARTS = {"type": "record", "name": "Parts", "fields": [{"name": "part", "type": ["null", "int", "string"]}]}
+
+
+def test_single_values_and_no_members_are_written_to_a_union_of_avro(registry):
+    kinds = ["null", "int", "string"]
+    fields = [{"name": "a", "type": kinds}, {"name": "b", "type": {"type": "array", "items": ["null", PARTS]}}]
+    text = json.dumps({"type": "record", "name": "shop.Trips", "fields": fields})
+    registry.add("trips-value", text)
+    columns = columns_of("a STRING, b ARRAY<STRUCT<part: INT>>")
+    value = schema(registry, AvroResults(), columns, register=False).writer()({"a": "x", "b": [{"part": 5}]})
+    read = fastavro.schemaless_reader(io.BytesIO(value[5:]), fastavro.parse_schema(json.loads(text)), None)
+    assert read == {"a": "x", "b": [{"part": 5}]}
+    for ddl, part in (
+        ("a STRUCT<member0: INT, member1: STRING>, b ARRAY<STRUCT<part: INT>>", "a"),
+        ("a INT, b ARRAY<STRUCT<part: STRUCT<member1: STRING>>>", "b[].part"),
+    ):
+        with pytest.raises(MillraceError) as raised:
+            schema(registry, AvroResults(), columns_of(ddl), register=False).writer()
+        assert f"{part} has members of a union of 2 types, and only single values can be written to it" in str(
+            raised.value
+        )
 
 
 @pytest.mark.parametrize("format", [ProtobufResults(), AvroResults()])

@@ -19,7 +19,7 @@ from millrace_jobs.sources.source_factory import open_source
 TRIP = """{"type": "record", "name": "Trip", "fields": [
     {"name": "id", "type": "long"},
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    {"name": "who", "type": ["int", "string"]}]}"""
+    {"name": "who", "type": ["null", "Trip"]}]}"""
 
 
 def spec_of(kafka=None, **more):
@@ -36,7 +36,7 @@ def test_schemas_by_format(tmp_path):
     expected = pa.schema([("id", pa.int64()), ("at", TIMESTAMP)])
     assert opened(tmp_path, schema="id BIGINT, at TIMESTAMP").schema == expected
     assert opened(tmp_path, schema="id BIGINT, at TIMESTAMP", format="csv").schema == expected
-    avro = {"format": "avro", "avro": {"writerSchema": TRIP.replace('["int", "string"]', '"string"')}}
+    avro = {"format": "avro", "avro": {"writerSchema": TRIP.replace('["null", "Trip"]', '"string"')}}
     assert opened(tmp_path, **avro).schema == expected.append(pa.field("who", pa.string()))
     declared = {"format": "avro", "avro": {"writerSchema": TRIP}, "schema": "at TIMESTAMP, id DECIMAL(20,0)"}
     assert opened(tmp_path, **declared).schema.names == ["at", "id"]
@@ -97,8 +97,8 @@ def test_a_time_that_does_not_exist_is_refused_with_its_field():
     [
         (
             {"avro": {"writerSchema": TRIP}},
-            "spec.sources.trips.avro: the Avro schema cannot be used: field who is a union of int, string, which no "
-            "column can hold; correct it, or declare schema: with the columns to be read",
+            "spec.sources.trips.avro: the Avro schema cannot be used: field who is of type Trip, which contains itself, "
+            "which no column can hold; correct it, or declare schema: with the columns to be read",
         ),
         ({"avro": {"writerSchema": "{"}}, "the Avro schema cannot be used: it is not JSON"),
         (

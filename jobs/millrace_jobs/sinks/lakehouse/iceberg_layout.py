@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
+    pyarrow_to_schema,
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile as FileEntry
@@ -130,8 +131,13 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 def stored_types(results: pa.Schema) -> pa.Schema:
     """Return the columns of results with types that Iceberg has: it has no integers of 8 and 16 bits."""
-    found = arrow_schema(assign_fresh_schema_ids(Catalog._convert_schema_if_needed(results)))
-    return pa.schema([each.remove_metadata() for each in found])
+    return pa.schema([each.remove_metadata() for each in arrow_schema(iceberg_schema(results))])
+
+
+def iceberg_schema(columns: pa.Schema) -> Schema:
+    """Return the schema of a new table with these columns."""
+    numbers = itertools.count(1)
+    return assign_fresh_schema_ids(pyarrow_to_schema(pa.schema([_numbered(each, numbers) for each in columns])))
 
 
 def file_entries(
@@ -184,6 +190,18 @@ def _partition_value(value: Any, term: PartitionTerm, schema: Schema) -> Any:
     if isinstance(value, str) and not term.unit and not isinstance(kind, StringType):
         return (date.fromisoformat(value) - date(1970, 1, 1)).days
     return value
+
+
+def _numbered(field: pa.Field, numbers: Iterator[int]) -> pa.Field:
+    """Return a field with a number, without which the library converts none, and so all that it is made of."""
+    number, kind = next(numbers), field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(each, numbers) for each in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_numbered(kind.key_field, numbers), _numbered(kind.item_field, numbers))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, numbers))
+    return pa.field(field.name, kind, field.nullable, {_ID: str(number)})
 
 
 def _arrow_field(field: NestedField) -> pa.Field:

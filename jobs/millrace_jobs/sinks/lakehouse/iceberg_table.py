@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile as FileEntry
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import AssertDefaultSpecId
-from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
+from pyiceberg.table.update.snapshot import _OverwriteFiles  # private: see ``_Rewrite``
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.iceberg import IcebergSinkSpec
@@ -37,7 +37,13 @@ from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable,
 from millrace_jobs.sinks.lakehouse.columns import PARTITIONING, TargetColumns, match_columns, sql_type
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, Folder
 from millrace_jobs.sinks.lakehouse.iceberg_cleanup import expire_snapshots, remove_orphans
-from millrace_jobs.sinks.lakehouse.iceberg_layout import PartitionTerm, arrow_schema, file_entries, stored_types
+from millrace_jobs.sinks.lakehouse.iceberg_layout import (
+    PartitionTerm,
+    arrow_schema,
+    file_entries,
+    iceberg_schema,
+    stored_types,
+)
 from millrace_jobs.sinks.lakehouse.iceberg_rewrite import Replacement, key_rows, merged, without_keys
 
 
@@ -200,7 +206,7 @@ class IcebergTarget:
             raise _problem(message, "write location: a folder, or s3a:// with a bucket and a prefix", "location")
         if location is not None:
             location = f"file://{absolute_path(location)}" if self._spec.is_local else f"s3{location.rstrip('/')[3:]}"
-        schema = assign_fresh_schema_ids(Catalog._convert_schema_if_needed(self._results))
+        schema = iceberg_schema(self._results)
         fields = [
             PartitionField(schema.find_field(term.column).field_id, number, term.transform, term.field_name)
             for number, term in enumerate(map(PartitionTerm.of, self._spec.partition_by), 1000)
@@ -265,9 +271,8 @@ class IcebergTarget:
         return tuple(found)
 
     def _add_columns(self) -> None:
-        converted = Catalog._convert_schema_if_needed(pa.schema(self._columns.added))
         with self._table.update_schema() as update:
-            for each in converted.fields:
+            for each in iceberg_schema(pa.schema(self._columns.added)).fields:
                 update.add_column(each.name, each.field_type)
         self._refresh()
 
@@ -304,6 +309,7 @@ class IcebergTarget:
     def _commit(self, changes: Changes, batch: ResultBatch) -> None:
         transaction = self._transaction()
         requirement = AssertDefaultSpecId.model_validate({"default-spec-id": self._table.metadata.default_spec_id})
+        # Private: no public method adds a requirement, without which the partitioning could be changed meanwhile
         transaction._stage((), (requirement,))
         transaction.set_properties(
             {
@@ -324,9 +330,7 @@ class IcebergTarget:
         keys = key_rows(self.folder, [*changes.added, *changes.removed], self._spec.key, self.columns)
         return without_keys(self._table, keys, self.folder, f"batch-{batch.number:010d}-kept-")
 
-    def _replace(
-        self, producer: _SnapshotProducer[Any], replacements: Sequence[Replacement], added: Sequence[DataFile]
-    ) -> None:
+    def _replace(self, producer: _FileChanges, replacements: Sequence[Replacement], added: Sequence[DataFile]) -> None:
         """Stage files that are added, and files that take the place of others and stay in their partitions."""
         metadata = self._table.metadata
         for entry in file_entries(added, self._data_path, self._terms, metadata):
@@ -343,8 +347,22 @@ class IcebergTarget:
         return self._number(self._drivers) == self._driver and self._number(self._batches) == batch.number
 
 
+class _FileChanges(Protocol):
+    """The changes of files of one snapshot, as the library stages them."""
+
+    def append_data_file(self, data_file: FileEntry) -> object: ...
+
+    def delete_data_file(self, data_file: FileEntry) -> object: ...
+
+    def commit(self) -> None: ...
+
+
 class _Rewrite(_OverwriteFiles):
-    """A snapshot with the same rows in other files, which readers of changes skip; the library names it otherwise."""
+    """A snapshot with the same rows in other files, which readers of changes skip.
+
+    Its operation is ``replace``, which the library reads and never writes: it has no public class for it, and
+    ``overwrite`` would have readers of changes read all rows again.
+    """
 
     def _summary(self, snapshot_properties: dict[str, str] = {}) -> Summary:  # noqa: B006 - never changed
         found = super()._summary(snapshot_properties)

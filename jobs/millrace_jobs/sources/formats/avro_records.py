@@ -106,7 +106,8 @@ class AvroDecoder:
         if isinstance(kind, str):
             message = f"column {field.name} is {kind}, which no column can hold, in the Avro schema"
             raise ValueError(f"{message}: leave {field.name} out of the schema")
-        column = TypedColumn(kind, field, self._timestamp_format, by_writer=True)
+        only = isinstance(self._writer, AvroSchema)
+        column = TypedColumn(kind, field, self._timestamp_format, by_writer=True, only_writer=only)
         if not column.fits:
             raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
         return column

@@ -15,6 +15,7 @@ from fastavro.schema import SchemaParseException, expand_schema, parse_schema
 
 from millrace_api.sql.schema_ddl import MOST_LEVELS
 from millrace_jobs.schemas.avro_names import with_named
+from millrace_jobs.schemas.avro_unions import branches_of, member, merged_type, reading_schema
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
 from millrace_jobs.sources.formats.connect_types import LOGICAL_TYPES
 from millrace_jobs.sources.formats.typed_columns import suitable_type
@@ -47,7 +48,10 @@ _TOO_DEEP = "its types are too deep within each other"
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """A record schema; ``types`` maps each field to its Arrow type, or to the reason why no column can hold it."""
+    """A record schema, as ``reading_schema`` makes it.
+
+    ``types`` maps each field to its Arrow type, or to the reason why no column can hold it.
+    """
 
     parsed: Any
     types: Mapping[str, pa.DataType | str]
@@ -69,7 +73,7 @@ def read_avro_schema(text: str, named: Sequence[str] = (), *, of_connect: bool =
     try:
         if given:
             document = with_named(document, given)
-        parsed = parse_schema(_plain(document))
+        parsed = parse_schema(reading_schema(document))
         expanded = expand_schema(_with_logical_types(document) if of_connect else document)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
@@ -105,22 +109,6 @@ def _with_logical_types(schema: Any) -> Any:
     return found if logical is None or "logicalType" in found else found | {"logicalType": logical}
 
 
-def _plain(schema: Any) -> Any:
-    """Return the schema without its logical types, except decimals: their encoding is not a plain number."""
-    if isinstance(schema, list):
-        return [_plain(branch) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {
-        name: _plain(value) if name in ("type", "items", "values") else value
-        for name, value in schema.items()
-        if name != "logicalType" or value == "decimal"
-    }
-    if isinstance(schema.get("fields"), list):
-        kept["fields"] = [_plain(field) for field in schema["fields"]]
-    return kept
-
-
 def _type_or_reason(schema: Any) -> pa.DataType | str:
     try:
         return _arrow_type(schema)
@@ -136,10 +124,7 @@ def _arrow_type(schema: Any, levels: int = 0) -> pa.DataType:
     if levels > MOST_LEVELS:
         raise ValueError(f"of a type with more than {MOST_LEVELS} levels of records, arrays and maps")
     if isinstance(schema, list):
-        branches = [branch for branch in schema if branch != "null"]
-        if len(branches) != 1:
-            raise ValueError(f"a union of {', '.join(map(_name, branches)) or 'nothing but null'}")
-        return _arrow_type(branches[0], levels)
+        return _union_type(branches_of(schema), levels)
     if isinstance(schema, str):
         if schema not in _PRIMITIVES:
             raise ValueError("null" if schema == "null" else f"of type {schema}, which contains itself")
@@ -165,11 +150,23 @@ def _arrow_type(schema: Any, levels: int = 0) -> pa.DataType:
     return _LOGICAL.get((kind, logical)) or _arrow_type(kind)
 
 
+def _union_type(branches: list[Any], levels: int) -> pa.DataType:
+    if not branches:
+        raise ValueError("a union of nothing but null")
+    if len(branches) == 1:
+        return _arrow_type(branches[0], levels)
+    if (merged := merged_type(branches)) is not None:
+        return _PRIMITIVES[merged]
+    members = []
+    for number, branch in enumerate(branches):
+        try:
+            members.append((member(number), _nested_type(branch, levels)))
+        except ValueError as error:
+            raise ValueError(f"a union whose {member(number)} is {error}") from None
+    return pa.struct(members)
+
+
 def _nested_type(schema: Any, levels: int) -> pa.DataType:
     """Return the Arrow type of a part of a field, where Arrow does not make UUIDs."""
     found = _arrow_type(schema, levels + 1)
     return pa.binary(16) if found == pa.uuid() else found
-
-
-def _name(schema: Any) -> str:
-    return str(schema.get("name") or schema["type"]) if isinstance(schema, dict) else str(schema)

@@ -17,6 +17,7 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
+from millrace_jobs.schemas.avro_unions import is_member, is_union
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, time_format
 from millrace_jobs.sources.formats.nested_columns import is_list, is_nested, parts_of, put_together, taken_apart
 from millrace_jobs.sources.formats.type_conversions import (
@@ -37,19 +38,38 @@ class TypedColumn:
     """A column of type ``found`` in a file or message, which is read as the declared column ``field``.
 
     ``by_writer``: the schema is that of each record's writer, as in Avro. A field of a struct that it does not have is
-    NULL, and the case of names counts. In a file, a missing field does not fit, and a name in another case does.
+    NULL, and the case of names counts. In a file, a missing field does not fit, and a name in another case does. Of a
+    union, a member that it does not have is NULL unless it is the ``only_writer``; any other name does not fit.
     """
 
     found: pa.DataType
     field: pa.Field
     timestamp_format: str
     by_writer: bool = False
+    only_writer: bool = False
 
     @cached_property
     def _conversion(self) -> Conversion | None:
         if pa.types.is_null(self.found) or not is_nested(self.field.type):
             return conversion_of(self.found, self.field.type, time_format(self.field, self.timestamp_format))
-        return _nested(self.field.type, self.parts)
+        return self._nested_conversion()
+
+    def _nested_conversion(self) -> Conversion | None:
+        """Return the conversion of a nested column by those of its parts."""
+        if self.parts is None:
+            return None
+        conversions: list[tuple[int | None, Conversion, pa.DataType]] = []
+        for place, part in self.parts:
+            if part._conversion is None or (place is None and self._requires(part)):
+                return None
+            conversions.append((place, part._conversion, part.field.type))
+        return partial(_convert_nested, self.field.type, conversions)
+
+    def _requires(self, part: TypedColumn) -> bool:
+        """Whether a part has to be among those found, and is not NULL without."""
+        if not self.by_writer:
+            return True
+        return is_union(self.found) and (self.only_writer or not is_member(part.field.name.rpartition(".")[2]))
 
     @cached_property
     def parts(self) -> list[tuple[int | None, TypedColumn]] | None:
@@ -73,11 +93,11 @@ class TypedColumn:
         """What is wrong with a column that does not fit."""
         if (part := self._misfit_part) is not None:
             return part.misfit
-        missing = [part.field.name for place, part in self.parts or () if place is None]
+        missing = [part.field.name for place, part in self.parts or () if place is None and self._requires(part)]
         if missing:
             names = ", ".join(field.name for field in _plain(self.found))
             return f"{self.title}: there is no field {missing[0]}; it has {names or 'no fields'}"
-        return f"{self.title}: its type is {type_name(self.found)}"
+        return f"{self.title}: its type is {'a union' if is_union(self.found) else type_name(self.found)}"
 
     @property
     def _misfit_part(self) -> TypedColumn | None:
@@ -89,6 +109,8 @@ class TypedColumn:
         if (part := self._misfit_part) is not None:
             return part.hint
         name = self.field.name
+        if is_union(self.found):
+            return f"write {name} {_union_declaration(self.found)} in the schema"
         if is_nested(self.field.type):
             return f"write {name} in the schema as it is in the file, or leave it out"
         if self.field.type == TIMESTAMP and is_number(self.found):
@@ -209,16 +231,13 @@ _NAMES: list[tuple[Callable[[pa.DataType], bool], str]] = [
 ]
 
 
-def _nested(declared: pa.DataType, parts: list[tuple[int | None, TypedColumn]] | None) -> Conversion | None:
-    """Return the conversion of a nested column by those of its parts."""
-    if parts is None:
-        return None
-    conversions: list[tuple[int | None, Conversion, pa.DataType]] = []
-    for place, part in parts:
-        if part._conversion is None or (place is None and not part.by_writer):
-            return None
-        conversions.append((place, part._conversion, part.field.type))
-    return partial(_convert_nested, declared, conversions)
+def _union_declaration(found: pa.DataType) -> str:
+    """Return the declaration of a column for a union, without what is in nested members."""
+    members = []
+    for each in found:
+        suitable = suitable_type(each.type)
+        members.append(f"{each.name}: {f'{type_name(each.type)}<...>' if suitable is None else spark_type(suitable)}")
+    return f"STRUCT<{', '.join(members)}>"
 
 
 def _convert_nested(

@@ -198,6 +198,7 @@ class IcebergCommits:
         places: dict[str, list[np.ndarray]] = {}
         with catalog_errors(f"reading the deletes of snapshot {commit} of the {self}", self._field):
             for delete in needed.values():
+                # Private: the public scan applies deletes to rows, and tasks need the places themselves
                 for path, found in _read_deletes(self._table.io, delete).items():
                     places.setdefault(str(folder_of(path, f"{self._field}.table")), []).append(found.to_numpy())
         return {path: packed_places(np.concatenate(places[path])) for path in paths if path in places}

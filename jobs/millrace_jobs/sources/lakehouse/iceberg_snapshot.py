@@ -131,7 +131,8 @@ def _batches(scan: DataScan, tasks: Sequence[FileScanTask]) -> Iterator[pa.Recor
     """Yield the rows of one file after another.
 
     The library's own reader hands all files to a pool of threads at once. They would be in memory together, and the
-    process would not end before all of them are read.
+    process would not end before all of them are read. Hence its private parts: they read one file after another, and
+    a file of deletes once for all the files that it is about.
     """
     reader = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter)
     columns = schema_to_pyarrow(scan.projection())

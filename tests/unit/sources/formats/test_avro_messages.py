@@ -182,12 +182,16 @@ def test_a_text_that_is_no_record_schema_is_refused(text, message):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ('["int", "string"]', "a union of int, string"),
+        ('["null"]', "a union of nothing but null"),
+        ('["int", "null", "Trip"]', "a union whose member1 is of type Trip, which contains itself"),
         ('"null"', "null"),
         ('["null", "Trip"]', "of type Trip, which contains itself"),
         ('{"type": "bytes", "logicalType": "decimal", "precision": 50}', "a decimal of 50 digits"),
         ('{"type": "bytes", "logicalType": "decimal"}', "a decimal without a precision"),
-        ('{"type": "array", "items": ["int", "null", "long"]}', "a union of int, long"),
+        (
+            '{"type": "array", "items": ["string", "null", {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}]}',
+            "a union whose member1 is a duration",
+        ),
     ],
 )
 def test_a_field_that_no_column_can_hold_is_told_and_need_not_be_read(kind, reason):

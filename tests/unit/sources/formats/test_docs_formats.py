@@ -53,6 +53,7 @@ def rows(section, columns):
 FITS = rows("Parquet", 2)
 VALUES = rows("Parquet", 4)
 AVRO = rows("Avro", 3)
+UNIONS = rows("Avro", 2)
 
 
 def column(found, declared, timestamp_format="iso"):
@@ -116,3 +117,13 @@ def test_the_types_of_avro(written, without_schema, read_as):
     assert spark_type(spark_type_of(found)) == without_schema
     for declared in (kind for line, _ in FITS for kind in line.partition(", timestampFormat")[0].split(", ")):
         assert column(found, declared).fits == column(PARQUET[read_as], declared).fits
+
+
+@pytest.mark.parametrize(("union", "without_schema"), UNIONS)
+def test_the_unions_of_avro(union, without_schema):
+    fields = [{"name": "a", "type": json.loads(union)}]
+    found = read_avro_schema(json.dumps({"type": "record", "name": "T", "fields": fields})).types["a"]
+    if without_schema == REFUSED:
+        assert isinstance(found, str)
+    else:
+        assert spark_type_of(found) == declared_schema(f"a {without_schema}").field("a").type

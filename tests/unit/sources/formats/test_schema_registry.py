@@ -167,8 +167,8 @@ POISON = [
     ),
     (
         registered('{"type": "record", "name": "Trip", "fields": [{"name": "city", "type": ["int", "string"]}]}'),
-        "schema 7 of the registry: column city is a union of int, string, which no column can hold, in the Avro schema: "
-        "leave city out of the schema",
+        "schema 7 of the registry: column city (STRING): its type is a union: write city STRUCT<member0: INT, member1: "
+        "STRING> in the schema",
     ),
     (
         registered('"string"'),

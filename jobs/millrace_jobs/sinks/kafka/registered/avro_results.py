@@ -14,6 +14,7 @@ from fastavro.validation import ValidationError, validate
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
 from millrace_jobs.schemas.avro_names import with_named
+from millrace_jobs.schemas.avro_unions import branches_of, is_member
 from millrace_jobs.schemas.references import referenced
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode
@@ -46,10 +47,11 @@ class AvroResults:
             raise ValueError(f"it is no Avro schema: {error}") from None
         if not isinstance(schema, dict) or schema.get("type") != "record":
             raise ValueError("it is not the schema of a record")
-        fields = {field["name"] for field in schema["fields"]}
+        fields = {field["name"]: field["type"] for field in schema["fields"]}
         for column in columns:
             if column.name not in fields:
                 raise ValueError(f"it has no field {column.name}")
+            _require_no_union(column.dataType, fields[column.name], column.name)
 
         def encode(row: Mapping[str, Any]) -> bytes:
             stream = BytesIO()
@@ -86,6 +88,31 @@ def _type(kind: DataType, name: str, column: str) -> Any:
     if type(kind) not in SINGLE_TYPES:
         raise unsupported(column, kind, "Avro")
     return SINGLE_TYPES[type(kind)].avro
+
+
+def _require_no_union(kind: DataType, schema: Any, path: str) -> None:
+    """Raise ValueError if a struct of members, as a source reads unions, is to be written to a union of several types.
+
+    ``path`` is that of the column, or of its part. Single values are written to a union with a type that fits them.
+    """
+    if isinstance(schema, list):
+        branches = branches_of(schema)
+        if len(branches) > 1 and isinstance(kind, StructType) and all(map(is_member, kind.names)):
+            message = (
+                f"{path} has members of a union of {len(branches)} types, and only single values can be written to it"
+            )
+            raise ValueError(f"{message}, such as {path}.{kind.names[0]}")
+        for branch in branches:
+            _require_no_union(kind, branch, path)
+    elif isinstance(schema, dict):
+        if isinstance(kind, ArrayType):
+            _require_no_union(kind.elementType, schema.get("items"), f"{path}[]")
+        elif isinstance(kind, MapType):
+            _require_no_union(kind.valueType, schema.get("values"), f"{path}[value]")
+        elif isinstance(kind, StructType):
+            parts = {field["name"]: field["type"] for field in schema.get("fields", ())}
+            for field in kind:
+                _require_no_union(field.dataType, parts.get(field.name), f"{path}.{field.name}")
 
 
 def _sample(kind: DataType) -> Any:

@@ -1,0 +1,100 @@
+"""Unions of several types in Avro, as the columns that Spark's own reader of Avro makes of them.
+
+NULL is no branch, wherever it stands. ``int`` and ``long`` are read as ``long``, ``float`` and ``double`` as
+``double``. Any other union of several types is a struct with a field for each branch in order, ``member0``, ``member1``
+and so on, of which the one that the value has is not NULL.
+
+fastavro returns the value of a union without its branch, and 5 may be an ``int`` or a ``long``. So messages are read by
+a schema in which each branch is a record with one field, ``member0`` or another. A record has the same bytes as its
+fields, and the decoded value is then a row of the struct.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+_MERGED = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
+_MEMBER = re.compile(r"member\d+")
+
+
+def branches_of(union: Sequence[Any]) -> list[Any]:
+    """Return the branches of a union but ``null``."""
+    return [branch for branch in union if _kind(branch) != "null"]
+
+
+def merged_type(branches: Sequence[Any]) -> str | None:
+    """Return the wider one of two types of numbers, as which a union of both is read; None for other branches."""
+    kinds = [_kind(branch) for branch in branches]
+    return next((wider for both, wider in _MERGED if len(kinds) == 2 and set(kinds) == both), None)
+
+
+def member(number: int) -> str:
+    """Return the name of a branch's field."""
+    return f"member{number}"
+
+
+def is_member(name: str) -> bool:
+    """Whether a field may be that of a branch, also of one that another schema has."""
+    return _MEMBER.fullmatch(name) is not None
+
+
+def is_union(kind: pa.DataType) -> bool:
+    """Whether a type is the struct of a union's branches."""
+    if not pa.types.is_struct(kind) or kind.num_fields < 2:
+        return False
+    return [each.name for each in kind] == [member(number) for number in range(kind.num_fields)]
+
+
+def reading_schema(schema: Any) -> Any:
+    """Return the schema by which fastavro reads records.
+
+    It has the same encoding as ``schema``, and no logical types, except for decimals: times and dates are the plain
+    numbers of their encoding. Nor does it have defaults, which are for records of other schemas.
+    """
+    return _ReadingSchema().of(schema)
+
+
+def _kind(schema: Any) -> Any:
+    """Return the name of a type; that of a union is a list."""
+    while isinstance(schema, dict):
+        schema = schema.get("type")
+    return schema if isinstance(schema, str) else ""
+
+
+class _ReadingSchema:
+    """One schema: its records of branches have names that no other type in it has."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+
+    def of(self, schema: Any) -> Any:
+        """Return a part of the schema as it is read."""
+        if isinstance(schema, list):
+            return self._union(schema)
+        if not isinstance(schema, dict):
+            return schema
+        kept = {
+            name: self.of(value) if name in ("type", "items", "values") else value
+            for name, value in schema.items()
+            if name != "default" and (name != "logicalType" or value == "decimal")
+        }
+        if isinstance(schema.get("fields"), list):
+            kept["fields"] = [self.of(field) for field in schema["fields"]]
+        return kept
+
+    def _union(self, union: list[Any]) -> list[Any]:
+        branches = branches_of(union)
+        if len(branches) < 2 or merged_type(branches) is not None:
+            return [self.of(branch) for branch in union]
+        numbers = itertools.count()
+        return [branch if _kind(branch) == "null" else self._member(branch, next(numbers)) for branch in union]
+
+    def _member(self, branch: Any, number: int) -> dict[str, Any]:
+        """Return the record of a branch; without a namespace of its own, names in it mean what they meant before."""
+        name = f"_millrace_{next(self._numbers)}"
+        return {"type": "record", "name": name, "fields": [{"name": member(number), "type": self.of(branch)}]}
