@@ -91,9 +91,15 @@ def s3_endpoints(spec: Spec) -> Asked:
     if spec.s3 is not None and spec.s3.endpoint is not None:
         yield "spec.s3.endpoint", spec.s3.endpoint
     elif any(tables_without_places(spec)) or any(
-        map(is_object, (checkpoint, *(place for _, place in (*paths(spec), *table_uris(spec)))))
+        map(is_object, (checkpoint, *(place for _, place in (*paths(spec), *table_uris(spec), *own_code(spec)))))
     ):
         yield "spec.s3.endpoint", AWS
+
+
+def own_code(spec: Spec) -> Asked:
+    """Yield the URIs of all files of own code."""
+    for number, file in enumerate(spec.code or ()):
+        yield f"spec.code[{number}].uri", file.uri
 
 
 def token_endpoints(spec: Spec) -> Asked:

@@ -28,6 +28,7 @@ from .asked import (
     images,
     lineage_namespaces,
     lineage_receivers,
+    own_code,
     readers,
     role_arns,
     s3_endpoints,
@@ -40,6 +41,7 @@ from .confinement import folders, path_problems
 from .patterns import (
     broker_address,
     checkpoint_address,
+    code_address,
     data_place,
     database_address,
     image_repository,
@@ -154,6 +156,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
                 yield Problem(f"{quote(value, 200)} is {where}", _allowed(patterns), field=field)
 
     yield from among(images(spec), rule.images, image_repository)
+    yield from among(own_code(spec), rule.code, code_address)
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     yield from among(role_arns(spec), rule.role_arns, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
