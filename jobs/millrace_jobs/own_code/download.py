@@ -86,6 +86,7 @@ def fetch(file: CodeFile, target: Path, folder: Path, budget: Budget, where: str
         try:
             _fetch(file, target, folder, budget, where)
         except BaseException as error:
+            target.unlink(missing_ok=True)
             failure.append(error)
 
     thread = threading.Thread(target=attempt, name=f"fetch {file.name}", daemon=True)
@@ -94,7 +95,6 @@ def fetch(file: CodeFile, target: Path, folder: Path, budget: Budget, where: str
     if thread.is_alive():
         raise _too_slow(file, budget, where)
     if failure:
-        target.unlink(missing_ok=True)
         raise failure[0]
 
 
@@ -124,7 +124,7 @@ def _attempt(file: CodeFile, target: Path, folder: Path, budget: Budget, where: 
     if file.path is not None:
         return _from_disk(file, folder / file.path, copy, where)
     if file.uri.startswith("s3a://"):
-        return _from_store(file, copy, where)
+        return _from_unavailable(file, copy, where)
     return _from_server(file, budget, copy, where)
 
 
@@ -153,10 +153,11 @@ def _from_disk(file: CodeFile, path: Path, copy: Callable[[_Stream], str], where
         with path.open("rb") as source:
             return copy(source)
     except PermissionError:
-        raise _config(Problem(f"{path} may not be read", "let this user read it", field=f"{where}.uri")) from None
+        problem = Problem(f"{path} may not be read", "let this user read it", field=f"{where}.uri")
+        raise _unavailable(problem) from None
 
 
-def _from_store(file: CodeFile, copy: Callable[[_Stream], str], where: str) -> str:
+def _from_unavailable(file: CodeFile, copy: Callable[[_Stream], str], where: str) -> str:
     try:
         with ObjectPath.of_file(file.uri).open() as source:
             return copy(source)
@@ -164,7 +165,7 @@ def _from_store(file: CodeFile, copy: Callable[[_Stream], str], where: str) -> s
         raise _missing(file, f"there is no object {file.uri}", where) from None
     except PermissionError as error:
         message = f"{file.uri} may not be read: {error.strerror}"
-        raise _store(Problem(message, _LOGIN_HINT, field=f"{where}.uri")) from None
+        raise _unavailable(Problem(message, _LOGIN_HINT, field=f"{where}.uri")) from None
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise _missing(file, f"{file.uri} is in no bucket: {error.strerror}", where) from None
@@ -189,7 +190,7 @@ def _from_server(file: CodeFile, budget: Budget, copy: Callable[[_Stream], str],
         if isinstance(reason, ssl.SSLCertVerificationError):
             message = f"the certificate of {urlsplit(file.uri).netloc} is not trusted: {reason.verify_message}"
             hint = "add its authority to those of the image, or name a file with it by SSL_CERT_FILE"
-            raise _store(Problem(message, hint, field=f"{where}.uri")) from None
+            raise _unavailable(Problem(message, hint, field=f"{where}.uri")) from None
         raise _unanswered(file, str(reason) or type(reason).__name__, where) from None
 
 
@@ -229,7 +230,7 @@ def _refused(file: CodeFile, error: HTTPError, where: str) -> MillraceError:
         return _unanswered(file, said, where)
     if error.code in _REFUSALS:
         hint = "let the server give it out without a login, or write an s3a:// URI, which spec.s3 logs in to"
-        return _store(Problem(f"{file.uri} may not be read: {said}", hint, field=f"{where}.uri"))
+        return _unavailable(Problem(f"{file.uri} may not be read: {said}", hint, field=f"{where}.uri"))
     hint = "write the URI that it refers to, if that is allowed" if 300 <= error.code < 400 else "write another URI"
     return _config(Problem(f"{file.uri} cannot be fetched: {said}", hint, field=f"{where}.uri"))
 
@@ -243,7 +244,8 @@ def disk_error(error: OSError, folder: Path) -> MillraceError:
 
 
 def _missing(file: CodeFile, message: str, where: str) -> MillraceError:
-    return _config(Problem(message, f"write where {file.name} is", field=f"{where}.uri"))
+    hint = f"put {file.name} there, or write where it is"
+    return _unavailable(Problem(message, hint, field=f"{where}.uri"))
 
 
 def _too_large(file: CodeFile, where: str) -> MillraceError:
@@ -264,13 +266,13 @@ def _unanswered(file: CodeFile, why: str, where: str) -> TransientError:
 
 def _transient(problem: Problem) -> TransientError:
     error = TransientError(problem)
-    error.failure = FailureClass.STORE
+    error.failure = FailureClass.CODE
     return error
 
 
-def _store(problem: Problem) -> MillraceError:
+def _unavailable(problem: Problem) -> MillraceError:
     error = MillraceError(problem)
-    error.failure = FailureClass.STORE
+    error.failure = FailureClass.CODE
     return error
 
 

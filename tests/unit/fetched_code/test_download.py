@@ -52,7 +52,7 @@ def unanswered(uri, target, budget):
     """Fetch a file in vain; return what is said, which is retried."""
     with pytest.raises(TransientError) as caught:
         fetched(uri, target, budget=budget)
-    assert caught.value.failure is FailureClass.STORE
+    assert caught.value.failure is FailureClass.CODE
     return str(caught.value)
 
 
@@ -74,16 +74,16 @@ def test_a_file_with_another_digest_is_not_kept_and_not_asked_for_again(servers,
 
 def test_a_file_that_does_not_exist_is_named(servers, target):
     uri = f"{servers.url}/missing/routes.whl"
-    said = f"spec.code[0].uri: there is no {uri}: HTTP 404 Not Found; write where routes.whl is"
-    assert refused(uri, target) == said
-    assert refused("file:routes.whl", target) == (
-        f"spec.code[0].uri: there is no file {target.parent}/routes.whl; write where routes.whl is"
+    said = f"spec.code[0].uri: there is no {uri}: HTTP 404 Not Found; put routes.whl there, or write where it is"
+    assert refused(uri, target, FailureClass.CODE) == said
+    assert refused("file:routes.whl", target, FailureClass.CODE) == (
+        f"spec.code[0].uri: there is no file {target.parent}/routes.whl; put routes.whl there, or write where it is"
     )
 
 
 def test_a_file_that_may_not_be_read_is_named(servers, target):
     uri = f"{servers.url}/secret/routes.whl"
-    said = refused(uri, target, FailureClass.STORE)
+    said = refused(uri, target, FailureClass.CODE)
     assert said.startswith(f"spec.code[0].uri: {uri} may not be read: HTTP 403 Forbidden; let the server give it out")
 
 
@@ -131,7 +131,7 @@ def test_a_file_of_this_machine_is_beside_the_query_and_never_a_pipe(tmp_path, t
     os.mkfifo(tmp_path / "pipe.whl")
     assert fetched("file:a%20b.whl", target) == CONTENT
     assert fetched(f"file://{tmp_path}/a%20b.whl", target) == CONTENT
-    assert "there is no file" in refused("file:pipe.whl", target)
+    assert "there is no file" in refused("file:pipe.whl", target, FailureClass.CODE)
 
 
 def test_a_confined_query_takes_no_file_of_its_pod(tmp_path, target, monkeypatch):
