@@ -297,7 +297,7 @@ def show_state(
 
 
 def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool = False) -> StreamQuery:
-    """Read a query, fetch its own code, and start Spark's JVM early: it starts more slowly than the imports after it."""
+    """Read a query, fetch its own code, and start Spark's JVM early: it starts more slowly than the later imports."""
     from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
     from millrace_jobs.own_code import own_code

@@ -15,7 +15,11 @@ from millrace_jobs.own_code.own_code import installed
 from millrace_jobs.session import local_session
 
 folder = Path(sys.argv[1])
-modules = {"routes/__init__.py": "", "routes/numbers.py": "def sevenfold(n):\n    return 7 * n\n", "routes/data.csv": "a,b"}
+modules = {
+    "routes/__init__.py": "",
+    "routes/numbers.py": "def sevenfold(n):\n    return 7 * n\n",
+    "routes/data.csv": "a,b",
+}
 given = [
     write(folder, "routes-1.0-py3-none-any.whl", wheel(modules)),
     {"uri": "file:functions.jar", "sha256": digest((folder / "functions.jar").read_bytes())},

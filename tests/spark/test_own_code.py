@@ -137,4 +137,9 @@ def test_executors_get_all_of_it_from_the_driver_alone(tmp_path: Path, jar: byte
     )
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
-    assert said == {"numbers": [0, 7, 14, 21], "data": ["a,b"], "own folders": True, "greetings": ["hello 0", "hello 1"]}
+    assert said == {
+        "numbers": [0, 7, 14, 21],
+        "data": ["a,b"],
+        "own folders": True,
+        "greetings": ["hello 0", "hello 1"],
+    }

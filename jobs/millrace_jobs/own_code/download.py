@@ -62,7 +62,7 @@ class Budget:
         return self.deadline - time.monotonic()
 
 
-class _Stream(Protocol):
+class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
@@ -118,17 +118,17 @@ def _fetch(file: CodeFile, target: Path, folder: Path, budget: Budget, where: st
 def _attempt(file: CodeFile, target: Path, folder: Path, budget: Budget, where: str) -> str:
     """Fetch a file once; return its digest."""
 
-    def copy(source: _Stream) -> str:
+    def copy(source: _Readable) -> str:
         return _copy(source, target, file, budget, where)
 
     if file.path is not None:
         return _from_disk(file, folder / file.path, copy, where)
     if file.uri.startswith("s3a://"):
-        return _from_unavailable(file, copy, where)
+        return _from_store(file, copy, where)
     return _from_server(file, budget, copy, where)
 
 
-def _copy(source: _Stream, target: Path, file: CodeFile, budget: Budget, where: str) -> str:
+def _copy(source: _Readable, target: Path, file: CodeFile, budget: Budget, where: str) -> str:
     digest = hashlib.sha256()
     with target.open("wb", buffering=0) as written:
         while content := source.read(_CHUNK):
@@ -145,7 +145,7 @@ def _copy(source: _Stream, target: Path, file: CodeFile, budget: Budget, where: 
     return digest.hexdigest()
 
 
-def _from_disk(file: CodeFile, path: Path, copy: Callable[[_Stream], str], where: str) -> str:
+def _from_disk(file: CodeFile, path: Path, copy: Callable[[_Readable], str], where: str) -> str:
     require_data(path)
     if not path.is_file():  # also a pipe, which nothing may ever be written to
         raise _missing(file, f"there is no file {path}", where)
@@ -157,7 +157,7 @@ def _from_disk(file: CodeFile, path: Path, copy: Callable[[_Stream], str], where
         raise _unavailable(problem) from None
 
 
-def _from_unavailable(file: CodeFile, copy: Callable[[_Stream], str], where: str) -> str:
+def _from_store(file: CodeFile, copy: Callable[[_Readable], str], where: str) -> str:
     try:
         with ObjectPath.of_file(file.uri).open() as source:
             return copy(source)
@@ -172,7 +172,7 @@ def _from_unavailable(file: CodeFile, copy: Callable[[_Stream], str], where: str
         raise _unanswered(file, str(error.strerror or error), where) from None
 
 
-def _from_server(file: CodeFile, budget: Budget, copy: Callable[[_Stream], str], where: str) -> str:
+def _from_server(file: CodeFile, budget: Budget, copy: Callable[[_Readable], str], where: str) -> str:
     request = Request(file.uri, headers={"Accept-Encoding": "identity", "User-Agent": "millrace"})
     opener = build_opener(_Redirects)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import stat
 import sys
@@ -37,6 +38,11 @@ _RESERVED = {"millrace_api", "millrace_arena", "millrace_jobs", "millrace_operat
 _SCHEMES = ("purelib", "platlib")
 """Folders of a wheel's data that are installed beside its modules; the others are programs and documents."""
 
+_BROKEN = (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
+"""What Python raises for archives that are damaged, encrypted or of another kind, and for files that exclude each other."""
+
+_OF_DISK = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS}
+
 _INSTALLED = list(dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", *_SCHEMES)))
 
 
@@ -67,17 +73,17 @@ class Packages:
             with zipfile.ZipFile(archive) as opened:
                 members = list(self._members(file, opened))
                 if file.uri.endswith(".whl") and not any(path.parts[-1:] == ("WHEEL",) for _, path in members):
-                    raise _Unusable("is not a wheel: it has no file WHEEL", "build it with pip wheel")
+                    raise _UnusableError("is not a wheel: it has no file WHEEL", "build it with pip wheel")
                 _require_new(path for _, path in members)
                 for member, path in members:
                     self._unpack(opened, member, path)
-        except _Unusable as error:
+        except _UnusableError as error:
             found = MillraceError(Problem(f"{file.uri} {error.message}", error.hint, field=f"{where}.uri"))
-        except (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, RuntimeError, NotImplementedError) as error:
-            message = f"{file.uri} cannot be unpacked: {error}"
+        except _BROKEN as error:
+            if isinstance(error, OSError) and error.errno in _OF_DISK:
+                raise disk_error(error, self.folder) from None
+            message = f"{file.uri} cannot be unpacked: {getattr(error, 'strerror', None) or error}"
             found = MillraceError(Problem(message, "build it again, as a zip file", field=f"{where}.uri"))
-        except OSError as error:
-            raise disk_error(error, self.folder) from None
         else:
             return
         found.failure = FailureClass.CONFIG
@@ -92,13 +98,15 @@ class Packages:
             self.most_bytes -= member.file_size
             if self.most_files < 0 or self.most_bytes < 0:
                 what = f"{MOST_FILES:,} files" if self.most_files < 0 else f"{MOST_BYTES >> 20:,} MiB"
-                raise _Unusable(f"is too large: all packages unpacked have more than {what}", "put it into an image")
+                raise _UnusableError(
+                    f"is too large: all packages unpacked have more than {what}", "put it into an image"
+                )
             place = _place(member, is_wheel=file.uri.endswith(".whl"))
             if place is None:
                 continue
             if place in self._owners:
                 message = f"has the file {place}, which {self._owners[place]} has, too"
-                raise _Unusable(message, "leave one of them out")
+                raise _UnusableError(message, "leave one of them out")
             self._owners[place] = file.uri
             yield member, place
 
@@ -109,7 +117,7 @@ class Packages:
             shutil.copyfileobj(source, written)  # ends at the size that the archive declares
 
 
-class _Unusable(Exception):
+class _UnusableError(Exception):
     """What is wrong with a package, after its name, and what to do instead."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -118,25 +126,25 @@ class _Unusable(Exception):
 
 
 def _require_fit(name: str) -> None:
-    """Raise _Unusable unless a wheel of this name is for this Python and this machine."""
+    """Raise _UnusableError unless a wheel of this name is for this Python and this machine."""
     try:
         *_, tags = parse_wheel_filename(name)
     except InvalidWheelFilename as error:
-        raise _Unusable(f"has no name of a wheel: {error}", "keep the name that it was built with") from None
+        raise _UnusableError(f"has no name of a wheel: {error}", "keep the name that it was built with") from None
     if tags.isdisjoint(sys_tags()):
         shown, own = ", ".join(sorted(map(str, tags))), next(sys_tags())
-        raise _Unusable(f"is for {shown}, and this is {own}", "build it for this Python and system")
+        raise _UnusableError(f"is for {shown}, and this is {own}", "build it for this Python and system")
 
 
 def _place(member: zipfile.ZipInfo, *, is_wheel: bool) -> PurePosixPath | None:
-    """Return where a file of a package goes; None for what no module needs. Raise _Unusable for a place outside."""
+    """Return where a file of a package goes, None for what no module needs; raise _UnusableError for one outside."""
     name = member.filename
     kind = member.external_attr >> 16
     if kind and stat.S_IFMT(kind) not in (0, stat.S_IFREG):
-        raise _Unusable(f"has {name!r}, which is a link or a device", "build it of plain files")
+        raise _UnusableError(f"has {name!r}, which is a link or a device", "build it of plain files")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
-        raise _Unusable(f"has {name!r}, which leads out of its folder", "build it again")
+        raise _UnusableError(f"has {name!r}, which leads out of its folder", "build it again")
     first, *others = path.parts
     if is_wheel and first.endswith(".data"):
         return PurePosixPath(*others[1:]) if len(others) > 1 and others[0] in _SCHEMES else None
@@ -144,14 +152,16 @@ def _place(member: zipfile.ZipInfo, *, is_wheel: bool) -> PurePosixPath | None:
 
 
 def _require_new(paths: Iterator[PurePosixPath]) -> None:
-    """Raise _Unusable if a package has a module that Python or the image brings already.
+    """Raise _UnusableError if a package has a module that Python or the image brings already.
 
     A folder without ``__init__.py`` may be shared, as those of namespace packages are.
     """
     tops: dict[str, bool] = {}
     for path in paths:
         top = path.parts[0]
-        if top.endswith((".dist-info", ".libs")) or (len(path.parts) == 1 and path.suffix not in (".py", ".so", ".pyc")):
+        if top.endswith((".dist-info", ".libs")) or (
+            len(path.parts) == 1 and path.suffix not in (".py", ".so", ".pyc")
+        ):
             continue
         name = top.partition(".")[0]
         tops[name] = tops.get(name, False) or len(path.parts) == 1 or path.parts[1:] == ("__init__.py",)
@@ -160,4 +170,4 @@ def _require_new(paths: Iterator[PurePosixPath]) -> None:
         found = None if reserved else PathFinder.find_spec(name, _INSTALLED)
         if reserved or (found is not None and (is_module or found.origin is not None)):
             hint = "leave it out of the package, or rename it"
-            raise _Unusable(f"has the module {name}, which is installed already", hint)
+            raise _UnusableError(f"has the module {name}, which is installed already", hint)

@@ -6,13 +6,13 @@ import os
 
 import pytest
 
+from code_packages import digest
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.code import CodeFile
 from millrace_api.model.confinement import Confinement
 from millrace_api.model.status import FailureClass
 from millrace_jobs.confinement import VARIABLE
 from millrace_jobs.own_code.download import Budget, fetch
-from code_packages import digest
 
 from .code_server import CONTENT, code_server
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import stat
 import zipfile
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from code_packages import digest, wheel, zipped
 from millrace_api.errors import MillraceError
 from millrace_api.model.code import CodeFile
 from millrace_api.model.status import FailureClass
 from millrace_jobs.own_code.unpack import Packages
-from code_packages import digest, wheel, zipped
 
 NAME = "routes-1.0-py3-none-any.whl"
 LINK = zipfile.ZipInfo("link.py")
@@ -77,15 +82,20 @@ def test_a_wheel_has_the_description_of_one(packages):
 
 @pytest.mark.parametrize(
     "module",
-    ["pyspark/__init__.py", "numpy.py", "json/__init__.py", "millrace_jobs/extra.py", "sitecustomize.py", "os.py"]
-    + ["pyarrow/extra.py"],
+    [
+        "pyspark/__init__.py",
+        "pyarrow/extra.py",
+        "numpy.py",
+        "json/__init__.py",
+        "os.py",
+        "millrace_jobs/extra.py",
+        "sitecustomize.py",
+    ],
 )
 def test_nothing_that_is_installed_is_replaced(packages, module):
     name = module.partition("/")[0].removesuffix(".py")
     said = refused(packages, zipped({"routes.py": "", module: ""}), "routes.zip")
-    assert said == (
-        f"has the module {name}, which is installed already; leave it out of the package, or rename it"
-    )
+    assert said == (f"has the module {name}, which is installed already; leave it out of the package, or rename it")
     assert files(packages) == set()
 
 
@@ -98,7 +108,9 @@ def test_a_link_is_refused(packages):
     content = packages.folder.parent / "link.zip"
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr(LINK, "/etc/passwd")
-    assert refused(packages, content.read_bytes(), "routes.zip").startswith("has 'link.py', which is a link or a device")
+    assert refused(packages, content.read_bytes(), "routes.zip").startswith(
+        "has 'link.py', which is a link or a device"
+    )
 
 
 def test_what_is_small_and_unpacks_to_much_is_refused(packages):
@@ -123,6 +135,20 @@ def test_a_size_that_is_a_lie_ends_at_the_lie(packages):
     said = refused(packages, bytes(content), "routes.zip")
     assert said.startswith("cannot be unpacked: Bad CRC-32")
     assert (packages.folder / "routes.py").stat().st_size <= 10
+
+
+@given(changes=st.dictionaries(st.integers(0, 600), st.integers(0, 255), min_size=1, max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_a_damaged_archive_is_refused_and_never_leaves_its_folder(changes):
+    content = bytearray(wheel({"routes/__init__.py": "N = 1\n", "routes/data.csv": "a,b\n"}))
+    for place, value in changes.items():
+        content[place % len(content)] = value
+    with TemporaryDirectory() as name:
+        folder = Path(name, "packages")
+        folder.mkdir()
+        with suppress(MillraceError):
+            add(Packages(folder), bytes(content))
+        assert {each.name for each in Path(name).iterdir()} == {"packages", "archive"}
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", zipped({"routes.py": "x" * 100})[:-30]])

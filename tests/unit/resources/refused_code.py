@@ -9,7 +9,12 @@ CODE = [
     (
         "code",
         {"code": ["https://code.example.com/streams/**", "s3a://code/cabs/**"]},
-        {"code": [_code("https://code.example.com/streams/routes-1.0-py3-none-any.whl"), _code("s3a://code/cabs/a.jar")]},
+        {
+            "code": [
+                _code("https://code.example.com/streams/routes-1.0-py3-none-any.whl"),
+                _code("s3a://code/cabs/a.jar"),
+            ]
+        },
         {"code": [_code("s3a://code/cabs/a.jar"), _code("https://code.example.com.evil.com/streams/a.jar")]},
         'spec.code[1].uri: "https://code.example.com.evil.com/streams/a.jar" is not allowed in namespace cabs; '
         "write what matches one of https://code.example.com/streams/**, s3a://code/cabs/**",
