@@ -3,6 +3,8 @@
 Nothing is kept between two runs. The files go to a temporary folder of this process that only its user may enter, so no
 other query can exchange them, and are removed with it. Executors get them from the driver by Spark, over its
 authenticated connections, and need no access to where they come from.
+
+Every start imports this module, so it loads what fetches and unpacks only for a query that has code.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from typing import Any
 
 from millrace_api.model.code import CodeFile
 from millrace_jobs.disk import process_folder
-from millrace_jobs.own_code.download import Budget, disk_error, fetch
 
 _FOLDER = "millrace-code"
 """Folder into which Spark unpacks the packages in the working folder of an executor."""
@@ -84,10 +85,7 @@ def use(code: Sequence[CodeFile] | None, folder: Path) -> None:
     _current = OwnCode()
     if not code:
         return
-    try:
-        kept, _ = process_folder("millrace-code-")
-    except OSError as error:
-        raise disk_error(error, Path(error.filename or ".").parent) from None
+    kept, _ = process_folder("millrace-code-")
     atexit.register(shutil.rmtree, kept, ignore_errors=True)
     _current = installed(code, folder, kept)
     if _current.packages is not None:
@@ -121,14 +119,16 @@ def installed(code: Sequence[CodeFile], folder: Path, kept: Path) -> OwnCode:
     Raises:
         TransientError, MillraceError: as for ``use``.
     """
+    from millrace_jobs.own_code.download import Budget, fetch
+
     budget, fetched = Budget(), []
     for number, file in enumerate(code):
-        target = kept / f"{number}-{re.sub(r'[^A-Za-z0-9._+-]', '_', file.name)}"
+        target = kept / f"{number}-{re.sub(r'[^A-Za-z0-9._+-]', '_', file.name)[-100:]}"
         fetch(file, target, folder, budget, f"spec.code[{number}]")
         fetched.append(target)
     packages = kept / "packages"
     if any(not file.is_jar for file in code):
-        from millrace_jobs.own_code.unpack import Packages  # loads what only packages need
+        from millrace_jobs.own_code.unpack import Packages
 
         packages.mkdir()
         unpacked = Packages(packages)

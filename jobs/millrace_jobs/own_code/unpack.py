@@ -39,7 +39,7 @@ _SCHEMES = ("purelib", "platlib")
 """Folders of a wheel's data that are installed beside its modules; the others are programs and documents."""
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
-"""What Python raises for archives that are damaged, encrypted or of another kind, and for files that exclude each other."""
+"""What Python raises for archives that are damaged, encrypted or of another kind, and for files that exclude others."""
 
 _OF_DISK = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS}
 
