@@ -11,11 +11,12 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.machinery import PathFinder
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 
-from packaging.tags import sys_tags
+from packaging.tags import Tag, sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from millrace_api.errors import MillraceError, Problem
@@ -125,14 +126,20 @@ class _UnusableError(Exception):
         self.message, self.hint = message, hint
 
 
+@cache
+def _fitting() -> tuple[Tag, ...]:
+    """Return the tags of wheels for this Python and this machine, the best first."""
+    return tuple(sys_tags())
+
+
 def _require_fit(name: str) -> None:
     """Raise _UnusableError unless a wheel of this name is for this Python and this machine."""
     try:
         *_, tags = parse_wheel_filename(name)
     except InvalidWheelFilename as error:
         raise _UnusableError(f"has no name of a wheel: {error}", "keep the name that it was built with") from None
-    if tags.isdisjoint(sys_tags()):
-        shown, own = ", ".join(sorted(map(str, tags))), next(sys_tags())
+    if tags.isdisjoint(_fitting()):
+        shown, own = ", ".join(sorted(map(str, tags))), _fitting()[0]
         raise _UnusableError(f"is for {shown}, and this is {own}", "build it for this Python and system")
 
 

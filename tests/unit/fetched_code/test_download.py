@@ -119,7 +119,7 @@ def test_all_files_share_a_budget(servers, target):
 
 def test_a_server_cannot_refer_to_a_disk_or_out_of_a_policy(servers, target, monkeypatch):
     said = refused(f"{servers.url}/disk/routes.whl", target)
-    assert f"{servers.url}/disk/routes.whl cannot be fetched: HTTP 302 it refers to file://" in said
+    assert f"{servers.url}/disk/routes.whl cannot be fetched: HTTP 302 Found - Redirection to url 'file:" in said
     monkeypatch.setenv(VARIABLE, Confinement(folders=(), logins=(), functions=()).to_json())
     said = refused(f"{servers.url}/far/routes.whl", target)
     assert "HTTP 302 it refers to http://127.0.0.1; write the URI that it refers to, if that is allowed" in said

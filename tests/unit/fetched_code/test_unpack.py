@@ -138,7 +138,7 @@ def test_a_size_that_is_a_lie_ends_at_the_lie(packages):
 
 
 @given(changes=st.dictionaries(st.integers(0, 600), st.integers(0, 255), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_damaged_archive_is_refused_and_never_leaves_its_folder(changes):
     content = bytearray(wheel({"routes/__init__.py": "N = 1\n", "routes/data.csv": "a,b\n"}))
     for place, value in changes.items():
