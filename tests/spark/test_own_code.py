@@ -66,7 +66,7 @@ def test_what_changed_since_it_was_named_is_neither_checked_nor_run(project: Pro
     said = f"file:code/routes.zip has the digest {digest(file.read_bytes())}, and not {before}; write this digest if"
     result = project.millrace("validate", "fares.yaml")
     assert (result.status, result.err) == (1, "")
-    assert f"fares.yaml:14: spec.code[0].sha256: {said}" in result.out
+    assert f"fares.yaml:13: spec.code[0].sha256: {said}" in result.out
     project.millrace("run", "fares.yaml", "--once").assert_failed("spec.code[0].sha256: ", said)
     assert not (project.folder / "out").exists()
 
