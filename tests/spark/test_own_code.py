@@ -119,7 +119,7 @@ def test_a_jar_brings_functions_for_sql(tmp_path: Path, jar: bytes) -> None:
     file = project.query(sql, code=[write(tmp_path, "functions.jar", jar)], sparkConf=conf)
     status, out, err = ran(project, "run", file, "--once")
     assert (status, err) == (0, ""), out
-    assert project.results() == {("ADA", "hello ada"): 1}
+    assert project.results() == {("ADA", "hello ada", "0"): 1}
 
 
 def test_executors_get_all_of_it_from_the_driver_alone(tmp_path: Path, jar: bytes) -> None:
