@@ -167,8 +167,6 @@ def _from_store(file: CodeFile, copy: Callable[[_Readable], str], where: str) ->
         message = f"{file.uri} may not be read: {error.strerror}"
         raise _unavailable(Problem(message, _LOGIN_HINT, field=f"{where}.uri")) from None
     except OSError as error:
-        if error.errno == errno.ENXIO:
-            raise _missing(file, f"{file.uri} is in no bucket: {error.strerror}", where) from None
         raise _unanswered(file, str(error.strerror or error), where) from None
 
 
