@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import stat
+import struct
 import sys
 import sysconfig
 import zipfile
@@ -39,7 +40,10 @@ _RESERVED = {"millrace_api", "millrace_arena", "millrace_jobs", "millrace_operat
 _SCHEMES = ("purelib", "platlib")
 """Folders of a wheel's data that are installed beside its modules; the others are programs and documents."""
 
-_BROKEN = (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, OSError, RuntimeError, ValueError)
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, LZMAError, struct.error),
+    *(EOFError, LookupError, OSError, RuntimeError, ValueError),
+)
 """What Python raises for archives that are damaged, encrypted or of another kind, and for files that exclude others."""
 
 _OF_DISK = {errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS}

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from code_packages import digest, wheel, zipped
@@ -137,6 +137,7 @@ def test_a_size_that_is_a_lie_ends_at_the_lie(packages):
     assert (packages.folder / "routes.py").stat().st_size <= 10
 
 
+@example(changes={447: 0})  # a file without a name
 @given(changes=st.dictionaries(st.integers(0, 600), st.integers(0, 255), min_size=1, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_a_damaged_archive_is_refused_and_never_leaves_its_folder(changes):
