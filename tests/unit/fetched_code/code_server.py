@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Thread
 
 from code_packages import wheel
@@ -17,7 +19,7 @@ CONTENT = wheel({"routes.py": "N = 1\n"})
 class CodeServer:
     """The server, its URL, and how often each path was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
         self.asked: Counter[str] = Counter()
         self.elsewhere = ""
         self.closed = Event()
@@ -38,7 +40,11 @@ class CodeServer:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http{'s' * (certificate is not None)}://127.0.0.1:{self._server.server_port}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -110,8 +116,8 @@ class CodeServer:
 
 
 @contextmanager
-def code_server() -> Iterator[CodeServer]:
-    server = CodeServer()
+def code_server(certificate: Path | None = None) -> Iterator[CodeServer]:
+    server = CodeServer(certificate)
     try:
         yield server
     finally:

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from code_packages import digest
+from lab.authority import make_authority
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.code import CodeFile
 from millrace_api.model.confinement import Confinement
@@ -124,6 +125,19 @@ def test_a_server_cannot_refer_to_a_disk_or_out_of_a_policy(servers, target, mon
     said = refused(f"{servers.url}/far/routes.whl", target)
     assert "HTTP 302 it refers to http://127.0.0.1; write the URI that it refers to, if that is allowed" in said
     assert fetched(f"{servers.url}/near/routes.whl", target) == CONTENT
+
+
+def test_a_certificate_has_to_be_trusted_and_nothing_leads_to_plain_http(servers, target, tmp_path, monkeypatch):
+    authority = make_authority(tmp_path)
+    with code_server(authority / "server.pem") as secured:
+        uri = f"{secured.url}/sound/routes.whl"
+        said = refused(uri, target, FailureClass.CODE)
+        assert said.startswith(f"spec.code[0].uri: the certificate of {secured.url[8:]} is not trusted: ")
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+        assert fetched(uri, target) == CONTENT
+        target.unlink()
+        secured.elsewhere = servers.url
+        assert "HTTP 302 it refers to http://127.0.0.1" in refused(f"{secured.url}/far/routes.whl", target)
 
 
 def test_a_file_of_this_machine_is_beside_the_query_and_never_a_pipe(tmp_path, target):
