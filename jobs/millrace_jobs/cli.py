@@ -297,15 +297,17 @@ def show_state(
 
 
 def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool = False) -> StreamQuery:
-    """Read a query and start Spark's JVM for it early: the JVM starts more slowly than the imports that follow."""
+    """Read a query, fetch its own code, and start Spark's JVM early: it starts more slowly than the later imports."""
     from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
+    from millrace_jobs.own_code import own_code
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.s3_client import use
 
     query = query_of(file, name, importable=not in_pod)
     with errors_located_in(file, query.name):
         use(query.spec.s3)
+        own_code.use(query.spec.code, file.absolute().parent)
         jvm.start(settings_of(query), quiet=not debug)
     return query
 

@@ -15,6 +15,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs import jvm
 from millrace_jobs.confinement import VARIABLE, confinement
 from millrace_jobs.disk import path_for_spark
+from millrace_jobs.own_code.own_code import current
 from millrace_jobs.signals import interrupt_handler_kept
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -148,6 +149,7 @@ def pod_session(
     confined = confinement()
     executors_too = {} if confined is None else {f"spark.executorEnv.{VARIABLE}": confined.to_json()}
     spark = _session(name, state_partitions, own | dict(settings) | executors_too, workspace, quiet=False)
+    current().add_to_workers(spark.sparkContext)
     level = settings.get("spark.log.level", _SETTINGS["spark.log.level"])
     spark.sparkContext.setLogLevel(level)
     log_refused_pods_rarely(spark, level)

@@ -31,7 +31,7 @@ def stored_when_released() -> list[Document]:
     return [
         document
         for document, spec in specs
-        if not {"additionalOutputs", "labels", "eventLog", "lineage", "lookups"} & spec.keys()
+        if not {"additionalOutputs", "labels", "eventLog", "lineage", "lookups", "code"} & spec.keys()
         and not {"postgres", "delta", "iceberg"} & spec["sink"].keys()
         and not any(map(_is_new, spec["sources"].values()))
     ]

@@ -39,6 +39,7 @@ REPLACING = {
     "lookups.tokens": {"env": "TOKENS"},
     "lookups.tls": {"certificate": {"env": "CERTIFICATE"}, "key": {"env": "KEY"}},
     "image": "example.org/jobs:2",
+    "code": [{"uri": "s3a://code/routes.zip", "sha256": "0" * 64}],
     "serviceAccountName": "other",
     "sparkConf": {"spark.sql.shuffle.partitions": "3"},
     "restartNonce": 1,

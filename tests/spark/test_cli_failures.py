@@ -91,7 +91,7 @@ def test_a_metrics_port_that_is_taken(project: Project) -> None:
 @pytest.mark.parametrize(
     ("aggregator", "said"),
     [
-        ("nowhere:Rows", "'nowhere:Rows' cannot be imported: No module named 'nowhere'; install the package"),
+        ("nowhere:Rows", "'nowhere:Rows' cannot be imported: No module named 'nowhere'; name its wheel in spec.code"),
         ("spark.broken_aggregators:Row", "has no class 'Row'; write one of its classes: "),
         ("spark.broken_aggregators:WithoutMerge", "has no init, update, merge, finish"),
         ("spark.broken_aggregators:FailsWhenMade", "RuntimeError: the model file is not there (broken_aggregators.py"),

@@ -219,7 +219,10 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
 @pytest.mark.parametrize(
     ("aggregator", "said"),
     [
-        ("nowhere.sums:Sums", "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; install the package"),
+        (
+            "nowhere.sums:Sums",
+            "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; name its wheel in spec.code",
+        ),
         ("sums:Mean", "module 'sums' has no class 'Mean'; write one of its classes: Sums"),
     ],
 )

@@ -26,6 +26,7 @@ class ExternalKind(StrEnum):
     SCHEMA_REGISTRIES = "schema_registries"
     OIDC_ENDPOINTS = "token_endpoints"
     LINEAGE = "lineage"
+    CODE = "code"
     S3_ENDPOINTS = "s3_endpoints"
     ROLE_ARNS = "role_arns"
     FILES = "files"

@@ -227,6 +227,8 @@ class FailureClass(StrEnum):
     """The checkpoint cannot be read, written, or resumed from."""
     STORE = "StoreUnavailable"
     """The object store of the checkpoint does not answer, or refuses the login."""
+    CODE = "CodeUnavailable"
+    """A file of the query's own code cannot be fetched."""
     DISK_FULL = "DiskFull"
     """The disk of the checkpoint, or another one that Spark writes to, is full."""
     OUT_OF_MEMORY = "OutOfMemory"

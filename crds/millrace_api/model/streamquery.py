@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.code import CodeFile
 from millrace_api.model.deployment import (
     CheckpointSpec,
     ExecutorsSpec,
@@ -358,6 +359,13 @@ class Spec(Model):
         description="Look-ups in the table of spec.sink from other pods; default: only by a forwarded port.",
     )
     image: Text | None = Field(default=None, description="Container image of the job; default: the operator's own.")
+    code: tuple[CodeFile, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Own code beside that of the image, fetched at each start: the classes of query.python, and jars.",
+        examples=["[{uri: s3a://code/routes-1.4.0-py3-none-any.whl, sha256: 9f86d081...}]"],
+    )
     service_account_name: Text | None = Field(
         default=None,
         description="ServiceAccount of driver and executors, whose identity they have in a cloud; default: the driver "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,11 +88,17 @@ def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Pr
     documents, _ = read_documents(path)
     document = next(d for d in documents if d.value["metadata"]["name"] == query)
     return [
-        replace(problem, file=document.file, line=document.line(problem.field.split(".")))
+        replace(problem, file=document.file, line=document.line(_location(problem.field)))
         if problem.field.startswith("spec.") and not problem.file
         else problem
         for problem in problems
     ]
+
+
+def _location(field: str) -> Location:
+    """Return the path of a field as users write it; ``dotted`` is the reverse."""
+    parts = (re.fullmatch(r"(.+?)\[(\d+)\]", part) or part for part in field.split("."))
+    return tuple(step for part in parts for step in ((part,) if isinstance(part, str) else (part[1], int(part[2]))))
 
 
 def _read_queries(path: Path | str) -> tuple[list[StreamQuery], list[Problem]]:

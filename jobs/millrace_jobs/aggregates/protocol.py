@@ -72,7 +72,7 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = "install the package beside millrace, or put its folder on PYTHONPATH"
+        hint = "name its wheel in spec.code, install it beside millrace, or put its folder on PYTHONPATH"
         raise _problem(f"{path!r} cannot be imported: {error}", hint) from None
     except Exception as error:
         raise _problem(f"{path!r} cannot be imported: {_describe(error)}", "correct the module") from error

@@ -1,4 +1,4 @@
-"""The Spark settings of a query: those that it names, and those that its places in S3 and its event log need."""
+"""The Spark settings of a query: those that it names, and those that its places in S3, its log and its jars need."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix
 from millrace_jobs import event_log
 from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.own_code.own_code import current, with_lists
 from millrace_jobs.s3_client import environment_of, s3_settings
-
-_JARS = "spark.jars"
 
 
 def settings_of(query: StreamQuery) -> dict[str, str]:
@@ -24,7 +23,5 @@ def settings_of(query: StreamQuery) -> dict[str, str]:
     own = s3_settings(place, logs if isinstance(logs, ObjectPath) else None)
     if query.spec.s3 is not None:  # executors read objects, too
         own |= {f"spark.executorEnv.{name}": value for name, value in environment_of(query.spec.s3).items()}
-    settings = own | dict(query.spec.spark_conf)
-    if _JARS in own and own[_JARS] != settings[_JARS]:
-        settings[_JARS] = f"{own[_JARS]},{settings[_JARS]}"
+    settings = with_lists(with_lists(own, query.spec.spark_conf), current().settings())
     return settings | (event_log.settings(log) if log is not None else {})

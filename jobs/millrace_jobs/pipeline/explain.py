@@ -40,6 +40,12 @@ _WHEN = {
 
 def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
     """Return the text of ``millrace explain``."""
+    code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
+    return "\n".join([_plan(query, spec, sources, pin), *([""] if code else []), *code])
+
+
+def _plan(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
+    """Describe how the query runs, and draw its steps."""
     routed = query.execution
     if isinstance(routed, TableQuery):
         steps = list(_table_steps(routed, spec))

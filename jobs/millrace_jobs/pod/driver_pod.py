@@ -17,6 +17,7 @@ from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Sp
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.processes import OperatedProcesses, ReplicaProcesses
+from millrace_jobs.own_code.own_code import current, with_lists
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
@@ -63,7 +64,8 @@ class DriverPod:
         # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
-        settings = settings_of(query) | (authenticated(self._auth_secret) if self._auth_secret else {})
+        settings = with_lists(settings_of(query), current().executor_settings())
+        settings |= authenticated(self._auth_secret) if self._auth_secret else {}
         self._spark = pod_session(query.name, partitions, settings, workspace, self.host, prefix, wanted)
         return self._spark
 

@@ -89,7 +89,7 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
         problem = partitioner_problem(query.spec)
         of_query = [*([] if problem is None else [problem]), *execution_problems(query), *option_problems(query.spec)]
         if inputs:
-            of_query += [*_aggregator_problems(query, path), *_input_problems(query)]
+            of_query += [*_code_problems(query, path), *_input_problems(query)]
         found += locate(of_query, path, query.name)
     return found
 
@@ -128,6 +128,24 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     from millrace_jobs.pipeline.dry_compile import dry_compile
 
     return dry_compile(spec, sql)
+
+
+def _code_problems(query: StreamQuery, path: Path) -> list[Problem]:
+    """Return what keeps a query's own code from being fetched, or its Python aggregator from being used."""
+    code = query.spec.code
+    if not code:
+        return _aggregator_problems(query, path)
+    if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
+        return []  # the login is not on this machine
+    from millrace_jobs.own_code.own_code import importable
+    from millrace_jobs.s3_client import using
+
+    with TemporaryDirectory(prefix="millrace-code-") as kept:
+        try:
+            with using(query.spec.s3), importable(code, path.absolute().parent, Path(kept)):
+                return _aggregator_problems(query, path)
+        except MillraceError as error:
+            return list(error.problems)
 
 
 def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:

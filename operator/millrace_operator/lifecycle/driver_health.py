@@ -116,6 +116,7 @@ RESTART_POLICIES: Mapping[str, RestartPolicy] = {
     FailureClass.SOURCE_MISSING: RestartPolicy(None),
     FailureClass.SINK: RestartPolicy(None),
     FailureClass.STORE: RestartPolicy(None),
+    FailureClass.CODE: RestartPolicy(None),
     FailureClass.DISK_FULL: RestartPolicy(None),
     FailureClass.LOST_NODE: RestartPolicy(None, first=1.0, longest=60.0),
     FailureClass.IMAGE: RestartPolicy(None),

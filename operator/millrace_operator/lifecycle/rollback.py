@@ -237,5 +237,6 @@ _PARTS: Mapping[str, tuple[str, Callable[[Spec], Any]]] = {
     FailureClass.SOURCE: ("sources", _sources),
     FailureClass.SOURCE_MISSING: ("sources", _sources),
     FailureClass.SINK: ("sinks", _sinks),
+    FailureClass.CODE: ("code", lambda spec: spec.code),
 }
 """The part of a spec that a failure is about, with its name, by the failure's class."""

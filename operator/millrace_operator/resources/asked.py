@@ -56,10 +56,11 @@ def tables_without_places(spec: Spec) -> Iterator[str]:
 def s3_endpoints(spec: Spec) -> Asked:
     """Yield the URL of the S3 that the query uses, if it uses any; without one, it is that of AWS."""
     checkpoint = (spec.checkpoint and spec.checkpoint.uri) or ""
+    code = (each.value for each in given(spec, "spec", ExternalKind.CODE))
     if spec.s3 is not None and spec.s3.endpoint is not None:
         yield "spec.s3.endpoint", spec.s3.endpoint
     elif any(tables_without_places(spec)) or any(
-        map(is_object, (checkpoint, *(place for _, place in (*paths(spec), *table_uris(spec)))))
+        map(is_object, (checkpoint, *(place for _, place in (*paths(spec), *table_uris(spec))), *code))
     ):
         yield "spec.s3.endpoint", AWS
 

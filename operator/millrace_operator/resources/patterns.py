@@ -143,6 +143,17 @@ UrlPattern = Annotated[
     ),
 ]
 
+CodePattern = Annotated[
+    str,
+    *text(
+        rf"https?://{_ANY_HOST}(?:{_PORT})?{_FOLDERS}|s3a://[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9]{_FOLDERS}",
+        2048,
+        "a pattern of URIs of code",
+        "write scheme, host and path, or a bucket and a prefix, such as https://code.example.com/releases/** or "
+        "s3a://code/team-a/**",
+    ),
+]
+
 
 def matches(pattern: str, value: str) -> bool:
     """Return whether a pattern matches a value in its canonical form."""
@@ -231,6 +242,11 @@ def checkpoint_address(uri: str) -> str | None:
         return None if path is None else f"{scheme}://{bucket}{path}"
     folder = checkpoint_folder(uri)
     return None if folder is None else f"file://{folder}"
+
+
+def code_address(uri: str) -> str | None:
+    """Return the URI of own code in the one form that patterns match; None for a file of one machine."""
+    return data_place(uri) if is_object(uri) else url_address(uri)
 
 
 def url_address(url: str) -> str | None:

@@ -26,6 +26,7 @@ from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
     checkpoint_address,
+    code_address,
     data_place,
     image_repository,
     matches_any,
@@ -61,6 +62,7 @@ _HARMLESS_TEXTS = frozenset(
 _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
     ExternalKind.BROKERS: server_address,
     ExternalKind.CATALOGS: url_address,
+    ExternalKind.CODE: code_address,
     ExternalKind.DATABASES: server_address,
     ExternalKind.LINEAGE: url_address,
     ExternalKind.ROLE_ARNS: str,

@@ -23,6 +23,7 @@ from millrace_api.validation.loading import load_document
 from .patterns import (
     BrokerPattern,
     CheckpointPattern,
+    CodePattern,
     DatabasePattern,
     ImagePattern,
     LabelPattern,
@@ -110,6 +111,10 @@ class PolicyRule(Model):
         default=None,
         description="Registries and repositories of images, in spec.image and in pod templates. The operator's default "
         "image is always allowed. Code that Spark would load from elsewhere is not.",
+    )
+    code: tuple[CodePattern, ...] = Field(
+        default=(),
+        description="URIs that spec.code may name, whose code then runs in the pods of a query; default: none.",
     )
     service_accounts: tuple[NamePattern, ...] | None = Field(
         default=None, description="Accounts that spec.serviceAccountName may name."

@@ -188,6 +188,7 @@ def problems(query: StreamQuery) -> list[Problem]:
             message = "has a password in it, which everyone who may read ConfigMaps would see"
             found.append(Problem(message, _LOGIN_HINT, field=field))
     found += label_problems(query.spec)
+    found += _code_problems(query)
     malformed = [
         problem
         for field, template in pod_templates(query.spec).items()
@@ -196,6 +197,15 @@ def problems(query: StreamQuery) -> list[Problem]:
     if not malformed:
         found = [*checkpoint_problems(query), *checkpoint_overlaps(query), *found]
     return [*found, *malformed]
+
+
+def _code_problems(query: StreamQuery) -> Iterator[Problem]:
+    """Yield the own code that is beside the query's file, which no pod has."""
+    for number, file in enumerate(query.spec.code or ()):
+        if file.path is not None and not file.path.startswith("/"):
+            message = f"{quote(file.uri)} is relative to the query's file, and pods have only the query"
+            hint = "write an s3a:// or https:// URI, or file:// and an absolute path in the image"
+            yield Problem(message, hint, field=f"spec.code[{number}].uri")
 
 
 def _setting_problems(name: str, value: str) -> Iterator[Problem]:

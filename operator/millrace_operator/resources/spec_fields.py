@@ -61,6 +61,7 @@ EFFECTS = {
     "lookups.tls": Effect.REPLACED,
     "lookups.namespaces": Effect.IN_PLACE,
     "image": Effect.REPLACED,
+    "code": Effect.REPLACED,
     "serviceAccountName": Effect.REPLACED,
     "sparkConf": Effect.REPLACED,
     "labels": Effect.REPLACED,

@@ -36,6 +36,10 @@ def computing(expression: str) -> Document:
     return {"query": {"sql": f"SELECT cell, {expression} AS n FROM trips"}}
 
 
+def loading(uri: str) -> Document:
+    return {"code": [{"uri": uri, "sha256": "0" * 64}]}
+
+
 def login(file: str) -> Document:
     sasl = {"mechanism": "PLAIN", "username": {"env": "HOME"}, "password": {"file": file}}
     return {"sources": {"trips": {"kafka": KAFKA | {"sasl": sasl}, "schema": "cell STRING, fare DOUBLE"}}}
@@ -68,6 +72,8 @@ ATTEMPTS: dict[str, tuple[Document, str]] = {
     "a-class-path": ({"sparkConf": {"spark.executor.extraClassPath": "/data/evil.jar"}}, "spec.sparkConf"),
     "a-file-system": ({"sparkConf": {"spark.hadoop.fs.file.impl": "evil.FileSystem"}}, "spec.sparkConf"),
     "a-python": ({"sparkConf": {"spark.pyspark.python": "sh"}}, "spec.sparkConf"),
+    "own-code": (loading("https://code.example.org/evil.whl"), "spec.code[0].uri"),
+    "own-code-of-a-volume": (loading("file:///data/evil.jar") | mounting(("/data", CLAIM)), "spec.code[0].uri"),
     "an-extension": ({"sparkConf": {"spark.sql.extensions": "evil.Extensions"}}, "spec.sparkConf"),
 }
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from code_packages import entry, zipped
+
 CITIES = "at,seen,city,n\n1600000000,1600000600,Oslo,1\n1600000010,1600000000,Rome,2\n1600000050,1600000000,Rome,3\n"
 COLUMNS = "at TIMESTAMP, seen TIMESTAMP, city STRING, n INT"
 SQL = "SELECT window, city, count(*) AS k FROM trips GROUP BY window(at, '1 minute'), city"
@@ -38,6 +40,8 @@ KAFKA = {
     "timestampFormat": "seconds",
     "watermark": {"column": "at", "delay": "10s"},
 }
+PACKAGES = {"routes.zip": zipped({"routes.py": "N = 1\n"}), "fares.zip": zipped({"fares.py": "N = 2\n"})}
+CODE, OTHER_CODE = (entry(f"file:{name}", content) for name, content in PACKAGES.items())
 ON_CLUSTER = query(KAFKA, checkpoint={"claim": "checkpoints"})
 
 
@@ -49,6 +53,8 @@ def to_text(document: dict[str, Any]) -> str:
 def write_inputs(folder: Path) -> None:
     """Write the files that the documents name."""
     (folder / "cities.csv").write_text(CITIES)
+    for name, content in PACKAGES.items():
+        (folder / name).write_bytes(content)
     (folder / "n=7").mkdir()
     (folder / "n=7" / "cities.csv").write_text(CITIES)
     (folder / "bare.csv").write_text(CITIES.partition("\n")[2])

@@ -9,6 +9,7 @@ import pytest
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Spec
 
+from .of_code import of_code
 from .of_deployment import of_deployment
 from .of_kafka import of_kafka
 from .of_lookups import of_lookups
@@ -31,6 +32,7 @@ PROBES = [
     *of_query(),
     *of_sinks(),
     *of_s3(),
+    *of_code(),
     *of_lookups(),
     *of_deployment(),
     *of_reporting(),

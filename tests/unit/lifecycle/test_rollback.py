@@ -23,6 +23,7 @@ CLAIMING = BASE + (
 IMAGE = BASE + "  image: example.org/jobs-timeout:500\n"
 BROKERS = BASE.replace('"kafka:9092", topic: trips}', '"kafka-2:9092", topic: trips}')
 SINK_BROKERS = BASE.replace('"kafka:9092", topic: trips-by', '"kafka-2:9092", topic: trips-by')
+CODE = BASE + f"  code: [{{uri: 's3a://code/routes.zip', sha256: {'a' * 64}}}]\n"
 TOPIC = BASE.replace("topic: trips}", "topic: rides}")
 WATERMARK = BASE.replace("30s", "60s")
 
@@ -161,6 +162,7 @@ def test_another_image_that_does_not_exist_is_rolled_back_and_not_tried_again(he
         (SQL, "SourceMissing", "sources"),
         (SQL, "SinkFailed", "sinks"),
         (BROKERS, "SinkFailed", "sinks"),
+        (SQL, "CodeUnavailable", "code"),
     ],
 )
 def test_an_outage_of_what_both_specs_use_is_waited_for(healthy, text, failure, part):
@@ -171,9 +173,9 @@ def test_an_outage_of_what_both_specs_use_is_waited_for(healthy, text, failure, 
 
 @pytest.mark.parametrize(
     ("text", "failure"),
-    [(BROKERS, "SourceFailed"), (TOPIC, "SourceMissing"), (SINK_BROKERS, "SinkFailed")],
+    [(BROKERS, "SourceFailed"), (TOPIC, "SourceMissing"), (SINK_BROKERS, "SinkFailed"), (CODE, "CodeUnavailable")],
 )
-def test_other_brokers_that_do_not_answer_are_rolled_back_after_ten_minutes(healthy, text, failure):
+def test_other_brokers_and_stores_that_do_not_answer_are_rolled_back_after_ten_minutes(healthy, text, failure):
     before, changed = change(healthy, text)
     fails(healthy, failure)
     assert runs(healthy) == changed

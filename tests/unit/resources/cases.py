@@ -168,6 +168,7 @@ spec:
   partitioner: {placement: Dedicated}
   checkpoint: {claim: checkpoints}
   labels: {team: payments, example.org/cost-center: cc-4711}
+  code: [{uri: "https://code.example.org/routes.jar", sha256: "0000000000000000000000000000000000000000000000000000000000000000"}]
   eventLog: {path: /var/lib/millrace/checkpoint/_data/events}
   lineage:
     http:

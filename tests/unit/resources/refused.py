@@ -10,6 +10,7 @@ from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
 
 from .cases import SMALLEST
+from .refused_code import CODE
 from .refused_reports import REPORTS
 from .refused_roles import ROLES
 from .refused_tables import ICEBERG, REFUSED_TABLES
@@ -132,6 +133,7 @@ REFUSED = [
         {"serviceAccountName": "admin"},
         'spec.serviceAccountName: "admin" is not allowed in namespace cabs; write what matches one of streams-*',
     ),
+    *CODE,
     *ROLES,
     (
         "checkpointClaims",

@@ -34,6 +34,7 @@ NEW_SINCE = (
     "eventLog:",
     "lineage:",
     "lookups:",
+    "code:",
 )
 """Fields that the released version lacks: a query that has one needs a later image."""
 

@@ -32,6 +32,7 @@ CHANGES = {
     "scaling.mode": "Off",
     "scaling.target": 0.8,
     "image": "example.org/another",
+    "code": [{"uri": "s3a://code/routes.zip", "sha256": "0" * 64}],
     "serviceAccountName": "another",
     "sparkConf": {"spark.sql.adaptive.enabled": "true"},
     "labels": {"team": "payments"},
