@@ -20,7 +20,7 @@ from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.run.failures import attributed_to, class_of
 from millrace_jobs.run.inputs import open_sources
 from millrace_jobs.sinks.base import LastBatch
-from millrace_jobs.sinks.object_files import ObjectFilesSink
+from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 
 from .test_files_source import put
 
