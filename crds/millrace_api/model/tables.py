@@ -15,15 +15,11 @@ WHOLE_TABLES: Final = ("postgres", "delta", "iceberg")
 IS_WHOLE: Final = "(has(self.postgres) || has(self.delta) || has(self.iceberg))"
 """CEL: a source is of such a kind."""
 
+_IS_OF_LAKEHOUSE: Final = "(has(self.delta) || has(self.iceberg))"
+"""CEL: a source is a table of a lakehouse."""
 
-def _no_keys(kind: str, what: str) -> Rule:
-    return Rule(
-        f"the rows of {what} are a stream without keys, or a static table",
-        "leave table out, or add static: true to it",
-        (kind, "table"),
-        f"!has(self.{kind}) || !has(self.table) || self.table.static",
-        lambda s: getattr(s, kind) is None or s.table is None or s.is_static,
-    )
+CHANGED_AT: Final = "_changed_at"
+"""Column with the time of a change, of a source in Debezium's format, and of a lakehouse's table that changes."""
 
 
 def _with_schema(kind: str) -> Rule:
@@ -62,7 +58,25 @@ STATIC_TABLE_RULES: Final = (
         None,
         lambda s: s.lakehouse is None or not s.is_static or not s.lakehouse.streams,
     ),
-    *(_no_keys("delta", "a Delta table"), _no_keys("iceberg", "an Iceberg table")),
+    Rule(
+        "the rows of a lakehouse's table with keys change at the times of its commits",
+        f"add watermark: {{column: {CHANGED_AT}, delay: 0s}}; or leave table out for a stream of added rows, or add "
+        "static: true to it",
+        ("delta", "iceberg", "table", "watermark"),
+        f"!{_IS_OF_LAKEHOUSE} || !has(self.table) || self.table.static || (has(self.watermark) && "
+        f"self.watermark.column == '{CHANGED_AT}')",
+        lambda s: (
+            s.lakehouse is None or not s.is_evolving or (s.watermark is not None and s.watermark.column == CHANGED_AT)
+        ),
+    ),
+    Rule(
+        "a table with keys has all changes of its rows, and leaves no commit out",
+        "leave otherCommits out",
+        ("delta", "iceberg", "table"),
+        "!has(self.table) || self.table.static || !((has(self.delta) && has(self.delta.otherCommits)) || "
+        "(has(self.iceberg) && has(self.iceberg.otherCommits)))",
+        lambda s: s.lakehouse is None or not s.is_evolving or s.lakehouse.other_commits is None,
+    ),
     *(_with_schema(kind) for kind in WHOLE_TABLES),
 )
 """What is true of sources that are tables."""

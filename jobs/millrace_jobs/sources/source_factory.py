@@ -252,7 +252,8 @@ def _files(name: str, spec: SourceSpec, files: FilesSourceSpec, state: Place, co
 def _table(name: str, spec: SourceSpec, table: DeltaSourceSpec | IcebergSourceSpec, state: Place) -> Source:
     from millrace_jobs.sources.lakehouse.source import LakehouseSource  # only these queries load it
 
-    source = LakehouseSource(name, table, schema_of(spec), state, spec.timestamp_format.value)
+    keys = spec.table.keys if spec.table is not None else ()
+    source = LakehouseSource(name, table, schema_of(spec), state, spec.timestamp_format.value, keys)
     try:
         source.check()
     except MillraceError as error:
