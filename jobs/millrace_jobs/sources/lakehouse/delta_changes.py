@@ -22,6 +22,9 @@ _FEED = "delta.enableChangeDataFeed"
 _LOOKED_AT = 1000
 """Versions among which the one that has switched the feed on is looked for."""
 
+_END_MS = 253_402_300_800_000
+"""The year 10000 in ms since 1970, from which on no TIMESTAMP is."""
+
 
 class DeltaChanges(DeltaCommits):
     """The commits of a Delta table, each with the changes that it has made to the table's rows.
@@ -130,8 +133,9 @@ class DeltaChanges(DeltaCommits):
             actions = self._actions(version)
         info: Mapping[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
         for name in ("inCommitTimestamp", "timestamp"):
-            if isinstance(info.get(name), int):
-                return int(info[name])
+            time = info.get(name)
+            if isinstance(time, int) and 0 <= time < _END_MS:
+                return time
         try:
             return look(str(file)).mtime_ns // 1_000_000
         except OSError as error:
