@@ -20,7 +20,9 @@ CHANGING = {"table": {"keys": ["id"]}, "watermark": {"column": "_changed_at", "d
 """What makes a source a table that changes."""
 
 
-def changing(place: str, state: Path, columns: str = COLUMNS, *, keys: tuple[str, ...] = ("id",), **fields: Any) -> Source:
+def changing(
+    place: str, state: Path, columns: str = COLUMNS, *, keys: tuple[str, ...] = ("id",), **fields: Any
+) -> Source:
     """Return a source with the changes of a Delta table."""
     return opened("delta", {"path": place} | fields, state, columns, **CHANGING | {"table": {"keys": list(keys)}})
 
@@ -73,7 +75,9 @@ def _times(found: list[dict[str, Any]]) -> list[Any]:
     return [each["_changed_at"] for each in found]
 
 
-def rows_of(place: str, version: int | None = None, keys: tuple[str, ...] = ("id",)) -> dict[tuple[Any, ...], dict[str, Any]]:
+def rows_of(
+    place: str, version: int | None = None, keys: tuple[str, ...] = ("id",)
+) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Return the rows of a table by key, as the library reads them."""
     table = DeltaTable(place, version=version)
     rows = pa.table(table.to_pyarrow_table()).to_pylist()

@@ -179,7 +179,9 @@ def test_a_removed_file_of_which_the_log_says_nothing(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path / "table", PLAIN, **FEED)
     log._metadata["partitionColumns"] = ["city"]
     log.commit(log.renamed(PLAIN))
-    files = {name: log.file(f"{name}.parquet", numbers(0).select(["id"]), partitionValues={"city": name}) for name in "ab"}
+    files = {
+        name: log.file(f"{name}.parquet", numbers(0).select(["id"]), partitionValues={"city": name}) for name in "ab"
+    }
     log.commit(*files.values())
     log.commit(removed(files["a"], names=()))
     source = changing(str(log.folder), tmp_path / "state", keys=("city", "id"), startingVersion=1)

@@ -35,7 +35,7 @@ def test_groups_follow_a_table_that_changes(tmp_path: Path) -> None:
     def write_turn(turn: int) -> None:
         first = 1000 * (turn + 1)
         append(place, {first + number: CITIES[turn % 4] for number in range(20)})
-        merge(place, {number: CITIES[turn % 3] for number in range(turn, 60, 7)}, deleted=(turn, 70 + turn))
+        merge(place, dict.fromkeys(range(turn, 60, 7), CITIES[turn % 3]), deleted=(turn, 70 + turn))
         DeltaTable(place).update(updates={"city": f"'{CITIES[0]}'"}, predicate=f"id % 11 = {turn}")
         if turn == 3:
             DeltaTable(place).delete(f"city = '{CITIES[3]}'")
@@ -74,7 +74,13 @@ def test_a_stream_meets_the_rows_as_they_were(tmp_path: Path) -> None:
     run = Process(*command, log=tmp_path / "log", mark=Mark())
     assert run.wait() == 0, run.output
     found = pa.concat_tables(pq.read_table(each) for each in (tmp_path / "out").glob("*.parquet")).to_pylist()
-    assert sorted((row["click"], row["city"]) for row in found) == [(1, "Oslo"), (2, "Rome"), (3, "Bergen"), (4, None), (5, "Riga")]
+    assert sorted((row["click"], row["city"]) for row in found) == [
+        (1, "Oslo"),
+        (2, "Rome"),
+        (3, "Bergen"),
+        (4, None),
+        (5, "Riga"),
+    ]
 
 
 def clicks(place: str, ids: dict[int, int]) -> pa.Table:

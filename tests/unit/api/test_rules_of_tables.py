@@ -16,7 +16,7 @@ BROKEN = [
         MINIMAL,
         7,
         "      delta: {path: lake/cells}\n      table: {keys: [cell]}\n      watermark: {column: at, delay: 0s}",
-        "9: spec.sources.trips.watermark: the rows of a lakehouse's table with keys change at the times of its commits "
+        "9: spec.sources.trips.watermark: the rows of a Delta table with keys change at the times of its commits "
         "(got delta, table, watermark); add watermark: {column: _changed_at, delay: 0s}; or leave table out for a stream of "
         "added rows, or add static: true to it",
     ),
@@ -24,7 +24,7 @@ BROKEN = [
         MINIMAL,
         7,
         "      delta: {path: lake/cells}\n      table: {keys: [cell]}",
-        "8: spec.sources.trips.table: the rows of a lakehouse's table with keys change at the times of its commits "
+        "8: spec.sources.trips.table: the rows of a Delta table with keys change at the times of its commits "
         "(got delta, table); add watermark: {column: _changed_at, delay: 0s}; or leave table out for a stream of "
         "added rows, or add static: true to it",
     ),
@@ -33,7 +33,7 @@ BROKEN = [
         7,
         "      delta: {path: lake/cells, otherCommits: Skip}\n      table: {keys: [cell]}\n"
         "      watermark: {column: _changed_at, delay: 0s}",
-        "8: spec.sources.trips.table: a table with keys has all changes of its rows, and leaves no commit out "
+        "8: spec.sources.trips.table: the rows of a Delta table with keys have all changes, and leave no commit out "
         "(got delta, table); leave otherCommits out",
     ),
     (
@@ -41,7 +41,7 @@ BROKEN = [
         7,
         "      iceberg: {catalog: {file: lake.db}, table: a.cells, otherCommits: Refuse}\n"
         "      table: {keys: [cell]}\n      watermark: {column: _changed_at, delay: 0s}",
-        "8: spec.sources.trips.table: a table with keys has all changes of its rows, and leaves no commit out "
+        "8: spec.sources.trips.table: the rows of an Iceberg table with keys have all changes, and leave no commit out "
         "(got iceberg, table); leave otherCommits out",
     ),
     (
