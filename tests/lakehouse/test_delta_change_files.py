@@ -17,6 +17,7 @@ from pyroaring import BitMap
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import DELETED
+from millrace_jobs.sources.formats import parquet_format
 from millrace_jobs.sources.lakehouse.deletion_vectors import DeletionVector
 
 from .changed import FEED, Kept, changing, create
@@ -97,6 +98,20 @@ def test_deletes_by_deletion_vectors_are_the_rows_that_became_deleted(log: Writt
     log.commit(removed(plain), log.file("a.parquet", numbers(0, 1000), deletionVector=inline(range(1000))))
     assert kept.take_all() == 1000
     assert kept.rows == {}
+
+
+def test_of_a_file_with_a_few_deletes_only_their_row_groups_are_read(
+    log: WrittenLog, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = log.file("a.parquet", numbers(0, 1000))
+    pq.write_table(numbers(0, 1000), log.folder / "a.parquet", row_group_size=10)
+    log.commit(plain)
+    kept.take_all()
+    read, groups = [], parquet_format._row_groups
+    monkeypatch.setattr(parquet_format, "_row_groups", lambda *range: (read.append(found := groups(*range)), found)[1])
+    log.commit(removed(plain), {"add": plain["add"] | {"deletionVector": inline([333, 334, 352])}})
+    assert kept.take_all(replicas=2) == 3
+    assert {group for found, _ in read for group in found} == {33, 34, 35}
 
 
 def test_rows_that_were_deleted_before_a_file_is_removed_are_no_changes(log: WrittenLog, kept: Kept) -> None:

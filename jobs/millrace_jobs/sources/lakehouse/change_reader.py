@@ -54,9 +54,7 @@ class ChangeReader:
         names = self.keys if changes.deletes else self.files.schema.names
         reader = self.files.of_columns(names, *([CHANGE_TYPE] if changes.is_typed else []))
         only, deleted = _marked(changes, part)
-        if only is not None and not only.count:
-            return
-        for records, first in reader.numbered(part):
+        for records, first in reader.numbered(part, None if only is None else only.extent):
             kept = np.ones(records.num_rows, np.bool_)
             if changes.is_typed:
                 kept &= _of_kind(records.column(CHANGE_TYPE), part.file.path, deletes=changes.deletes)

@@ -57,8 +57,10 @@ class DataFileReader:
         for records, first in self.numbered(part):
             yield records if deleted is None else deleted.without(records, first)
 
-    def numbered(self, part: FilePart) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def numbered(self, part: FilePart, only: range | None = None) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield all records of a part of a file, each batch with the number of its first row in the file.
+
+        With ``only``, other rows of the file are left out.
 
         Raises:
             MillraceError: see ``read``.
@@ -71,6 +73,10 @@ class DataFileReader:
             pa.schema([field for field in self.schema if field.name not in values]), self.timestamp_format, self.keys
         )
         begin, end = (rows * place // part.file.size for place in (part.begin, part.end))
+        if only is not None:
+            begin, end = max(begin, only.start), min(end, only.stop)
+            if begin >= end:
+                return
         for records in _rows(reader, path, begin, end):
             first = pa.repeat(0, records.num_rows)
             own = {name: value.take(first) for name, value in values.items()}

@@ -40,9 +40,9 @@ class DeletedRows:
         return cls(_mask(places))
 
     @property
-    def count(self) -> int:
-        """The number of deleted rows."""
-        return int(np.count_nonzero(self._mask))
+    def extent(self) -> range:
+        """The rows from the first deleted one to the last one; empty if there is none."""
+        return range(int(np.argmax(self._mask)) if self._mask.any() else len(self._mask), len(self._mask))
 
     def marked(self, first: int, count: int) -> NDArray[np.bool_]:
         """Return which of ``count`` rows from ``first`` on are deleted. Shape ``(count,)``."""

@@ -117,7 +117,8 @@ class DeltaChanges(DeltaCommits):
         without, only = vectors
         if other is not None and only in (None, without):
             return
-        file = known or self._file((other or {}) | {name: each for name, each in action.items() if each is not None})
+        given = {name: value for name, value in action.items() if value is not None}
+        file = known or self._file({**(other or {}), **given})
         if only is not None:
             assert other is not None
             counts = [(each.get("deletionVector") or {}).get("cardinality", 0) for each in (other, action)]
