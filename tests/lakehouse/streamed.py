@@ -17,7 +17,7 @@ from millrace_jobs.sources.source_factory import open_source
 COLUMNS = "id BIGINT, city STRING"
 
 
-def opened(kind: str, table: Mapping[str, Any], state: Path, columns: str = COLUMNS, **more: Any) -> Source:
+def opened(kind: str, table: Mapping[str, Any], /, state: Path, columns: str = COLUMNS, **more: Any) -> Source:
     """Return a source as Spark's process gets it: it was opened elsewhere, and sent there."""
     spec = SourceSpec.model_validate({kind: table, "schema": columns} | more)
     found: Source = pickle.loads(pickle.dumps(open_source("trips", spec, state, state)))

@@ -149,14 +149,16 @@ class LakehouseSourceSpec(Model):
 
 
 class DeltaSourceSpec(DeltaTableSpec, LakehouseSourceSpec):
-    """Reads a Delta table and the rows that are added to it; or, as a static table, its latest version."""
+    """Reads a Delta table and the rows that are added to it; or, as a table, its changes or its latest version."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         at_most_one("start_from", "starting_version", hint="keep one of them, or none to start with the whole table"),
     )
 
     starting_version: WholeNumber | None = Field(
-        default=None, description="Version whose added rows are the first ones that a new query reads.", examples=[12]
+        default=None,
+        description="Version whose added rows, or changes, are the first ones that a new query reads.",
+        examples=[12],
     )
 
     @property

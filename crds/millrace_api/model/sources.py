@@ -6,7 +6,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from posixpath import normpath
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.postgres import PostgresSourceSpec
 from millrace_api.model.registries import Avro, Protobuf
-from millrace_api.model.tables import STATIC_TABLE_RULES, WHOLE_TABLES, TableSpec
+from millrace_api.model.tables import CHANGED_AT, STATIC_TABLE_RULES, WHOLE_TABLES, TableSpec
 from millrace_api.model.values import (
     ColumnName,
     ColumnPath,
@@ -51,10 +51,6 @@ class RecordFormat(StrEnum):
     DEBEZIUM = "debezium"
     PROTOBUF = "protobuf"
     RAW = "raw"
-
-
-CHANGED_AT: Final = "_changed_at"
-"""Column with the time of a change in its database, of a source in Debezium's format."""
 
 
 class _Files(Model):
@@ -284,8 +280,8 @@ class SourceSpec(Model):
             "a table needs a watermark, whose column is the time from which a record is the row of its key",
             "add watermark: {column: ..., delay: 0s}",
             ("table",),
-            "!has(self.table) || self.table.static || has(self.watermark)",
-            lambda s: s.table is None or s.table.static or s.watermark is not None,
+            "!has(self.table) || self.table.static || has(self.watermark) || has(self.delta) || has(self.iceberg)",
+            lambda s: s.table is None or s.table.static or s.watermark is not None or s.lakehouse is not None,
         ),
         Rule(
             "the event time of a table is a field of a struct",
@@ -331,10 +327,14 @@ class SourceSpec(Model):
         default=None, description="A table of a PostgreSQL database, for table: {static: true}."
     )
     delta: DeltaSourceSpec | None = Field(
-        default=None, description="A Delta table and rows that are added to it; its rows for table: {static: true}."
+        default=None,
+        description="A Delta table and rows that are added to it; with table, its rows and their changes, from its "
+        "change data feed, or its rows alone for static: true.",
     )
     iceberg: IcebergSourceSpec | None = Field(
-        default=None, description="An Iceberg table and rows that are added to it; its rows for table: {static: true}."
+        default=None,
+        description="An Iceberg table and rows that are added to it; with table, its rows and their changes, if files "
+        "are rewritten for these (copy-on-write), or its rows alone for static: true.",
     )
     format: RecordFormat | None = Field(
         default=None,
@@ -356,7 +356,7 @@ class SourceSpec(Model):
     table: TableSpec | None = Field(
         default=None,
         description="Read the source as a table with one row of each key, not as a stream. A Kafka message without a "
-        "value deletes the row of its key.",
+        "value deletes the row of its key. The rows of a Delta or Iceberg table change as its commits do.",
     )
     timestamp_format: TimestampFormat = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
@@ -434,6 +434,11 @@ class SourceSpec(Model):
         return self.format is RecordFormat.DEBEZIUM
 
     @property
+    def has_change_times(self) -> bool:
+        """Whether records are changes of rows, each with its time in a column that the rows do not have."""
+        return self.is_debezium or (self.lakehouse is not None and self.is_evolving)
+
+    @property
     def schema_text(self) -> str | None:
         """Spark DDL of all columns, also where the kind fixes them; None if only messages' own schema has them."""
         if self.rate is not None:
@@ -441,7 +446,7 @@ class SourceSpec(Model):
         if self.nexmark is not None:
             return self.nexmark.schema_text
         base = "value BINARY" if self.format is RecordFormat.RAW else self.ddl
-        if base is not None and self.is_debezium:
+        if base is not None and self.has_change_times:
             base = f"{base}, {CHANGED_AT} TIMESTAMP"
         if base is None or self.kafka is None or not self.kafka.include_metadata:
             return base

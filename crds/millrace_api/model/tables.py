@@ -15,14 +15,33 @@ WHOLE_TABLES: Final = ("postgres", "delta", "iceberg")
 IS_WHOLE: Final = "(has(self.postgres) || has(self.delta) || has(self.iceberg))"
 """CEL: a source is of such a kind."""
 
+CHANGED_AT: Final = "_changed_at"
+"""Column with the time of a change, of a source in Debezium's format, and of a lakehouse's table that changes."""
 
-def _no_keys(kind: str, what: str) -> Rule:
-    return Rule(
-        f"the rows of {what} are a stream without keys, or a static table",
-        "leave table out, or add static: true to it",
-        (kind, "table"),
-        f"!has(self.{kind}) || !has(self.table) || self.table.static",
-        lambda s: getattr(s, kind) is None or s.table is None or s.is_static,
+
+def _changes(kind: str, what: str) -> tuple[Rule, ...]:
+    """Return what is true of tables of a kind whose changes are read."""
+    return (
+        Rule(
+            f"the rows of {what} with keys change at the times of its commits",
+            f"add watermark: {{column: {CHANGED_AT}, delay: 0s}}; or leave table out for a stream of added rows, or "
+            "add static: true to it",
+            (kind, "table", "watermark"),
+            f"!has(self.{kind}) || !has(self.table) || self.table.static || (has(self.watermark) && "
+            f"self.watermark.column == '{CHANGED_AT}')",
+            lambda s: (
+                getattr(s, kind) is None
+                or not s.is_evolving
+                or (s.watermark is not None and s.watermark.column == CHANGED_AT)
+            ),
+        ),
+        Rule(
+            f"the rows of {what} with keys have all changes, and leave no commit out",
+            "leave otherCommits out",
+            (kind, "table"),
+            f"!has(self.{kind}) || !has(self.{kind}.otherCommits) || !has(self.table) || self.table.static",
+            lambda s: getattr(s, kind) is None or not s.is_evolving or getattr(s, kind).other_commits is None,
+        ),
     )
 
 
@@ -62,7 +81,8 @@ STATIC_TABLE_RULES: Final = (
         None,
         lambda s: s.lakehouse is None or not s.is_static or not s.lakehouse.streams,
     ),
-    *(_no_keys("delta", "a Delta table"), _no_keys("iceberg", "an Iceberg table")),
+    *_changes("delta", "a Delta table"),
+    *_changes("iceberg", "an Iceberg table"),
     *(_with_schema(kind) for kind in WHOLE_TABLES),
 )
 """What is true of sources that are tables."""

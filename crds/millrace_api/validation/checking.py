@@ -119,7 +119,7 @@ class _Check:
                 if found is not None and not found.is_scalar:
                     hint = "name columns of single values, whose text identifies a row"
                     self._add((*at, "table", "keys", index), f'"{key}" is {found.type}, which is no key', hint)
-                if source.is_debezium and found is not None and key not in [column.name for column in declared]:
+                if source.has_change_times and found is not None and key not in [column.name for column in declared]:
                     message = f'"{key}" is not a column of the rows'
                     self._add((*at, "table", "keys", index), message, "name columns of the schema")
         if source.files is not None:

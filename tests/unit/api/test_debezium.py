@@ -1,4 +1,4 @@
-"""Sources in Debezium's format: which columns they have, and which their key may have."""
+"""Sources with changes of rows, in Debezium's format or of a lakehouse's table: their columns, and those of their key."""
 
 import pytest
 
@@ -7,19 +7,25 @@ from millrace_api.model.sources import SourceSpec
 from .documents import MINIMAL, changed, problems
 
 KAFKA = "      kafka: {bootstrapServers: kafka:9092, topic: trips}"
-SOURCE = f"{KAFKA}\n      format: debezium\n      watermark: {{column: _changed_at, delay: 0s}}\n      table: {{keys: [cell]}}"
+TABLE = "      watermark: {column: _changed_at, delay: 0s}\n      table: {keys: [cell]}"
+SOURCE = f"{KAFKA}\n      format: debezium\n{TABLE}"
+DELTA = f"      delta: {{path: lake/cells}}\n{TABLE}"
+ICEBERG = f"      iceberg: {{catalog: {{file: lake.db}}, table: a.cells}}\n{TABLE}"
 
 
-def said(tmp_path, old="", new=""):
-    return [str(problem) for problem in problems(tmp_path, changed(MINIMAL, 7, SOURCE).replace(old, new))]
+def said(tmp_path, old="", new="", source=SOURCE):
+    return [str(problem) for problem in problems(tmp_path, changed(MINIMAL, 7, source).replace(old, new))]
 
 
 def test_a_source_is_valid(tmp_path):
     assert said(tmp_path) == []
+    assert said(tmp_path, source=DELTA) == said(tmp_path, source=ICEBERG) == []
+    assert said(tmp_path, "path: lake/cells", "path: lake/cells, startFrom: Latest, maxFilesPerBatch: 3", DELTA) == []
     assert said(tmp_path, "format: debezium", "format: debezium\n      avro: {registry: http://r:8081}") == []
     assert said(tmp_path, "topic: trips", "topic: trips, includeMetadata: true") == []
 
 
+@pytest.mark.parametrize("source", [SOURCE, DELTA, ICEBERG])
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -28,8 +34,8 @@ def test_a_source_is_valid(tmp_path):
         ("schema: cell STRING", "schema: _CHANGED_AT STRING, cell STRING", 'column "_changed_at" is defined twice'),
     ],
 )
-def test_what_is_no_column_of_the_rows(tmp_path, old, new, message):
-    found = said(tmp_path, old, new)
+def test_what_is_no_column_of_the_rows(tmp_path, old, new, message, source):
+    found = said(tmp_path, old, new, source)
     assert len(found) == 1
     assert message in found[0]
 
@@ -45,3 +51,12 @@ def test_rows_have_the_time_of_their_change():
     text = SourceSpec.model_validate(spec).schema_text
     assert text is not None
     assert text.startswith("id INT, _changed_at TIMESTAMP, _key BINARY, ")
+
+
+def test_rows_of_a_delta_table_have_the_time_of_their_commit_unless_they_are_a_stream():
+    spec = {"delta": {"path": "lake"}, "schema": "id INT"}
+    assert SourceSpec.model_validate(spec).schema_text == "id INT"
+    spec |= {"watermark": {"column": "_changed_at", "delay": "0s"}, "table": {"keys": ["id"]}}
+    assert SourceSpec.model_validate(spec).schema_text == "id INT, _changed_at TIMESTAMP"
+    spec = {"delta": {"path": "lake"}, "schema": "id INT", "table": {"keys": ["id"], "static": True}}
+    assert SourceSpec.model_validate(spec).schema_text == "id INT"

@@ -16,8 +16,33 @@ BROKEN = [
         MINIMAL,
         7,
         "      delta: {path: lake/cells}\n      table: {keys: [cell]}\n      watermark: {column: at, delay: 0s}",
-        "8: spec.sources.trips.table: the rows of a Delta table are a stream without keys, or a static table "
-        "(got delta, table); leave table out, or add static: true to it",
+        "9: spec.sources.trips.watermark: the rows of a Delta table with keys change at the times of its commits "
+        "(got delta, table, watermark); add watermark: {column: _changed_at, delay: 0s}; or leave table out for a stream of "
+        "added rows, or add static: true to it",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      delta: {path: lake/cells}\n      table: {keys: [cell]}",
+        "8: spec.sources.trips.table: the rows of a Delta table with keys change at the times of its commits "
+        "(got delta, table); add watermark: {column: _changed_at, delay: 0s}; or leave table out for a stream of "
+        "added rows, or add static: true to it",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      delta: {path: lake/cells, otherCommits: Skip}\n      table: {keys: [cell]}\n"
+        "      watermark: {column: _changed_at, delay: 0s}",
+        "8: spec.sources.trips.table: the rows of a Delta table with keys have all changes, and leave no commit out "
+        "(got delta, table); leave otherCommits out",
+    ),
+    (
+        MINIMAL,
+        7,
+        "      iceberg: {catalog: {file: lake.db}, table: a.cells, otherCommits: Refuse}\n"
+        "      table: {keys: [cell]}\n      watermark: {column: _changed_at, delay: 0s}",
+        "8: spec.sources.trips.table: the rows of an Iceberg table with keys have all changes, and leave no commit out "
+        "(got iceberg, table); leave otherCommits out",
     ),
     (
         MINIMAL,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 from numpy.typing import NDArray
 
-from millrace_api.model.sources import CHANGED_AT
+from millrace_api.model.tables import CHANGED_AT
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.debezium import EnvelopeDecoder, RowChanges, decode_changes
 from millrace_jobs.sources.formats.messages import MessageDecoder

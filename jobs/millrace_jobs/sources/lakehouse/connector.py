@@ -26,11 +26,12 @@ class _LakehouseConnector(SourceConnector[_Table], Protocol[_Table]):
             self.open(spec, context)
 
     def open(self, spec: _Table, context: SourceContext) -> Source:
-        """Return the source of the rows of a table, and of those that are added to it."""
+        """Return the source of the rows of a table and of those that are added to it, or of its changes."""
         from millrace_jobs.sources.lakehouse.source import LakehouseSource
 
         schema, times = self.schema(context.source), context.source.timestamp_format.value
-        source = LakehouseSource(context.name, spec, schema, context.state, times)
+        keys = context.source.table.keys if context.source.table is not None else ()
+        source = LakehouseSource(context.name, spec, schema, context.state, times, keys)
         try:
             source.check()
         except MillraceError as error:

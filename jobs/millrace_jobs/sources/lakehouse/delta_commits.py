@@ -165,15 +165,17 @@ class DeltaCommits:
         known = self._deleted[1]
         return {path: known[plain] for path in paths if (plain := plain_path(path)) in known}
 
-    def _file(self, add: Mapping[str, Any]) -> AddedFile:
-        stats = json.loads(add.get("stats") or "{}")
+    def _file(self, action: Mapping[str, Any]) -> AddedFile:
+        """Return the file of an action; one that does not add the file may lack its size and its time."""
+        stats = json.loads(action.get("stats") or "{}")
+        size = int(action.get("size") or 0)
         return AddedFile(
-            self._place(add["path"]),
-            max(int(add["size"]), 1),
-            _records(stats.get("numRecords"), add["size"]),
-            int(add["modificationTime"]),
-            add.get("deletionVector") is not None,
-            tuple((name, value or None) for name, value in add["partitionValues"].items()),
+            self._place(action["path"]),
+            max(size, 1),
+            _records(stats.get("numRecords"), size),
+            int(action.get("modificationTime") or 0),
+            action.get("deletionVector") is not None,
+            tuple((name, value or None) for name, value in (action.get("partitionValues") or {}).items()),
         )
 
     def _key(self, column: str) -> str:

@@ -1,9 +1,9 @@
-"""The rows of a table, and those that are added to it, as a stream of records."""
+"""The rows of a table, and those that are added to it, as a stream of records; or all changes of its rows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +15,14 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.lakehouse import DeltaSourceSpec
+from millrace_api.model.tables import CHANGED_AT
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.places import Place, may_be_away, write_durably
-from millrace_jobs.sources.base import OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
+from millrace_jobs.sources.base import CHANGED, OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
 from millrace_jobs.sources.formats.event_time_column import completed, without_event_time
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
+from millrace_jobs.sources.lakehouse.change_reader import ChangeReader
 from millrace_jobs.sources.lakehouse.data_file_reader import DataFileReader, FilePart
 from millrace_jobs.sources.lakehouse.field_keys import place_of
 from millrace_jobs.sources.lakehouse.table_commits import AddedFile, TableCommits, TablePosition
@@ -34,10 +36,10 @@ _LOOKED_AHEAD = 20
 
 @dataclass(frozen=True)
 class TableSlice:
-    """Parts of data files that one replica reads one after another."""
+    """Parts of files that one replica reads one after another."""
 
     parts: tuple[FilePart, ...]
-    reader: DataFileReader
+    reader: DataFileReader | ChangeReader
 
 
 class LakehouseSource(Source):
@@ -47,12 +49,17 @@ class LakehouseSource(Source):
     starts is decided once, and stored in ``state`` with the identity of the table. The files of a commit, and their
     order, never change, so a batch that is repeated reads the same rows.
 
+    With ``keys``, records are those of a table that changes: they have the time of their commit in CHANGED_AT, and the
+    columns of CHANGED. Times never decrease, whatever clocks say, so that later commits count. A commit is in one batch
+    unless it alone exceeds the limit; then its deletes come before the rows that it sets.
+
     Args:
         name: the name of the source in the query.
         spec: what the user wrote about the table.
-        schema: the declared columns.
+        schema: the declared columns; with ``keys``, CHANGED_AT among them.
         state: place for the start.
         timestamp_format: how a TIMESTAMP is written where the table has text.
+        keys: the primary key of a table whose changes are read.
     """
 
     def __init__(
@@ -62,11 +69,13 @@ class LakehouseSource(Source):
         schema: pa.Schema,
         state: Place,
         timestamp_format: str = "iso",
+        keys: tuple[str, ...] = (),
     ) -> None:
         self.name = name
-        self.schema = schema
+        self.schema = pa.schema([*schema, *CHANGED]) if keys else schema
         self._spec = spec
-        self._stored = without_event_time(schema)
+        self._keys = keys
+        self._stored = pa.schema([each for each in without_event_time(schema) if not keys or each.name != CHANGED_AT])
         self._state = state / "table.json"
         self._timestamp_format = timestamp_format
         self._pause = ListingPause()
@@ -100,12 +109,14 @@ class LakehouseSource(Source):
 
     def _opened(self) -> TableCommits:
         if isinstance(self._spec, DeltaSourceSpec):
+            from millrace_jobs.sources.lakehouse.delta_changes import DeltaChanges
             from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
 
-            return DeltaCommits(self._spec, self.name)
+            return (DeltaChanges if self._keys else DeltaCommits)(self._spec, self.name)
+        from millrace_jobs.sources.lakehouse.iceberg_changes import IcebergChanges
         from millrace_jobs.sources.lakehouse.iceberg_commits import IcebergCommits
 
-        return IcebergCommits(self._spec, self.name)
+        return (IcebergChanges if self._keys else IcebergCommits)(self._spec, self.name)
 
     def check(self) -> None:
         """Check that the table can be read, and that it has the declared columns.
@@ -113,7 +124,10 @@ class LakehouseSource(Source):
         Raises:
             MillraceError: it cannot, it has not, or it is another table than that of an earlier run.
         """
-        self._refresh(self._opened())
+        commits = self._opened()
+        self._refresh(commits)
+        if self._keys and self._read_start() is None:
+            commits.start()  # says whether there are changes to read
 
     def initial(self) -> Position:
         """Return where the query starts: what was decided by the first run."""
@@ -133,7 +147,8 @@ class LakehouseSource(Source):
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
         """Look for new commits, and return how far the batch after ``start`` may go.
 
-        A batch ends with a file: with the one by which it has ``max_files_per_batch`` files or about ``most`` records.
+        A batch ends with a file: with the one by which it has ``max_files_per_batch`` files or about ``most`` records;
+        or with a commit, if the next one would exceed that, and has changes.
         With ``everything``, the table is looked at once: what is added later is left to the next run.
         """
         self._look(once=everything)
@@ -153,7 +168,10 @@ class LakehouseSource(Source):
             following = self._commits.following(at)
             if following is None or not self._can_go_on(following, is_first=at == before):
                 break
-            at = replace(following, is_done=not self._files_of(following))
+            found = self._files_of(following)
+            if self._keys and files and _exceeds(found, files, records, limit, most):
+                break
+            at = replace(following, is_done=not found, time_ms=_time_in(found, at))
         return at.to_json()
 
     def _forget(self, before: TablePosition) -> None:
@@ -215,7 +233,7 @@ class LakehouseSource(Source):
         reader = self._reader()
         parts = list(self._parts(TablePosition.of(start), TablePosition.of(end)))
         return [
-            TableSlice(tuple(FilePart(parts[i].file, begin, end, parts[i].deleted) for i, begin, end in part), reader)
+            TableSlice(tuple(replace(parts[i], begin=begin, end=end, order=i) for i, begin, end in part), reader)
             for part in cut([part.file.size for part in parts], replicas)
         ]
 
@@ -303,17 +321,19 @@ class LakehouseSource(Source):
             taken = self._files_of(at)[at.files : end.files if is_last else None]
             marked = [file.path for file in taken if file.has_deleted_rows]
             deleted = self._commits.deleted(at.commit, marked) if at.commit is not None and marked else {}
-            yield from (FilePart(file, 0, file.size, deleted.get(file.path, b"")) for file in taken)
+            time = at.time_ms or 0
+            yield from (FilePart(file, 0, file.size, deleted.get(file.path, b""), time) for file in taken)
             if is_last:
                 return
             following = self._commits.following(at)
             if following is None:
                 message = f"source {self.name}: the checkpoint is at commit {end.commit}, which the {self.input} lacks"
                 raise MillraceError(Problem(message, "restore the table, or start with another checkpoint"))
-            at = following
+            at = replace(following, time_ms=_time_in(self._files_of(following), at))
 
-    def _reader(self) -> DataFileReader:
-        return DataFileReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)
+    def _reader(self) -> DataFileReader | ChangeReader:
+        reader = DataFileReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)
+        return ChangeReader(reader, self._keys) if self._keys else reader
 
     def _read_start(self) -> TablePosition | None:
         found = self._read_state()
@@ -332,3 +352,15 @@ class LakehouseSource(Source):
         except OSError as error:
             message = f"cannot be read: {error.strerror or error}"
             raise MillraceError(Problem(message, "let this user read it", str(self._state))) from error
+
+
+def _exceeds(found: Sequence[AddedFile], files: int, records: int, limit: int | None, most: int | None) -> bool:
+    """Return whether a batch with so many files and records exceeds a limit if it has those of a commit, too."""
+    if limit is not None and files + len(found) > limit:
+        return True
+    return most is not None and records + sum(file.records for file in found) > most
+
+
+def _time_in(found: Sequence[AddedFile], before: TablePosition) -> int | None:
+    """Return the latest time of the commits so far, where records have that, up to the one with these files."""
+    return before.time_ms if before.time_ms is None else max([before.time_ms, *(file.written_ms for file in found[:1])])

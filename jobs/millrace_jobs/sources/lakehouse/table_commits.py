@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 from millrace_jobs.sources.base import Position
+from millrace_jobs.sources.lakehouse.deletion_vectors import DeletionVector
 from millrace_jobs.sources.lakehouse.field_keys import FieldKeys
 
 BYTES_PER_RECORD = 100
@@ -16,8 +17,25 @@ BYTES_PER_RECORD = 100
 
 
 @dataclass(frozen=True)
+class FileChanges:
+    """Which rows of a file are changes of a commit, and what they are.
+
+    Args:
+        deletes: whether each row deletes that of its key; else it sets it.
+        is_typed: whether the file itself says of what kind each row is. Rows of the other kind are left out.
+        only: if given, rows that it does not mark are left out.
+        without: the rows that it marks are left out.
+    """
+
+    deletes: bool
+    is_typed: bool = False
+    only: DeletionVector | None = None
+    without: DeletionVector | None = None
+
+
+@dataclass(frozen=True)
 class AddedFile:
-    """A data file of a table.
+    """A data file of a table, or a file with changes of its rows.
 
     Args:
         path: absolute path or URI.
@@ -26,6 +44,7 @@ class AddedFile:
         written_ms: when it was written or committed, in ms since 1970.
         has_deleted_rows: whether some of its rows may be marked as deleted.
         values: the values of its partition as text, by the keys of columns (``FieldKeys``); None is NULL.
+        changes: which of its rows are changes, if the source reads changes. Without it, each row sets that of its key.
     """
 
     path: str
@@ -34,6 +53,7 @@ class AddedFile:
     written_ms: int = 0
     has_deleted_rows: bool = False
     values: tuple[tuple[str, str | None], ...] = ()
+    changes: FileChanges | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +66,7 @@ class TablePosition:
         is_whole: whether its files are all that the table had at this commit, and not those that it added.
         is_done: whether all of its files were read. Then the table may have forgotten the commit.
         sequence: number of the commit among all commits, where the table counts them apart from their ids.
+        time_ms: the latest time of the commits so far, in ms since 1970, where records have the time of their commit.
     """
 
     commit: int | None
@@ -53,6 +74,7 @@ class TablePosition:
     is_whole: bool = False
     is_done: bool = False
     sequence: int | None = None
+    time_ms: int | None = None
 
     @classmethod
     def of(cls, position: Position) -> Self:
@@ -63,11 +85,13 @@ class TablePosition:
             bool(position.get("whole")),
             bool(position.get("done")),
             position.get("sequence"),
+            position.get("time"),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the position as JSON."""
-        optional = {"whole": self.is_whole or None, "done": self.is_done or None, "sequence": self.sequence}
+        marks = {"whole": self.is_whole or None, "done": self.is_done or None}
+        optional = marks | {"sequence": self.sequence, "time": self.time_ms}
         given = {name: value for name, value in optional.items() if value is not None}
         return {"commit": self.commit, "files": self.files} | given
 
@@ -106,7 +130,10 @@ class TableCommits(Protocol):
         ...
 
     def added(self, commit: int) -> Sequence[AddedFile]:
-        """Return the files that a commit has added to the table's rows, always in the same order."""
+        """Return the files that a commit has added, or those with its changes, always in the same order.
+
+        Of the changes of a commit, all that delete rows are before those that set rows.
+        """
         ...
 
     def existing(self, commit: int) -> Sequence[AddedFile]:
