@@ -159,6 +159,7 @@ def login_files(spec: Spec) -> Asked:
     for field, iceberg in _iceberg(spec):
         yield from _secret_files(f"{field}.catalog.rest", iceberg.catalog.rest)
     yield from _secret_files("spec.s3", spec.s3)
+    yield from _secret_files("spec.azure", spec.azure)
     yield from _secret_files("spec.lineage.http", spec.lineage and spec.lineage.http)
     if spec.lookups is not None:
         yield from _secret_files("spec.lookups", spec.lookups)
