@@ -41,6 +41,8 @@ from .test_object_path import (  # noqa: F401 - the same in this store
 from .test_runs import MILLRACE, Run, batches, millrace
 from .test_two_drivers import race
 
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
 FLAT = {"spark.hadoop.fs.azure.account.hns.enabled": "false"}
 """Says what Azure's own servers are asked: the emulator has no answer to it."""
 
@@ -107,6 +109,7 @@ def test_two_drivers_do_not_run_two_batches_of_one_number(
     race(place, [{"1": "first", "2": "second"}[each] for each in order], monkeypatch)
 
 
+@pytest.mark.in_turn
 def test_a_query_is_killed_goes_on_and_is_copied(
     tmp_path: Path, place: ObjectPath, azure: AzuriteServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,11 +117,10 @@ def test_a_query_is_killed_goes_on_and_is_copied(
     (tmp_path / "account key").write_text(f"{KEY}\n", encoding="utf-8")
     run = Run(tmp_path, place, sparkConf=FLAT, azure={"accountKey": {"file": str(tmp_path / "account key")}})
     process = run.start()
-    wait_until(lambda: batches(process) >= 2, "it finishes batches", seconds=300)
+    wait_until(lambda: batches(process) >= 1, "it finishes a batch", seconds=300)
     process.kill()
     said = run.finish()
     run.check()
-    assert "nothing new" in run.finish()
     assert KEY not in said
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
     assert millrace("checkpoint", "copy", place, tmp_path / "copy").returncode == 0

@@ -32,9 +32,13 @@ def requests_of_batch(state_partitions: int) -> StoreRequests:
 
 
 def store_costs(spec: Spec) -> list[Problem]:
-    """Return a note on what the batches of a query with a checkpoint in S3 cost; none for another one."""
-    if spec.checkpoint is None or bucket_and_prefix(spec.checkpoint.uri or "") is None:
+    """Return a note on what the batches of a query with a checkpoint in an object store cost; none for another one."""
+    found = None if spec.checkpoint is None else bucket_and_prefix(spec.checkpoint.uri or "")
+    if found is None:
         return []
+    if found[0] == "abfss":  # its prices differ by region and redundancy
+        message = "each batch makes some hundred requests to Azure, most of them reads, which cost money and time"
+        return [Problem(message, "write a longer batchInterval to pay less", field="spec.checkpoint.uri")]
     if spec.s3 is not None and spec.s3.endpoint is not None:  # which has prices of its own, or none
         return []
     partitions = spec.state_partitions(spec.executors.max * spec.executors.cores)

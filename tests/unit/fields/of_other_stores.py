@@ -30,5 +30,4 @@ def of_other_stores() -> Iterator[Probe]:
     field = "spec.azure.accountKey"
     with_key = written(base, "spec.azure", {"accountKey": ENV[0]})
     yield Probe("spec.azure", base, (ABSENT, {"accountKey": ENV[0]}), environment)
-    yield Probe(field, with_key, ENV, environment)
     yield from secret_probes([(field, with_key)], environment, references)
