@@ -36,12 +36,13 @@ def store_costs(spec: Spec) -> list[Problem]:
     found = None if spec.checkpoint is None else bucket_and_prefix(spec.checkpoint.uri or "")
     if found is None:
         return []
+    partitions = spec.state_partitions(spec.executors.max * spec.executors.cores)
     if found[0] == "abfss":  # its prices differ by region and redundancy
-        message = "each batch makes some hundred requests to Azure, most of them reads, which cost money and time"
+        requests = 64 + 27 * partitions
+        message = f"a batch makes about {requests} requests to Azure, of which each costs, and waits for most of them"
         return [Problem(message, "write a longer batchInterval to pay less", field="spec.checkpoint.uri")]
     if spec.s3 is not None and spec.s3.endpoint is not None:  # which has prices of its own, or none
         return []
-    partitions = spec.state_partitions(spec.executors.max * spec.executors.cores)
     batch, seconds = requests_of_batch(partitions), spec.batch_interval.seconds
     month = batch.dollars * _MONTH_SECONDS / seconds
     message = (
