@@ -25,7 +25,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from tests.lab.parts.maven_jars import S3_JARS
-from tests.lab.s3_server import BUCKET, Disturbance, S3Server, running_s3
+from tests.lab.s3_server import BUCKET, S3Server, running_s3
+from tests.lab.store_proxy import Disturbance
 
 from bench.processes import MILLRACE, exit_on_sigterm, running
 from millrace_jobs.s3_client import JARS

@@ -237,15 +237,17 @@ def get(
 @app.command("prepare")
 def prepare_runs(
     s3: Annotated[bool, typer.Option("--s3", help="Also fetch Spark's client for S3, by Maven: 12 MB.")] = False,
+    azure: Annotated[bool, typer.Option("--azure", help="Also fetch Spark's client for Azure: 0.6 MB.")] = False,
 ) -> None:
     """Compile once what every run needs, so that queries start sooner; takes about a minute and 200 MB."""
     from millrace_jobs.prepare import prepare
 
     prepare(typer.echo)
-    if s3:
-        from millrace_jobs.s3_client import fetch_jars
+    for name, wanted in {"s3": s3, "azure": azure}.items():
+        if wanted:
+            from millrace_jobs.query_stores import CLIENTS
 
-        fetch_jars(typer.echo)
+            CLIENTS[name].fetch(typer.echo)
 
 
 @app.command()
@@ -286,13 +288,13 @@ def show_state(
     query: QueryName = None,
 ) -> None:
     """Show how many partitions a query's state has, how large it is on disk, and which batch was the last."""
+    from millrace_jobs.query_stores import use
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.run.state import describe_state
-    from millrace_jobs.s3_client import use
 
     chosen = query_of(file, query)
     with errors_located_in(file, chosen.name):
-        use(chosen.spec.s3)
+        use(chosen.spec)
         typer.echo(describe_state(chosen))
 
 
@@ -301,12 +303,12 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool 
     from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
     from millrace_jobs.own_code import own_code
+    from millrace_jobs.query_stores import use
     from millrace_jobs.run.query_file import errors_located_in, query_of
-    from millrace_jobs.s3_client import use
 
     query = query_of(file, name, importable=not in_pod)
     with errors_located_in(file, query.name):
-        use(query.spec.s3)
+        use(query.spec)
         own_code.use(query.spec.code, file.absolute().parent)
         jvm.start(settings_of(query), quiet=not debug)
     return query

@@ -1,36 +1,28 @@
 """Places in an object store, with the methods of ``pathlib.Path`` that checkpoints use.
 
-Logins, region and endpoint come from the environment, as other programs for the store take them: ``AWS_REGION``,
-``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ... or the identity of the pod. What a query names is put there
-(``s3_client.use``). Nothing of them is stored or shown.
+They are the same for S3 and Azure; ``store_clients`` says how each is reached.
 """
 
 from __future__ import annotations
 
 import calendar
 import errno
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from functools import cache
 from html import unescape
 from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from millrace_api.validation.places import bucket_and_prefix
-from millrace_jobs import s3_login
+from millrace_jobs.store_clients import AZURE, client_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from obstore import ObjectMeta
-    from obstore.store import S3Store
+    from obstore.store import AzureStore, S3Store
     from typing_extensions import Buffer
-
-_CONNECT_SECONDS, _REQUEST_SECONDS, _RETRY_SECONDS = 3, 8, 12
-"""Time-outs of a connection, of a request, and of all its repetitions: a third of a lease at most."""
 
 _READ_BYTES = 4 << 20
 """Bytes of an object that a request fetches at most."""
@@ -38,7 +30,11 @@ _READ_BYTES = 4 << 20
 _CODE, _MESSAGE = (re.compile(rf"<{name}>([^<]{{1,300}})</{name}>") for name in ("Code", "Message"))
 """What a store answers in XML."""
 
-_NO_BUCKET = "NoSuchBucket"
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+"""Codes for a bucket that does not exist."""
+
+_IS_FOLDER = "hdi_isfolder"
+"""Metadata of an empty object that stands for a folder, in Azure."""
 
 _REFUSED = re.compile(
     r"\b(?:AccessDenied|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken|TokenRefreshRequired|InvalidToken)\b|"
@@ -126,12 +122,12 @@ class ObjectPath:
     def objects(self) -> Iterator[tuple[str, int]]:
         """Yield the objects below this place: the key from there on, and the size in bytes.
 
-        Hadoop and consoles make empty objects for folders, whose keys end with a slash. They are left out.
+        Empty objects that stand for folders are left out.
         """
         with _os_errors(self):
             listed = [(each["path"], each["size"]) for found in self._client.list(f"{self.key}/") for each in found]
         for key, size in listed:
-            if size or ObjectPath(self.scheme, self.bucket, key).exists():  # the client drops the slash
+            if size or self._is_object(key):
                 yield key[len(self.key) + 1 :], size
 
     def objects_after(self, key: str = "") -> Iterator[ObjectFile]:
@@ -235,9 +231,18 @@ class ObjectPath:
             except (AlreadyExistsError, PreconditionError, NotFoundError):
                 return None
 
+    def _is_object(self, key: str) -> bool:
+        """Return whether an empty object is one, and does not stand for a folder, as Hadoop and consoles make them."""
+        if self.scheme == AZURE:
+            with _os_errors(self):
+                return _IS_FOLDER not in self._client.get(key).attributes
+        return ObjectPath(
+            self.scheme, self.bucket, key
+        ).exists()  # the client drops the slash that such a key ends with
+
     @property
-    def _client(self) -> S3Store:
-        return _client(self.bucket, endpoint(), region(), os.getpid(), with_keys=s3_login.is_given(os.environ))
+    def _client(self) -> S3Store | AzureStore:
+        return client_of(self.scheme, self.bucket)
 
 
 class ObjectFile(NamedTuple):
@@ -318,37 +323,6 @@ class ObjectWriter:
                 self._writer.close()
 
 
-def endpoint() -> str | None:
-    """Return the URL of the S3 that the environment names; None for that of AWS."""
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-
-
-def region() -> str:
-    """Return the region that the environment names; other stores than AWS take any."""
-    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-
-
-@cache
-def _client(bucket: str, url: str | None, region: str, _process: int, *, with_keys: bool) -> S3Store:
-    """Return the client of a bucket in this process: the threads of one do not survive a fork."""
-    from obstore.store import S3Store
-
-    backoff: Any = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
-    own: dict[str, Any] = {} if url is None else {"endpoint": url}
-    own |= {"credential_provider": s3_login.login} if with_keys else {}
-    return S3Store(
-        bucket,
-        client_options={
-            "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-            "timeout": timedelta(seconds=_REQUEST_SECONDS),
-            "allow_http": (url or "").startswith("http:"),
-        },
-        retry_config={"max_retries": 12, "retry_timeout": timedelta(seconds=_RETRY_SECONDS), "backoff": backoff},
-        region=region,
-        **own,
-    )
-
-
 @contextmanager
 def _os_errors(path: ObjectPath) -> Iterator[None]:
     """Raise the store's errors as OSError, in one line."""
@@ -357,14 +331,20 @@ def _os_errors(path: ObjectPath) -> Iterator[None]:
     try:
         yield
     except (NotFoundError, FileNotFoundError) as error:
-        if _NO_BUCKET in str(error):
+        if _number_of(str(error)) == errno.ENXIO:
             raise OSError(errno.ENXIO, in_short(str(error)), str(path)) from error
         raise FileNotFoundError(errno.ENOENT, "it does not exist", str(path)) from error
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
         raise PermissionError(errno.EACCES, in_short(str(error)), str(path)) from error
     except BaseError as error:
-        number = errno.ENXIO if _NO_BUCKET in str(error) else errno.EACCES if _REFUSED.search(str(error)) else errno.EIO
-        raise OSError(number, in_short(str(error)), str(path)) from error
+        raise OSError(_number_of(str(error)), in_short(str(error)), str(path)) from error
+
+
+def _number_of(text: str) -> int:
+    """Return the error number of a client's text."""
+    if any(code in text for code in _NO_BUCKET):
+        return errno.ENXIO
+    return errno.EACCES if _REFUSED.search(text) else errno.EIO
 
 
 def in_short(text: str) -> str:

@@ -1,35 +1,25 @@
-"""Spark's client for S3: where its jars are, its settings for a checkpoint, and the S3 that a query names.
-
-PySpark brings Hadoop without its client for S3. The container image has the client among Spark's jars; on a laptop,
-``millrace prepare --s3`` fetches it by Maven, in the versions of ``s3.pom.xml``.
-"""
+"""Spark's client for S3: its settings for a checkpoint, and the S3 that a query names."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError
 from millrace_api.model.s3 import S3Spec
 from millrace_jobs import s3_login
-from millrace_jobs.disk import cache_folder
-from millrace_jobs.jvm import spark_home
-from millrace_jobs.object_store import ObjectPath, endpoint, region
+from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.secrets import Secret
+from millrace_jobs.spark_clients import SparkClient
+from millrace_jobs.store_clients import endpoint, region
 
 JARS = "MILLRACE_S3_JARS"
 """Environment variable with the folder of the jars, in place of the one in the user's cache."""
 
-POM = Path(__file__).with_name("s3.pom.xml")
-
-_MAVEN_SECONDS = 600.0
+CLIENT = SparkClient("S3", "s3", JARS, "hadoop-aws-*.jar")
 
 _PROVIDERS = ",".join(
     (
@@ -139,54 +129,7 @@ def s3_settings(checkpoint: ObjectPath | None, event_log: ObjectPath | None = No
         settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
     if s3_login.is_given(os.environ):
         settings[_CREDENTIALS] = _PROFILE
-    jars = spark_home() / "jars"
-    if any(jars.glob("**/hadoop-aws-*.jar")):
-        return settings
-    folder = _jars_folder()
-    found = [] if folder is None else sorted(folder.glob("*.jar"))
-    if not found:
-        what = f"the checkpoint {checkpoint}" if checkpoint is not None else f"the event log {event_log}"
-        field = "spec.checkpoint.uri" if checkpoint is not None else "spec.eventLog.path"
-        message = f"Spark has no client for S3, which {what} needs"
-        raise MillraceError(Problem(message, "run millrace prepare --s3", field=field))
-    return settings | {"spark.jars": ",".join(jar.as_uri() for jar in found)}
-
-
-def fetch_jars(report: Callable[[str], None]) -> None:
-    """Fetch the jars by Maven into the user's cache, unless they are there.
-
-    Raises:
-        MillraceError: Maven is not installed, or cannot fetch them.
-    """
-    folder = _jars_folder()
-    if folder is None:
-        message = "this user has no home folder for Spark's client for S3"
-        raise MillraceError(Problem(message, f"set {JARS} to a folder of its jars"))
-    if not folder.exists():
-        report("fetching Spark's client for S3")
-        _fetch(folder)
-    report(f"Spark's client for S3 is in {folder}")
-
-
-def _jars_folder() -> Path | None:
-    if named := os.environ.get(JARS):
-        return Path(named)
-    cache = cache_folder()
-    return cache and cache / f"s3-client-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
-
-
-def _fetch(folder: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        message = "Maven is not installed, by which Spark's client for S3 is fetched"
-        hint = f"install it, or set {JARS} to a folder of the jars that {POM} names"
-        raise MillraceError(Problem(message, hint))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="s3-client-") as name:
-        copy = ["dependency:copy-dependencies", f"-DoutputDirectory={name}/jars"]
-        command = [maven, "--batch-mode", "--strict-checksums", "--quiet", "--file", str(POM), *copy]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_MAVEN_SECONDS, check=False)
-        if done.returncode:
-            last = next((line for line in done.stdout.splitlines() if "ERROR" in line), "it says nothing")
-            raise MillraceError(Problem(f"Maven cannot fetch Spark's client for S3: {last}", "check its settings"))
-        Path(name, "jars").rename(folder)
+    what = f"the checkpoint {checkpoint}" if checkpoint is not None else f"the event log {event_log}"
+    field = "spec.checkpoint.uri" if checkpoint is not None else "spec.eventLog.path"
+    jars = CLIENT.jars(what, field)
+    return settings | ({"spark.jars": ",".join(jars)} if jars else {})

@@ -16,7 +16,8 @@ from typing import TypedDict
 ACCESS_KEY, SECRET_KEY = "MILLRACE_S3_ACCESS_KEY_ID", "MILLRACE_S3_SECRET_ACCESS_KEY"
 """Environment variables that say where the two keys are: ``file:PATH``, or ``env:NAME`` for another variable."""
 
-_VALID = timedelta(minutes=5)
+VALID = timedelta(minutes=5)
+"""Time after which keys are read again."""
 
 
 class S3Login(TypedDict):
@@ -29,8 +30,8 @@ class S3Login(TypedDict):
 
 def login() -> S3Login:
     """Return the login whose keys the environment refers to."""
-    access, secret = _read(os.environ[ACCESS_KEY]), _read(os.environ[SECRET_KEY])
-    return {"access_key_id": access, "secret_access_key": secret, "expires_at": datetime.now(UTC) + _VALID}
+    access, secret = referred(os.environ[ACCESS_KEY]), referred(os.environ[SECRET_KEY])
+    return {"access_key_id": access, "secret_access_key": secret, "expires_at": datetime.now(UTC) + VALID}
 
 
 def is_given(environment: Mapping[str, str]) -> bool:
@@ -38,7 +39,8 @@ def is_given(environment: Mapping[str, str]) -> bool:
     return ACCESS_KEY in environment
 
 
-def _read(reference: str) -> str:
+def referred(reference: str) -> str:
+    """Return what is at ``file:PATH`` or ``env:NAME``."""
     kind, _, name = reference.partition(":")
     if kind == "env":
         return os.environ[name]

@@ -33,6 +33,7 @@ REPLACING = {
     "driver.memory": "3g",
     "driver.podTemplate": {"metadata": {"labels": {"team": "a"}}},
     "s3": {"region": "eu-central-1"},
+    "azure": {"accountKey": {"env": "KEY"}},
     "labels": {"team": "payments"},
     "eventLog": {"path": "/data/events"},
     "lineage": {"http": {"url": "http://marquez:5000/api/v1/lineage"}},

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from lab.installation import Installation
-from lab.s3_server import SECRET, Disturbance, S3Request
+from lab.s3_server import SECRET
+from lab.store_proxy import Disturbance, StoreRequest
 from lab.waiting import wait_until
 
 from .counting import Counting
@@ -63,7 +64,7 @@ def test_it_is_scaled_killed_moved_and_changed(counting: Counting, s3: InS3) -> 
 def test_the_store_refuses_loses_answers_is_slow_stops_and_is_killed(counting: Counting, s3: InS3) -> None:
     chance = random.Random(3)
 
-    def disturb(_: S3Request) -> Disturbance | None:
+    def disturb(_: StoreRequest) -> Disturbance | None:
         drawn = chance.random()
         if drawn < 0.04:
             return Disturbance(status=503) if drawn < 0.02 else Disturbance(loses_answer=True)

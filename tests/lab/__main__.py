@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from .cache import FailedError, MissingError, cache_folder
 from .parts.base_image import BASE_IMAGE
 from .parts.clock_library import CLOCK_LIBRARY
+from .parts.cloud_emulators import AZURE_JARS, AZURITE
 from .parts.commands import end_all
 from .parts.debian_packages import IMAGE_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
 from .parts.go_programs import GO_PROGRAMS, S3_SERVER
@@ -32,6 +33,8 @@ _LANES: tuple[Sequence[Part], ...] = (
         KAFKA_JARS,
         S3_JARS,
         ICEBERG_JARS,
+        AZURE_JARS,
+        AZURITE,
         POSTGRES_PACKAGES,
         NODE_PACKAGES,
         IMAGE_PACKAGES,

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
 from millrace_api.model.lakehouse import DeltaSinkSpec
-from millrace_jobs.object_store import endpoint
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
+from millrace_jobs.store_clients import endpoint
 
 FRESH = LastBatch(None, None)
 """The last batches of a checkpoint that has none."""

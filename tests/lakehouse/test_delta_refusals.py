@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lab.s3_server import Disturbance
+from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.run.failures import explain_failure
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
@@ -131,11 +131,11 @@ def test_a_table_that_only_takes_new_rows_has_no_key(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_used(s3, monkeypatch, bucket: str, environment: dict[str, str], message: str) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    from millrace_jobs import object_store
+    from millrace_jobs import store_clients
 
-    object_store._client.cache_clear()
+    store_clients.s3_client.cache_clear()
     said = refused(f"s3a://{bucket}/table")
-    object_store._client.cache_clear()
+    store_clients.s3_client.cache_clear()
     assert message in said
     assert "hunter2" not in said
     assert "\n" not in said

@@ -16,9 +16,9 @@ from lab.s3_server import BUCKET, S3Server
 from millrace_api.errors import MillraceError, MissingInputError
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_jobs.lakehouse.delta_store import delta_place
-from millrace_jobs.object_store import endpoint
 from millrace_jobs.places import remove_all
 from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
+from millrace_jobs.store_clients import endpoint
 
 from .streamed import COLUMNS, ids, next_rows, opened, rows
 from .test_delta_features import PLAIN, WrittenLog, numbers

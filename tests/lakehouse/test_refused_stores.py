@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from lab.s3_server import Disturbance, S3Server
+from lab.s3_server import S3Server
+from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.s3_server import Disturbance, S3Server
+from lab.s3_server import S3Server
+from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError
 from millrace_api.model.status import FailureClass
 from millrace_jobs.checkpoint.checkpoint import Checkpoint

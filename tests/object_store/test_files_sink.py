@@ -10,7 +10,8 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lab.s3_server import BUCKET, Disturbance, S3Request, S3Server
+from lab.s3_server import BUCKET, S3Server
+from lab.store_proxy import Disturbance, StoreRequest
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.sinks import FilesSinkSpec
 from millrace_jobs.object_store import ObjectPath
@@ -193,7 +194,7 @@ def test_answers_that_are_lost(store: S3Server, out: str, spark: SparkSession) -
     rows = spark.sql(numbers(0, 100))
     lost: dict[str, int] = {}
 
-    def lose(request: S3Request) -> Disturbance | None:
+    def lose(request: StoreRequest) -> Disturbance | None:
         lost[f"{request.method} {request.key}"] = times = lost.get(f"{request.method} {request.key}", 0) + 1
         return Disturbance(loses_answer=True) if request.is_change and times == 1 else None
 

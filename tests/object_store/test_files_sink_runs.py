@@ -9,7 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from lab.s3_server import BUCKET, Disturbance, S3Server
+from lab.s3_server import BUCKET, S3Server
+from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
 from millrace_jobs.object_store import ObjectPath
 from spark.answers import assert_same, duckdb_rows, latest, rows_of

@@ -17,7 +17,8 @@ import pytest
 import yaml
 
 from lab.processes import Process
-from lab.s3_server import BUCKET, Disturbance, S3Request, S3Server
+from lab.s3_server import BUCKET, S3Server
+from lab.store_proxy import Disturbance, StoreRequest
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, MissingInputError, TransientError
 from millrace_jobs.object_store import ObjectPath
@@ -157,7 +158,7 @@ def test_a_store_that_is_away_is_a_transient_error(place: ObjectPath, tmp_path: 
     end = found.latest({"files": 0}, everything=False)
     (piece,) = found.slices({"files": 0}, end, 1)
 
-    def refused(request: S3Request) -> Disturbance | None:
+    def refused(request: StoreRequest) -> Disturbance | None:
         return Disturbance(status=503) if request.method == "GET" else None
 
     with s3.disturbed(refused), pytest.raises(TransientError, match=f"{place}/a.json: cannot be read"):

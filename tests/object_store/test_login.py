@@ -13,7 +13,7 @@ import pytest
 from lab.s3_server import ACCESS, SECRET, S3Server
 from millrace_api.errors import MillraceError
 from millrace_api.model.s3 import S3Spec
-from millrace_jobs import object_store, s3_login
+from millrace_jobs import s3_login, store_clients
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.s3_client import use
 
@@ -40,8 +40,8 @@ def test_the_keys_in_files_are_used_and_those_that_replace_them(
     use(given)
     assert not set(os.environ) & set(KEYS)
     place.write_bytes(b"one")
-    monkeypatch.setattr(s3_login, "_VALID", -s3_login._VALID)  # what is read is out of date at once
-    object_store._client.cache_clear()
+    monkeypatch.setattr(s3_login, "VALID", -s3_login.VALID)  # what is read is out of date at once
+    store_clients.s3_client.cache_clear()
     (tmp_path / "secret_access_key").write_text("wrong", encoding="utf-8")
     with pytest.raises(OSError, match="SignatureDoesNotMatch"):
         place.read_bytes()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab.s3_server import Disturbance
+from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
@@ -59,7 +59,7 @@ def test_it_says_who_holds_it_and_is_free_when_released(place, take):
     held = json.loads((place / "lease.json").read_bytes())["holder"]
     assert held["seconds"] == 30.0
     lease.check()
-    with pytest.raises(MillraceError, match="another run is using the checkpoint s3a://lake/"):
+    with pytest.raises(MillraceError, match=f"another run is using the checkpoint {place.scheme}://lake"):
         take()
     lease.release()
     take().check()
@@ -86,7 +86,7 @@ def test_a_driver_that_was_replaced_ends_at_its_next_batch(take, place, dead):
     new = take()
     new.begin(0, planned(place))
     logged(place, 1)
-    with pytest.raises(MillraceError, match="has taken over s3a://lake/"):
+    with pytest.raises(MillraceError, match=f"has taken over {place.scheme}://lake"):
         old.begin(1, planned(place))
     new.begin(1, planned(place))
 

@@ -6,8 +6,9 @@ import threading
 import pytest
 from pyarrow import fs
 
-from lab.s3_server import ACCESS, SECRET, Disturbance
-from millrace_jobs import object_store
+from lab.s3_server import ACCESS, SECRET
+from lab.store_proxy import Disturbance
+from millrace_jobs import store_clients
 from millrace_jobs.object_store import ObjectPath
 
 
@@ -78,10 +79,10 @@ def test_a_missing_bucket_is_named(s3, act):
 
 def test_a_refused_login_is_said_in_the_stores_words_without_the_login(place, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-    object_store._client.cache_clear()
+    store_clients.s3_client.cache_clear()
     with pytest.raises(PermissionError) as raised:
         place.read_bytes()
-    object_store._client.cache_clear()
+    store_clients.s3_client.cache_clear()
     assert raised.value.strerror.startswith("SignatureDoesNotMatch: ")
     assert "hunter2" not in str(raised.value)
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from code_packages import entry, wheel
-from lab.s3_server import ACCESS, BUCKET, SECRET, Disturbance, S3Server
+from lab.s3_server import ACCESS, BUCKET, SECRET, S3Server
+from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.code import CodeFile
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.status import FailureClass
-from millrace_jobs import object_store
+from millrace_jobs import store_clients
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.own_code.download import Budget, fetch
 from millrace_jobs.own_code.own_code import installed
@@ -68,9 +69,9 @@ def test_a_login_that_may_not_read_is_named(
     s3: S3Server, stored: CodeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    object_store._client.cache_clear()
+    store_clients.s3_client.cache_clear()
     error = refused(stored, tmp_path)
-    object_store._client.cache_clear()
+    store_clients.s3_client.cache_clear()
     assert not isinstance(error, TransientError)
     assert f"spec.code[0].uri: {stored.uri} may not be read: " in str(error)
     assert str(error).endswith("; check spec.s3 or the login of the environment, and that it may read there")

@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from builders import a_query
-from lab.s3_server import Disturbance, S3Server
+from lab.s3_server import S3Server
+from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.sinks import FilesSinkSpec
 from millrace_api.model.status import FailureClass
-from millrace_jobs import object_store
+from millrace_jobs import store_clients
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.run.failures import attributed_to, class_of
@@ -54,11 +55,11 @@ USES = {
 @contextmanager
 def wrong_key(s3: S3Server, patch: pytest.MonkeyPatch) -> Iterator[None]:
     patch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-    object_store._client.cache_clear()
+    store_clients.s3_client.cache_clear()
     try:
         yield
     finally:
-        object_store._client.cache_clear()
+        store_clients.s3_client.cache_clear()
 
 
 REFUSALS: dict[str, tuple[str, Callable[[S3Server, pytest.MonkeyPatch], object]]] = {

@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from lab.processes import Process
-from lab.s3_server import ACCESS, SECRET, Disturbance, S3Server
+from lab.s3_server import ACCESS, SECRET, S3Server
+from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
 from millrace_jobs.object_store import ObjectPath
 from spark.answers import assert_same, duckdb_rows, latest, with_zones

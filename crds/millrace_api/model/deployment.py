@@ -186,8 +186,8 @@ class CheckpointSpec(Model):
 
     uri: Uri | None = Field(
         default=None,
-        description="Folder as a file URI, such as file:///var/lib/millrace, or a prefix in S3, such as "
-        "s3a://lake/checkpoints/trips.",
+        description="Folder as a file URI, such as file:///var/lib/millrace, or a prefix in S3 or Azure, such as "
+        "s3a://lake/checkpoints/trips or abfss://lake@account.blob.core.windows.net/trips.",
     )
     claim: Annotated[Text, Field(max_length=253)] | None = Field(
         default=None, description="PersistentVolumeClaim in the query's namespace."

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from millrace_api.model.azure import AzureSpec
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.code import CodeFile
 from millrace_api.model.deployment import (
@@ -354,6 +355,7 @@ class Spec(Model):
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."
     )
     s3: S3Spec | None = Field(default=None, description="The S3 that s3a:// places are in, and the login to it.")
+    azure: AzureSpec | None = Field(default=None, description="The login to the account of an abfss:// checkpoint.")
     lookups: LookupsSpec | None = Field(
         default=None,
         description="Look-ups in the table of spec.sink from other pods; default: only by a forwarded port.",

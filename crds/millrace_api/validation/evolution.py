@@ -35,7 +35,8 @@ _FIELDS = {
         apiVersion kind metadata status
         spec.state spec.sink spec.sink.table.history.retention
         spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
-        spec.scaling spec.checkpoint spec.s3 spec.lookups spec.image spec.code spec.serviceAccountName spec.sparkConf
+        spec.scaling spec.checkpoint spec.s3 spec.azure spec.lookups spec.image spec.code
+        spec.serviceAccountName spec.sparkConf
         spec.labels spec.eventLog spec.lineage spec.restartNonce spec.replanNonce
         spec.sources.*.files.maxFilesPerBatch spec.sources.*.corruptRecords
         spec.sources.*.avro.registry spec.sources.*.avro.login spec.sources.*.watermark.delay

@@ -20,7 +20,10 @@ _FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)
 """A URI without a host, a query and a fragment."""
 
 _PART = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+"
-_OBJECTS = re.compile(rf"(s3a)://([a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])/({_PART}(?:/{_PART})*/?)")
+_BUCKET = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_CONTAINER = r"[a-z0-9](?:-?[a-z0-9]){2,62}@[a-z0-9]{3,24}\.blob\.core\.windows\.net"
+_PREFIX = rf"{_PART}(?:/{_PART})*/?"
+_OBJECTS = re.compile(rf"(?:(s3a)://({_BUCKET})|(abfss)://({_CONTAINER}))/({_PREFIX})")
 """A prefix in an object store, without ``.`` and ``..``, of characters that are the same in keys, paths and URIs."""
 
 _OBJECT_FILES = re.compile(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2}(?:/|$))[^/\x00-\x1f\x7f$~]+)+/?")
@@ -103,6 +106,11 @@ def uri_problem(uri: str) -> tuple[str, str] | None:
     scheme = uri.partition(":")[0]
     if scheme.lower() == "s3a":
         return _NO_PREFIX, "write s3a://BUCKET/PREFIX, such as s3a://lake/checkpoints/trips"
+    if scheme.lower() == "abfss":
+        hint = (
+            "write abfss://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX: an account without a hierarchical namespace"
+        )
+        return "is not a container at the blob endpoint of a storage account, and a prefix", hint
     if scheme.lower() != "file":
         hint = "write s3a:// with a bucket and a prefix, or file:// and a folder, such as file:///data/checkpoints"
         return f"the scheme {scheme}: is not supported", hint
@@ -118,9 +126,12 @@ def table_uri_problem(uri: str) -> tuple[str, str] | None:
 
 
 def bucket_and_prefix(uri: str) -> tuple[str, str, str] | None:
-    """Return scheme, bucket and prefix of a URI of an object store; None for any other URI."""
+    """Return scheme, bucket and prefix of a URI of an object store; None for any other URI.
+
+    In Azure, the bucket is a container with the host of its storage account, as the URI has them.
+    """
     found = _OBJECTS.fullmatch(uri)
-    return None if found is None else (found[1], found[2], found[3].rstrip("/"))
+    return None if found is None else (found[1] or found[3], found[2] or found[4], found[5].rstrip("/"))
 
 
 def is_object(path: str) -> bool:

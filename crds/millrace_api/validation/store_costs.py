@@ -32,12 +32,17 @@ def requests_of_batch(state_partitions: int) -> StoreRequests:
 
 
 def store_costs(spec: Spec) -> list[Problem]:
-    """Return a note on what the batches of a query with a checkpoint in S3 cost; none for another one."""
-    if spec.checkpoint is None or bucket_and_prefix(spec.checkpoint.uri or "") is None:
-        return []
-    if spec.s3 is not None and spec.s3.endpoint is not None:  # which has prices of its own, or none
+    """Return a note on what the batches of a query with a checkpoint in an object store cost; none for another one."""
+    found = None if spec.checkpoint is None else bucket_and_prefix(spec.checkpoint.uri or "")
+    if found is None:
         return []
     partitions = spec.state_partitions(spec.executors.max * spec.executors.cores)
+    if found[0] == "abfss":  # its prices differ by region and redundancy
+        requests = 64 + 27 * partitions
+        message = f"a batch makes about {requests} requests to Azure, of which each costs, and waits for most of them"
+        return [Problem(message, "write a longer batchInterval to pay less", field="spec.checkpoint.uri")]
+    if spec.s3 is not None and spec.s3.endpoint is not None:  # which has prices of its own, or none
+        return []
     batch, seconds = requests_of_batch(partitions), spec.batch_interval.seconds
     month = batch.dollars * _MONTH_SECONDS / seconds
     message = (

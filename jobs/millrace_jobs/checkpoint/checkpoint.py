@@ -33,6 +33,7 @@ from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.store_clients import AZURE
 
 
 class Checkpoint(SparkLog):
@@ -122,9 +123,8 @@ class Checkpoint(SparkLog):
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
             if isinstance(self.root, ObjectPath):
-                hint = (
-                    "check spec.s3 or AWS_ENDPOINT_URL, the region, and that the login may list, read, write and delete"
-                )
+                store = "spec.azure" if self.root.scheme == AZURE else "spec.s3 or AWS_ENDPOINT_URL, the region"
+                hint = f"check {store}, and that the login may list, read, write and delete"
                 unusable = _problem(f"the checkpoint {self.root} cannot be used: {error.strerror}", hint)
                 unusable.failure = FailureClass.STORE
                 raise unusable from None

@@ -1,4 +1,4 @@
-"""The Spark settings of a query: those that it names, and those that its places in S3, its log and its jars need."""
+"""The Spark settings of a query: those that it names, and those that its object stores, its log and its jars need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from millrace_api.validation.places import bucket_and_prefix
 from millrace_jobs import event_log
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.own_code.own_code import current, with_lists
-from millrace_jobs.s3_client import environment_of, s3_settings
+from millrace_jobs.query_stores import environment_of, store_settings
 
 
 def settings_of(query: StreamQuery) -> dict[str, str]:
@@ -20,8 +20,7 @@ def settings_of(query: StreamQuery) -> dict[str, str]:
     place = ObjectPath.of(uri) if bucket_and_prefix(uri) is not None else None
     log = query.spec.event_log
     logs = event_log.place_of(log) if log is not None else None
-    own = s3_settings(place, logs if isinstance(logs, ObjectPath) else None)
-    if query.spec.s3 is not None:  # executors read objects, too
-        own |= {f"spark.executorEnv.{name}": value for name, value in environment_of(query.spec.s3).items()}
+    own = store_settings(place, logs if isinstance(logs, ObjectPath) else None)
+    own |= {f"spark.executorEnv.{name}": value for name, value in environment_of(query.spec).items()}
     settings = with_lists(with_lists(own, query.spec.spark_conf), current().settings())
     return settings | (event_log.settings(log) if log is not None else {})

@@ -9,8 +9,9 @@ from urllib.parse import unquote
 from millrace_api.model.lakehouse import DeltaTableSpec
 from millrace_jobs import s3_login
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import ObjectPath, endpoint, region
+from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
+from millrace_jobs.store_clients import endpoint, region
 
 _OPTIONS = {"timeout": "60s", "connect_timeout": "3s", "max_retries": "4", "retry_timeout": "30s"}
 """Settings of the library's client for S3: time-outs of a request, of a connection and of all repetitions."""

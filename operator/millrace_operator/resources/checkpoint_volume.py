@@ -23,7 +23,7 @@ _SHARED = ("persistentVolumeClaim", "csi")
 
 _HINT = (
     "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount, "
-    "or {uri: s3a://BUCKET/PREFIX}"
+    "or {uri: s3a://BUCKET/PREFIX} or {uri: abfss://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX}"
 )
 _MOUNT_HINT = (
     f"{_HINT}, or mount the same claim above this path in the containers {DRIVER} and {EXECUTOR} of "

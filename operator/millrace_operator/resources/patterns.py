@@ -44,6 +44,7 @@ def _below(first: str, others: str) -> str:
 
 _FOLDERS = _below(r"[^/*?\[\].\n]", r"[^/*?\[\]\n]")
 _BUCKET = r"[a-z0-9*][a-z0-9.*-]{0,62}"
+_CONTAINER = r"[a-z0-9*][a-z0-9*-]{0,62}@[a-z0-9*]{1,24}\.blob\.core\.windows\.net"
 _REPOSITORY = _below("[a-z0-9]", "[a-z0-9._-]")
 _ROLE = _below("[A-Za-z0-9+=,.@_-]", "[A-Za-z0-9+=,.@_-]")
 
@@ -117,11 +118,11 @@ PathPattern = Annotated[
 CheckpointPattern = Annotated[
     str,
     *text(
-        rf"file://{_FOLDERS}|s3a://{_BUCKET}{_FOLDERS}",
+        rf"file://{_FOLDERS}|s3a://{_BUCKET}{_FOLDERS}|abfss://{_CONTAINER}{_FOLDERS}",
         2048,
         "a pattern of checkpoints",
-        "write file:// and an absolute path, or s3a:// with a bucket and a prefix, such as file:///mnt/checkpoints/** "
-        "or s3a://lake/team-a/**",
+        "write file:// and an absolute path, or s3a:// with a bucket, or abfss:// with container and "
+        "account, and a prefix, such as file:///mnt/checkpoints/** or s3a://lake/team-a/**",
     ),
 ]
 TablePattern = Annotated[

@@ -19,7 +19,7 @@ from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
-from millrace_api.validation.places import paths, table_uris
+from millrace_api.validation.places import is_object, paths, table_uris
 
 from .asked import Asked, images, lineage_namespaces, readers, s3_endpoints, tables_without_places
 from .checkpoint_volume import checkpoint_volume, in_object_store
@@ -173,6 +173,8 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)
         yield from among(uri, rule.checkpoint_uris, checkpoint_address)
+    if rule.s3_endpoints is not None and rule.checkpoint_uris is None:
+        yield from _other_store_problems(query, where)
     if rule.checkpoint_claims is not None and not (in_object_store(query) and rule.checkpoint_uris is not None):
         yield from _claim_problems(rule.checkpoint_claims, query, where)
     yield from missing_labels(rule.labels, spec, where)
@@ -206,6 +208,14 @@ def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> 
         field = "spec.checkpoint.claim" if checkpoint.claim is not None else "spec.checkpoint.uri"
         on = f"on the claim {quote(claim)}" if claim is not None else "on a volume that is no claim"
         yield Problem(f"a checkpoint {on} is {where}", _allowed(patterns), field=field)
+
+
+def _other_store_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
+    """Yield the problem of a checkpoint in another store than S3, where a policy says which S3 may be used."""
+    uri = (query.spec.checkpoint and query.spec.checkpoint.uri) or ""
+    if in_object_store(query) and not is_object(uri):
+        message = f"{quote(uri)} is {where}, where s3Endpoints are named and no checkpointUris"
+        yield Problem(message, "write a checkpoint in one of these stores", field="spec.checkpoint.uri")
 
 
 def _function_problems(rule: PolicyRule, query: StreamQuery, where: str) -> Iterator[Problem]:

@@ -126,7 +126,7 @@ class PolicyRule(Model):
         default=None, description="PersistentVolumeClaims that checkpoints may be on, by a claim or by a URI."
     )
     checkpoint_uris: tuple[CheckpointPattern, ...] | None = Field(
-        default=None, description="Folders and prefixes in S3 that spec.checkpoint.uri may name."
+        default=None, description="Folders, and prefixes in object stores, that spec.checkpoint.uri may name."
     )
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."

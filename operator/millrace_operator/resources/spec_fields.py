@@ -57,6 +57,7 @@ EFFECTS = {
     "scaling.grace": Effect.IN_PLACE,
     "checkpoint": Effect.FIXED,
     "s3": Effect.REPLACED,
+    "azure": Effect.REPLACED,
     "lookups.tokens": Effect.REPLACED,
     "lookups.tls": Effect.REPLACED,
     "lookups.namespaces": Effect.IN_PLACE,

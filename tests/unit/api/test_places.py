@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_api.validation.places import folder_of, may_be_object, object_problem, path_problem, uri_problem
+from millrace_api.validation.places import (
+    bucket_and_prefix,
+    folder_of,
+    may_be_object,
+    object_problem,
+    path_problem,
+    uri_problem,
+)
 
 from .documents import MINIMAL, changed, problems
 
@@ -109,6 +116,15 @@ def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
             "is not a bucket and a prefix of letters, digits, points, hyphens and underscores; write s3a://",
         ),
         ("s3a://Bucket/prefix", "is not a bucket and a prefix"),
+        (
+            "abfss://lake@account.dfs.core.windows.net/trips",
+            "is not a container at the blob endpoint of a storage account, and a prefix; write "
+            "abfss://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX: an account without a hierarchical namespace",
+        ),
+        ("abfss://lake@account.blob.core.windows.net/", "is not a container at the blob endpoint"),
+        ("abfss://lake@account.blob.core.windows.net.example.org/trips", "is not a container at the blob endpoint"),
+        ("abfss://a--b@account.blob.core.windows.net/trips", "is not a container at the blob endpoint"),
+        ("abfs://lake@account.blob.core.windows.net/trips", "the scheme abfs: is not supported"),
         ("s3a://bucket/a b", "is not a bucket and a prefix"),
         ("s3a://bucket/a//b", "is not a bucket and a prefix"),
         ("s3a://bucket/a/../b", "is not a bucket and a prefix"),
@@ -123,6 +139,13 @@ def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
 )
 def test_a_uri_that_no_checkpoint_can_have_is_refused(uri, said):
     assert said in "; ".join(uri_problem(uri) or ())
+
+
+@pytest.mark.parametrize("uri", ["s3a://lake/a/b/", "abfss://my-lake@account7.blob.core.windows.net/a/b/"])
+def test_a_prefix_in_an_object_store_is_parted(uri):
+    scheme, _, place = uri.partition("://")
+    assert uri_problem(uri) is None
+    assert bucket_and_prefix(uri) == (scheme, place.partition("/")[0], "a/b")
     assert uri_problem("file:///a;b=c") is None
     assert folder_of("file:///a;b=c") == "/a;b=c"
 

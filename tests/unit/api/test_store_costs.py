@@ -1,4 +1,4 @@
-"""What ``millrace validate`` says of the costs of a checkpoint in S3."""
+"""What ``millrace validate`` says of the costs of a checkpoint in an object store."""
 
 import pytest
 
@@ -26,3 +26,12 @@ def test_the_costs_follow_the_interval_and_the_state_partitions():
     )
     assert "one every 10s costs $27 a month" in notes(batchInterval="10s", **in_s3)[0]
     assert "about 72 requests" in notes(**in_s3 | {"executors": {"max": 4, "cores": 2}})[0]
+
+
+def test_in_azure_requests_are_said_without_a_price():
+    place = {"uri": "abfss://lake@account.blob.core.windows.net/trips"}
+    (said,) = notes(checkpoint=place, executors={"max": 1, "cores": 2})
+    assert said == (
+        "spec.checkpoint.uri: a batch makes about 118 requests to Azure, of which each costs, and waits for most of them; "
+        "write a longer batchInterval to pay less"
+    )

@@ -13,6 +13,7 @@ from .of_code import of_code
 from .of_deployment import of_deployment
 from .of_kafka import of_kafka
 from .of_lookups import of_lookups
+from .of_other_stores import of_other_stores
 from .of_query import of_query
 from .of_reporting import of_reporting
 from .of_s3 import of_s3
@@ -32,6 +33,7 @@ PROBES = [
     *of_query(),
     *of_sinks(),
     *of_s3(),
+    *of_other_stores(),
     *of_code(),
     *of_lookups(),
     *of_deployment(),

@@ -154,6 +154,20 @@ spec:
     secretAccessKey: {secretKeyRef: {name: lake, key: AWS_SECRET_ACCESS_KEY}}
 """
 
+IN_AZURE = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      rate: {recordsPerSecond: 100}
+  query: {sql: "SELECT key, count(*) AS n FROM trips GROUP BY key"}
+  sink: {console: {}}
+  checkpoint: {uri: "abfss://lake@account.blob.core.windows.net/checkpoints/trips-by-cell"}
+  azure: {accountKey: {secretKeyRef: {name: lake, key: accountKey}}}
+"""
+
 REPORTED = """\
 apiVersion: millrace.io/v1alpha1
 kind: StreamQuery
@@ -201,6 +215,7 @@ CASES = {
     "templated": TEMPLATED,
     "dedicated": DEDICATED,
     "in-s3": IN_S3,
+    "in-azure": IN_AZURE,
     "reported": REPORTED,
     "looked-up": LOOKED_UP,
 }

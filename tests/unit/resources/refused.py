@@ -174,6 +174,21 @@ REFUSED = [
         'spec.checkpoint.uri: "s3a://lake/trips" is not allowed in namespace cabs',
     ),
     (
+        "checkpointUris",
+        {"checkpointUris": ["abfss://lake@account.blob.core.windows.net/team-a/**"], "checkpointClaims": []},
+        {"checkpoint": {"uri": "abfss://lake@account.blob.core.windows.net/team-a/trips"}},
+        {"checkpoint": {"uri": "abfss://lake@account2.blob.core.windows.net/team-a/trips"}},
+        'spec.checkpoint.uri: "abfss://lake@account2.blob.core.windows.net/team-a/trips" is not allowed in namespace cabs',
+    ),
+    (
+        "s3Endpoints",
+        {"s3Endpoints": ["https://*.example.com:9000"]},
+        {},
+        {"checkpoint": {"uri": "abfss://lake@account.blob.core.windows.net/trips"}},
+        'spec.checkpoint.uri: "abfss://lake@account.blob.core.windows.net/trips" is not allowed in namespace cabs, where '
+        "s3Endpoints are named and no checkpointUris",
+    ),
+    (
         "checkpointClaims",
         {"checkpointClaims": ["checkpoints"]},
         {},

@@ -102,8 +102,9 @@ def test_volumes_of_the_wrong_type_are_refused(volumes, said):
     assert said in str(problems(query(driver=template))[0])
 
 
-def test_a_checkpoint_in_s3_is_on_no_volume():
-    asked = query("s3a://lake/checkpoints/trips", {}, {})
+@pytest.mark.parametrize("uri", ["s3a://lake/checkpoints/trips", "abfss://lake@account.blob.core.windows.net/trips"])
+def test_a_checkpoint_in_an_object_store_is_on_no_volume(uri):
+    asked = query(uri, {}, {})
     assert problems(asked) == []
     assert checkpoint_volume(asked) is None
 
@@ -112,4 +113,6 @@ def test_a_checkpoint_in_s3_is_on_no_volume():
 def test_other_stores_are_refused(uri):
     (problem,) = problems(query(uri, {}, {}))
     assert str(problem).startswith(f'spec.checkpoint.uri: a checkpoint at "{uri}" is not supported on a cluster')
-    assert problem.hint.endswith("or {uri: s3a://BUCKET/PREFIX}")
+    assert problem.hint.endswith(
+        "or {uri: s3a://BUCKET/PREFIX} or {uri: abfss://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX}"
+    )

@@ -220,6 +220,7 @@ def test_no_url_of_another_host_matches(text):
         (PathPattern, "/data/[ab]"),
         (CheckpointPattern, "/mnt/state"),
         (CheckpointPattern, "gs://bucket/**"),
+        (CheckpointPattern, "abfss://lake@account.example.org/**"),
         (CheckpointPattern, "file://host/mnt"),
         (UrlPattern, "schemas.example.com"),
         (UrlPattern, "https://user:secret@schemas.example.com"),

@@ -24,6 +24,7 @@ NEW_SINCE = (
     "additionalOutputs:",
     "table:",
     "s3:",
+    "azure:",
     "STRUCT<",
     "timeFormats:",
     "delta:",
