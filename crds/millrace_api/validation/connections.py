@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from millrace_api.errors import MillraceError, Problem, quote, suggest
 from millrace_api.model.connections import ConnectionSpec
+from millrace_api.model.kafka import KafkaReference
+from millrace_api.model.streamquery import Spec
 from millrace_api.validation.pydantic_errors import Location, dotted
 
 Connections = Mapping[str, ConnectionSpec | MillraceError]
@@ -29,6 +31,9 @@ _TOKENS: Final = ("oidc", "awsMskIam")
 _DESCRIPTORS: Final = {"avro": ("writerSchema",), "protobuf": ("descriptorFile", "descriptorSet"), "schemas": ()}
 """What describes messages without a registry, by the field that says how they are read or written."""
 
+DEPRECATED: Final = "is deprecated here: write it in a Connection, and connection: NAME in its place"
+
+_OF_REGISTRY: Final = ("registry", "login")
 _WRITE_ONE = "write it in a Connection, and connection: NAME here"
 
 
@@ -90,17 +95,59 @@ def resolve(document: Document, connections: Connections) -> Resolution:
     return result
 
 
-def without_references(value: Any) -> Any:
-    """Return a resolved document, or a part of one, without the names of Connections: as drivers read it.
+def inline_logins(document: Document) -> Iterator[str]:
+    """Yield the fields of a query's document that have a login as released versions had it."""
+    for at, holder, kind in _holders(document):
+        if REFERENCE not in holder[kind]:
+            yield from (dotted((*at, kind, part)) for part in ("tls", "sasl") if part in holder[kind])
+        if kind == "kafka" and "registry" in _mapping(holder.get("avro")) and REFERENCE not in holder[kind]:
+            yield dotted((*at, "avro", "registry"))
+
+
+def used_connections(spec: Spec) -> dict[str, KafkaReference]:
+    """Return what a resolved spec has of each Connection, by name."""
+    sources = [source.kafka for source in spec.sources.values()]
+    sinks = [output.sink.kafka or output.sink.table for output in spec.outputs.values()]
+    return {each.connection: each for each in (*sources, *sinks) if each is not None and each.connection is not None}
+
+
+def without_references(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a resolved spec without the names of Connections: as drivers read it.
 
     What a driver does depends on the fields that a Connection resolves to, and images of earlier versions do not know
     its name.
     """
-    document = {"spec": value.get("spec", value)}
+    document: dict[str, Any] = {"spec": spec}
     for at, holder, kind in _holders(document):
-        rest = {name: part for name, part in holder[kind].items() if name != REFERENCE}
-        _put(document, at, {**holder, kind: rest})
-    return {**value, "spec": document["spec"]} if "spec" in value else document["spec"]
+        _put(document, at, {**holder, kind: _without(holder[kind], REFERENCE)})
+    return dict(document["spec"])
+
+
+def as_written(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of a resolved spec with the names of Connections alone, as users write it."""
+    document: dict[str, Any] = {"spec": spec}
+    for at, holder, kind in _holders(document):
+        if REFERENCE in holder[kind]:
+            written = {**holder, kind: _without(holder[kind], *_OF_CONNECTION)}
+            parent = written[kind] if at[-1] == "sink" else written
+            for how in _DESCRIPTORS.keys() & parent.keys():
+                parent[how] = _without(parent[how], *_OF_REGISTRY)
+            _put(document, at, written)
+    return dict(document["spec"])
+
+
+def connection_parts(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what the document of a resolved spec has of each Connection, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for at, holder, kind in _holders({"spec": spec}):
+        if (name := holder[kind].get(REFERENCE)) is None:
+            continue
+        parts = found.setdefault(name, dict.fromkeys(_OF_CONNECTION))
+        parts |= {part: holder[kind][part] for part in _OF_CONNECTION if part in holder[kind]}
+        parent = holder[kind] if at[-1] == "sink" else holder
+        for how in _DESCRIPTORS.keys() & parent.keys():
+            parts |= {part: parent[how].get(part) for part in _OF_REGISTRY if "registry" in parent[how]}
+    return found
 
 
 class _Holder:
@@ -118,8 +165,7 @@ class _Holder:
         else:
             kafka = self._connection(name, connections)
             self._check_beside(written)
-            own = {part: value for part, value in written.items() if part not in _OF_CONNECTION}
-            resolved = own | {part: kafka[part] for part in _OF_CONNECTION if part in kafka}
+            resolved = _without(written, *_OF_CONNECTION) | {part: kafka[part] for part in _OF_CONNECTION if part in kafka}
         self.resolved = {**holder, kind: resolved}
         registry = None if kafka is None else kafka.get("registry")
         is_sink = at[-1] == "sink"
@@ -160,7 +206,7 @@ class _Holder:
     def _with_registry(self, at: Location, how: str, written: Document, name: Any, registry: Any) -> Document:
         """Return how messages are read or written, with the registry of the connection where they need one."""
         known = ("registry",) if how == "avro" and name is None else ()  # as in released versions
-        for part in ("registry", "login"):
+        for part in _OF_REGISTRY:
             if part in written and part not in known:
                 self._misplaced((*at, part))
         if any(part in written for part in (*_DESCRIPTORS[how], *known)):
@@ -198,6 +244,10 @@ def _holders(document: Document) -> Iterator[tuple[Location, Document, str]]:
             if isinstance(sink.get(kind), Mapping):
                 yield (*at, "sink"), sink, kind
                 break  # of two kinds, one is refused
+
+
+def _without(value: Document, *names: str) -> dict[str, Any]:
+    return {name: part for name, part in value.items() if name not in names}
 
 
 def _mapping(value: Any) -> Document:

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.base import Model
-from millrace_api.model.connections import CONNECTION_KIND, NamedConnection
+from millrace_api.model.connections import CONNECTION_KIND, ConnectionSpec, NamedConnection
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
@@ -43,13 +43,14 @@ _SHALLOW_HINT = "write it with fewer levels"
 
 
 def load_queries(
-    path: Path | str, connections: Sequence[Path] = (), *, resolved: bool = False
+    path: Path | str, connections: Sequence[Path] | Connections = (), *, resolved: bool = False
 ) -> list[StreamQuery]:
     """Return the queries of a file.
 
     Args:
         path: YAML file with queries, and perhaps with Connections.
-        connections: files with Connections, which come before those of the file that have the same name.
+        connections: files with Connections, or Connections by name, which come before those of the file that have the
+            same name.
         resolved: whether references to Connections are resolved, as in what the operator mounts into pods.
 
     Raises:
@@ -74,6 +75,12 @@ def validate_file(path: Path | str, connections: Sequence[Path] = ()) -> list[Pr
 def query_documents(path: Path | str) -> list[Document]:
     """Return the documents of a file that are no Connections, in the order of ``load_queries``."""
     return [document for document in read_documents(path)[0] if not _is_connection(document)]
+
+
+def connections_beside(path: Path | str) -> Connections:
+    """Return the Connections in a file of queries that are valid; ``validate_file`` reports the others."""
+    found, _ = _connections_in([document for document in read_documents(path)[0] if _is_connection(document)])
+    return {name: each.spec for name, each in found.items()}
 
 
 def load_connections(paths: Sequence[Path]) -> Connections:
@@ -136,7 +143,7 @@ def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Pr
 
 
 def _read_queries(
-    path: Path | str, connections: Sequence[Path] = (), *, resolved: bool = False
+    path: Path | str, connections: Sequence[Path] | Connections = (), *, resolved: bool = False
 ) -> tuple[list[StreamQuery], list[Problem]]:
     every, problems = read_documents(path)
     documents = [document for document in every if not _is_connection(document)]
@@ -144,7 +151,7 @@ def _read_queries(
     problems += found
     known: dict[str, Any] = {name: each.spec for name, each in here.items()}
     known |= {_name_of(document): _INVALID for document in every if _is_broken(document, here)}
-    known |= load_connections(connections)
+    known |= connections if isinstance(connections, Mapping) else load_connections(connections)
     queries: list[StreamQuery] = []
     for document in documents:
         if not resolved:
@@ -281,6 +288,26 @@ def read_query(value: Mapping[str, Any], connections: Connections | None = None)
     except RecursionError:  # in SQL, in a schema or in a pattern
         raise MillraceError(
             Problem("has an expression that is nested too deeply", _SHALLOW_HINT, field="spec")
+        ) from None
+
+
+def read_connection(value: Mapping[str, Any]) -> ConnectionSpec:
+    """Return what a Connection object leads to.
+
+    Raises:
+        MillraceError: the object is not valid, with all problems, each with its field.
+    """
+    wanted = {"spec": value.get("spec")}
+    if _is_nested(wanted, _LEVELS):
+        raise MillraceError(Problem(f"is nested more than {_LEVELS} levels deep", _SHALLOW_HINT, field="spec"))
+    try:
+        return ConnectionSpec.model_validate(wanted["spec"], by_name=False)
+    except ValidationError as error:
+        raise MillraceError(
+            *(
+                Problem(*explain(ConnectionSpec, each), field=dotted(("spec", *field_location(each))))
+                for each in primary_errors(error)
+            )
         ) from None
 
 

@@ -45,7 +45,8 @@ class Chains:
         """Store a query as last seen; return the queries after it, by namespace and name, if their chains change."""
         metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
-        version, state = (metadata["uid"], metadata["generation"]), _state_of(body.get("status") or {})
+        version = metadata["uid"], metadata["generation"], metadata.get("brokers")
+        state = _state_of(body.get("status") or {})
         with self._lock:
             members = self._namespaces[namespace]
         with members.lock:

@@ -7,13 +7,14 @@ from typing import Any
 
 from millrace_api.model.base import Model
 from millrace_api.model.iceberg import IcebergTableSpec
-from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.kafka import KafkaReference
 from millrace_api.model.kafka_options import uses_zone
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.registries import Avro, Protobuf, ResultSchemas
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec
+from millrace_api.validation.connections import REFERENCE
 from millrace_api.validation.places import is_object, paths, table_uris
 
 AWS = "https://s3.amazonaws.com"
@@ -130,7 +131,7 @@ def readers(spec: Spec) -> Asked:
 
 def schema_registries(spec: Spec) -> Asked:
     """Yield the URLs of all schema registries."""
-    for field, schemas in _registered(spec):
+    for field, schemas, _ in _registered(spec):
         if schemas.registry is not None:
             yield f"{field}.registry", schemas.registry
 
@@ -147,37 +148,72 @@ def lineage_namespaces(spec: Spec) -> Asked:
         yield "spec.lineage.namespace", spec.lineage.namespace
 
 
+def connections(spec: Spec) -> Asked:
+    """Yield the names of all Connections."""
+    for field, kafka in _connections(spec):
+        if kafka.connection is not None:
+            yield f"{field}.{REFERENCE}", kafka.connection
+
+
+def secrets(spec: Spec, *, of_connections: bool) -> Asked:
+    """Yield the names of Secrets that logins and pod templates read, and with ``of_connections`` those of Connections.
+
+    Names of Secrets with which a node pulls images are no such: no container reads them.
+    """
+    for field, value, is_of_connection in _secret_values(spec):
+        if value.secret_key_ref is not None and (of_connections or not is_of_connection):
+            yield f"{field}.secretKeyRef.name", value.secret_key_ref.name
+    for field, template in pod_templates(spec).items():
+        yield from _secrets_in(template.get("spec"), f"{field}.spec")
+
+
 def login_files(spec: Spec) -> Asked:
     """Yield the paths of files that logins and certificates are read from."""
+    for field, value, _ in _secret_values(spec):
+        if value.file is not None:
+            yield f"{field}.file", value.file
+
+
+def _secrets_in(value: Any, field: str) -> Asked:
+    """Yield the names of Secrets in a part of a pod template: of volumes of all types, and of variables."""
+    if isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _secrets_in(entry, f"{field}[{number}]")
+    for name, below in value.items() if isinstance(value, Mapping) else ():
+        at = f"{field}.{name}"
+        if name == "secretName" and isinstance(below, str):
+            yield at, below
+        elif name == "secret" or name.lower().endswith(("secretref", "secretkeyref")):
+            if isinstance(below, Mapping) and isinstance(below.get("name"), str):
+                yield f"{at}.name", below["name"]
+        yield from _secrets_in(below, at)
+
+
+def _secret_values(spec: Spec) -> Iterator[tuple[str, SecretValue, bool]]:
+    """Yield all references to secrets, each with its field, and whether it is that of a Connection."""
+    parts: list[tuple[str, Model | None, bool]] = []
     for field, kafka in _connections(spec):
-        yield from _secret_files(f"{field}.tls", kafka.tls)
-        yield from _secret_files(f"{field}.sasl", kafka.sasl)
-        yield from _secret_files(f"{field}.sasl.oidc", kafka.sasl and kafka.sasl.oidc)
+        refers = kafka.connection is not None
+        parts += [(f"{field}.tls", kafka.tls, refers), (f"{field}.sasl", kafka.sasl, refers)]
+        parts.append((f"{field}.sasl.oidc", kafka.sasl and kafka.sasl.oidc, refers))
     for field, postgres in _databases(spec):
-        yield from _secret_files(field, postgres)
-        yield from _secret_files(f"{field}.tls", postgres.tls)
+        parts += [(field, postgres, False), (f"{field}.tls", postgres.tls, False)]
     for field, iceberg in _iceberg(spec):
-        yield from _secret_files(f"{field}.catalog.rest", iceberg.catalog.rest)
-    yield from _secret_files("spec.s3", spec.s3)
-    yield from _secret_files("spec.lineage.http", spec.lineage and spec.lineage.http)
+        parts.append((f"{field}.catalog.rest", iceberg.catalog.rest, False))
+    parts.append(("spec.s3", spec.s3, False))
+    parts.append(("spec.lineage.http", spec.lineage and spec.lineage.http, False))
     if spec.lookups is not None:
-        yield from _secret_files("spec.lookups", spec.lookups)
-        yield from _secret_files("spec.lookups.tls", spec.lookups.tls)
-    for field, schemas in _registered(spec):
+        parts += [("spec.lookups", spec.lookups, False), ("spec.lookups.tls", spec.lookups.tls, False)]
+    for field, schemas, refers in _registered(spec):
         if schemas.login is not None:
-            yield from _secret_files(f"{field}.login", schemas.login)
-            yield from _secret_files(f"{field}.login.tls", schemas.login.tls)
+            parts += [(f"{field}.login", schemas.login, refers), (f"{field}.login.tls", schemas.login.tls, refers)]
+    for field, part, refers in parts:
+        for name, declared in () if part is None else type(part).model_fields.items():
+            if isinstance(value := getattr(part, name), SecretValue):
+                yield f"{field}.{declared.serialization_alias}", value, refers
 
 
-def _secret_files(field: str, part: Model | None) -> Asked:
-    fields = {} if part is None else type(part).model_fields
-    for name, declared in fields.items():
-        value = getattr(part, name)
-        if isinstance(value, SecretValue) and value.file is not None:
-            yield f"{field}.{declared.serialization_alias}.file", value.file
-
-
-def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
+def _connections(spec: Spec) -> Iterator[tuple[str, KafkaReference]]:
     for name, source in spec.sources.items():
         if source.kafka is not None:
             yield f"spec.sources.{name}.kafka", source.kafka
@@ -187,16 +223,18 @@ def _connections(spec: Spec) -> Iterator[tuple[str, KafkaConnection]]:
             yield f"{field}.sink.{sink.kind}", kafka
 
 
-def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf | ResultSchemas]]:
-    """Yield what names a schema registry, if it does, and the login to it."""
+def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf | ResultSchemas, bool]]:
+    """Yield what names a schema registry, if it does, and the login to it, and whether they are a Connection's."""
     for name, source in spec.sources.items():
+        refers = source.kafka is not None and source.kafka.connection is not None
         if source.avro is not None:
-            yield f"spec.sources.{name}.avro", source.avro
+            yield f"spec.sources.{name}.avro", source.avro, refers
         if source.protobuf is not None:
-            yield f"spec.sources.{name}.protobuf", source.protobuf
+            yield f"spec.sources.{name}.protobuf", source.protobuf, refers
     for field, output in spec.outputs.items():
-        if output.sink.kafka is not None and output.sink.kafka.schemas is not None:
-            yield f"{field}.sink.kafka.schemas", output.sink.kafka.schemas
+        kafka = output.sink.kafka
+        if kafka is not None and kafka.schemas is not None:
+            yield f"{field}.sink.kafka.schemas", kafka.schemas, kafka.connection is not None
 
 
 def _databases(spec: Spec) -> Iterator[tuple[str, PostgresServerSpec]]:

@@ -24,6 +24,7 @@ from .asked import (
     Asked,
     brokers,
     catalogs,
+    connections,
     databases,
     images,
     lineage_namespaces,
@@ -32,6 +33,7 @@ from .asked import (
     role_arns,
     s3_endpoints,
     schema_registries,
+    secrets,
     tables_without_places,
     token_endpoints,
 )
@@ -156,6 +158,8 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(images(spec), rule.images, image_repository)
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     yield from among(role_arns(spec), rule.role_arns, str)
+    yield from among(connections(spec), rule.connections, str)
+    yield from among(secrets(spec, of_connections=rule.connections is None), rule.secrets, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(token_endpoints(spec), rule.token_endpoints, url_address)
     yield from among(databases(spec), rule.databases, database_address)

@@ -39,7 +39,12 @@ def example() -> Any:
 
 @pytest.mark.parametrize(
     ("name", "generated"),
-    [("streamqueries.millrace.io.yaml", crd.crd_yaml), ("streamquery.schema.json", crd.json_schema)],
+    [
+        ("streamqueries.millrace.io.yaml", crd.crd_yaml),
+        ("streamquery.schema.json", crd.json_schema),
+        ("connections.millrace.io.yaml", lambda: crd.crd_yaml("Connection")),
+        ("connection.schema.json", lambda: crd.json_schema("Connection")),
+    ],
 )
 def test_the_generated_file_is_up_to_date(name, generated):
     assert (CRDS / name).read_text(encoding="utf-8") == generated(), f"crds/{name} is stale: run `millrace crd`"

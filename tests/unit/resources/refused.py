@@ -10,6 +10,7 @@ from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
 
 from .cases import SMALLEST
+from .refused_references import REFUSED_REFERENCES
 from .refused_reports import REPORTS
 from .refused_roles import ROLES
 from .refused_tables import ICEBERG, REFUSED_TABLES
@@ -236,6 +237,7 @@ REFUSED = [
         'spec.sink.postgres.host: " evil.example.com" is not allowed in namespace cabs',
     ),
     *REFUSED_TABLES,
+    *REFUSED_REFERENCES,
     (
         "tokenEndpoints",
         {"tokenEndpoints": ["https://login.example.com/**"]},
