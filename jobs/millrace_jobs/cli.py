@@ -170,7 +170,9 @@ def partitioner(
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="YAML files with StreamQueries and Connections.", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(help="YAML files with StreamQueries and Connections.", show_default=False)
+    ],
     connections: ConnectionFiles = None,
     format: Annotated[Literal["text", "json"], typer.Option(help="text or json.")] = "text",
     inputs: Annotated[

@@ -107,9 +107,7 @@ class Avro(Model):
         default=None,
         description="Deprecated: URL of a schema registry without a login; write it in a Connection.",
     )
-    login: RegistryLogin | None = Field(
-        default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords
-    )
+    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
 
 
 _PLACES = ("descriptor_file", "descriptor_set", "registry")
@@ -153,9 +151,7 @@ class Protobuf(Model):
         description="URL of a schema registry; messages carry its framing.",
         json_schema_extra=Authored.NOTHING.keywords,
     )
-    login: RegistryLogin | None = Field(
-        default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords
-    )
+    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
 
 
 class MessageFormat(StrEnum):
@@ -182,9 +178,7 @@ class ResultSchemas(Model):
         examples=["http://registry:8081"],
         json_schema_extra=Authored.NOTHING.keywords,
     )
-    login: RegistryLogin | None = Field(
-        default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords
-    )
+    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
     subjects: SubjectNaming = Field(
         default=SubjectNaming.TOPIC_NAME,
         description="Subject of the schema: TOPIC-value (TopicName), the record's name (RecordName), or TOPIC-RECORD "

@@ -94,7 +94,8 @@ class KafkaSinkSpec(KafkaReference):
         default=None, description="How values are written, default json; keys are JSON in every format."
     )
     schemas: ResultSchemas | None = Field(
-        default=None, description="Schema of the values in the registry of the connection, for format avro and protobuf."
+        default=None,
+        description="Schema of the values in the registry of the connection, for format avro and protobuf.",
     )
 
 

@@ -273,7 +273,7 @@ class SourceSpec(Model):
         ),
         Rule(
             "format: protobuf needs the descriptors of the messages",
-            "add protobuf: {message: ..., descriptorFile: ...}, or protobuf: {} with connection: NAME of one with a registry",
+            "add protobuf: {message: ..., descriptorFile: ...}, or protobuf: {} by the registry of the connection",
             ("format",),
             "!has(self.format) || self.format != 'protobuf' || has(self.protobuf)",
             lambda s: s.protobuf is not None or s.format is not RecordFormat.PROTOBUF,

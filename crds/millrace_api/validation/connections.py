@@ -165,7 +165,9 @@ class _Holder:
         else:
             kafka = self._connection(name, connections)
             self._check_beside(written)
-            resolved = _without(written, *_OF_CONNECTION) | {part: kafka[part] for part in _OF_CONNECTION if part in kafka}
+            resolved = _without(written, *_OF_CONNECTION) | {
+                part: kafka[part] for part in _OF_CONNECTION if part in kafka
+            }
         self.resolved = {**holder, kind: resolved}
         registry = None if kafka is None else kafka.get("registry")
         is_sink = at[-1] == "sink"

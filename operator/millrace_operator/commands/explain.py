@@ -59,7 +59,11 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
             return
         from .explain_screen import explain_query
 
-        refuse_options(target, "is the name of a query on the cluster", {"--plan": plan, "--query": query, "--connections": connections})
+        refuse_options(
+            target,
+            "is the name of a query on the cluster",
+            {"--plan": plan, "--query": query, "--connections": connections},
+        )
         with mentioning_file(target, on_cluster):
             cluster = connected(namespace, context, kubeconfig)
         explain_query(cluster, target)

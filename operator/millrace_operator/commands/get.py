@@ -57,7 +57,9 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
 
         from .pod_lookups import look_up_in_pod
 
-        refuse_options(target, "is the name of a query on the cluster", {"--query": query, "--connections": connections})
+        refuse_options(
+            target, "is the name of a query on the cluster", {"--query": query, "--connections": connections}
+        )
         lookup = Lookup(keys or (), prefix, window, at, limit, after)
         with mentioning_file(target, on_cluster):
             cluster = connected(namespace, context, kubeconfig)

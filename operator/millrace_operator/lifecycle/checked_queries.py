@@ -27,7 +27,9 @@ class _Entry(NamedTuple):
 
 
 class CheckedQueries:
-    """The validated queries, or their errors, by the version of the query and of its Connections. All methods may be called from any thread.
+    """The validated queries, or their errors, by the version of the query and of its Connections.
+
+    All methods may be called from any thread.
 
     When they take too many bytes, the namespace that has most of them loses the one that was used longest ago. So large
     queries of one namespace do not displace those of others.

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from millrace_api.model.streamquery import QUERY_LABEL
-
 from millrace_api.validation.connections import references
 
 from ..resources.names import Manifest

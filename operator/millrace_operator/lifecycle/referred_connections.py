@@ -62,7 +62,7 @@ class ReferredConnections:
 
     def read(self) -> Connections:
         """Return the Connections, each with what it leads to or with its problems."""
-        return {name: _NOT_KEPT for name in self.others} | {name: _read(each) for name, each in self.found.items()}
+        return dict.fromkeys(self.others, _NOT_KEPT) | {name: _read(each) for name, each in self.found.items()}
 
 
 def _read(kept: Kept | None) -> ConnectionSpec | MillraceError:

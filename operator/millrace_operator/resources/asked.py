@@ -183,9 +183,9 @@ def _secrets_in(value: Any, field: str) -> Asked:
         at = f"{field}.{name}"
         if name == "secretName" and isinstance(below, str):
             yield at, below
-        elif name == "secret" or name.lower().endswith(("secretref", "secretkeyref")):
-            if isinstance(below, Mapping) and isinstance(below.get("name"), str):
-                yield f"{at}.name", below["name"]
+        is_reference = name == "secret" or name.lower().endswith(("secretref", "secretkeyref"))
+        if is_reference and isinstance(below, Mapping) and isinstance(below.get("name"), str):
+            yield f"{at}.name", below["name"]
         yield from _secrets_in(below, at)
 
 

@@ -128,7 +128,7 @@ class PolicyRule(Model):
     )
     connections: tuple[NamePattern, ...] | None = Field(
         default=None,
-        description="Connections that sources and sinks may name. What they lead to has to match the other fields, too.",
+        description="Connections that sources and sinks may name. What they lead to has to match other fields, too.",
     )
     secrets: tuple[NamePattern, ...] | None = Field(
         default=None,
