@@ -169,7 +169,7 @@ class _Holder:
                 part: kafka[part] for part in _OF_CONNECTION if part in kafka
             }
         self.resolved = {**holder, kind: resolved}
-        registry = None if kafka is None else kafka.get("registry")
+        registry = (kafka or {}).get("registry")
         is_sink = at[-1] == "sink"
         parent, place = (resolved, (*at, kind)) if is_sink else (self.resolved, at)
         for how in ("schemas",) if is_sink else ("avro", "protobuf"):
@@ -194,8 +194,8 @@ class _Holder:
         place = (*self._at, self._kind)
         if "options" in written:
             self._misplaced((*place, "options"))
-        sasl = written.get("sasl")
-        for tokens in _TOKENS if isinstance(sasl, Mapping) else ():
+        sasl = _mapping(written.get("sasl"))
+        for tokens in _TOKENS:
             if tokens in sasl:
                 self._misplaced((*place, "sasl", tokens))
 

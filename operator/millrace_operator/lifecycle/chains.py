@@ -82,7 +82,7 @@ class Chains:
 class _Member:
     """A query of a namespace: its state, what it reads and writes by its spec, and the queries beside it."""
 
-    version: tuple[str, int]
+    version: tuple[str, int, str | None]
     state: UpstreamState
     places: Places
     links: dict[str, tuple[Link, ...]] = field(default_factory=dict)
@@ -110,7 +110,9 @@ class _Namespace:
         member = self._members.get(name)
         return None if member is None else member.version[0]
 
-    def store(self, name: str, version: tuple[str, int], state: UpstreamState, spec: Mapping[str, Any]) -> set[str]:
+    def store(
+        self, name: str, version: tuple[str, int, str | None], state: UpstreamState, spec: Mapping[str, Any]
+    ) -> set[str]:
         """Store a query; return it and the queries after it if their chains change."""
         before = self._members.get(name)
         if before is not None and before.version == version:
