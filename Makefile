@@ -83,10 +83,14 @@ lint: setup  ## Check style, types, the direction of imports, and that generated
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
+	$(BIN)/millrace crd --kind Connection | diff crds/connections.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
+	$(BIN)/millrace crd --kind Connection --format json-schema | diff crds/connection.schema.json -
 	$(BIN)/python -m tools.reference | diff docs/reference/streamquery.md -
+	$(BIN)/python -m tools.reference Connection | diff docs/reference/connection.md -
 	$(BIN)/python -m tools.metrics_reference | diff docs/reference/metrics.md -
 	diff crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
+	diff crds/connections.millrace.io.yaml charts/millrace/files/connections.millrace.io.yaml
 	diff -r monitoring/rules charts/millrace/files/rules
 	rm -rf out/dashboards && mkdir -p out/dashboards
 	$(BIN)/python -m monitoring.dashboards out/dashboards
@@ -100,12 +104,15 @@ format: setup  ## Sort imports and format the code
 
 generate: setup  ## Write the files that are generated: from the API's models, and what the chart ships
 	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
-	cp crds/streamqueries.millrace.io.yaml charts/millrace/files/streamqueries.millrace.io.yaml
+	$(BIN)/millrace crd --kind Connection >crds/connections.millrace.io.yaml
+	cp crds/streamqueries.millrace.io.yaml crds/connections.millrace.io.yaml charts/millrace/files/
 	cp monitoring/rules/*.yaml charts/millrace/files/rules/
 	$(BIN)/python -m monitoring.dashboards charts/millrace/files/dashboards
 	$(BIN)/python -m millrace_operator.resources.restart_warning >charts/millrace/files/restart-warning.yaml
 	$(BIN)/millrace crd --format json-schema >crds/streamquery.schema.json
+	$(BIN)/millrace crd --kind Connection --format json-schema >crds/connection.schema.json
 	$(BIN)/python -m tools.reference >docs/reference/streamquery.md
+	$(BIN)/python -m tools.reference Connection >docs/reference/connection.md
 	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
 
 chart-files: lab  ## Write what is generated from the chart: its README, and the base for Kustomize

@@ -178,7 +178,9 @@ def _rules(old: Schema, new: Schema, where: str) -> Iterator[str]:
     for rule in new.get(_RULES, ()):
         if (
             _normal(rule, absent) in held
+            or _as_exact(rule, absent) in held
             or _is_weaker(rule["rule"], old)
+            or _holds_with_required(rule["rule"], old)
             or _holds_without(rule["rule"], known, new.get("properties", {}))
         ):
             continue
@@ -194,6 +196,18 @@ def _normal(rule: Schema, absent: set[str]) -> tuple[Any, ...]:
         return rule["rule"], rule.get("optionalOldSelf", False)
     names = {name[len("has(self.") : -1] for name in found[1].split(", ")}
     return frozenset(names - absent), found[2]
+
+
+def _as_exact(rule: Schema, absent: set[str]) -> tuple[Any, ...] | None:
+    """Return what a rule for at most one of some fields would mean if it were for exactly one, which is stricter."""
+    meaning = _normal(rule, absent)
+    return (meaning[0], "== 1") if meaning[1] == "<= 1" else None
+
+
+def _holds_with_required(rule: str, old: Schema) -> bool:
+    """Return whether a rule begins with ``has(self.known) ||`` for a field that stored objects have."""
+    found = re.match(r"has\(self\.(\w+)\) \|\| ", rule)
+    return found is not None and found[1] in old.get("required", ()) and "?" not in rule
 
 
 def _is_weaker(rule: str, old: Schema) -> bool:
@@ -230,6 +244,8 @@ def _is_absent(path: list[str], known: Schema, now: Schema) -> bool:
 
 def _properties(old: Schema, new: Schema, path: str) -> Iterator[str]:
     before, now = old.get("properties", {}), new.get("properties", {})
+    if not now and _is_open(new):  # it takes any field, and keeps it
+        return
     required = set(new.get("required", ())) - set(old.get("required", ()))
     yield from (f"{_below(path, name)}: it is required, and was not" for name in sorted(required))
     for name, field in before.items():

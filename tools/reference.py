@@ -1,6 +1,7 @@
-"""Write the API reference, docs/reference/streamquery.md, from the CRD and from the operator's reasons.
+"""Write the API reference, docs/reference/streamquery.md and connection.md, from the CRDs and the operator's reasons.
 
     python -m tools.reference >docs/reference/streamquery.md
+    python -m tools.reference Connection >docs/reference/connection.md
 
 The reasons' meanings are the docstrings of the operator's enumerations.
 """
@@ -11,6 +12,7 @@ import ast
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +20,7 @@ from itertools import pairwise
 from textwrap import dedent
 
 from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, WIDE_COLUMNS, Schema, openapi_schema
+from millrace_api.model.connections import CONNECTION_KIND
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import ByteSize, Duration, PositiveDuration
@@ -81,6 +84,19 @@ def reference() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def connection_reference() -> str:
+    """Return the page of Connections."""
+    levels = _Levels(has_effects=False)
+    levels.add("", openapi_schema(CONNECTION_KIND))
+    parts = [
+        "# Connection",
+        f"The fields of a `Connection` of `{GROUP}/{VERSION}`, which StreamQueries name: "
+        "[connections.md](../connections.md). This page is written by `make generate`; do not edit it.",
+        *levels.sections(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def docstrings(of: type[Enum]) -> dict[str, str]:
     """Return the docstrings of an enumeration's members as Markdown, by value.
 
@@ -103,6 +119,7 @@ def docstrings(of: type[Enum]) -> dict[str, str]:
 class _Levels:
     """Sections, one for each level of objects. Levels that differ only in their place share one."""
 
+    has_effects: bool = True
     _places: dict[str, list[str]] = field(default_factory=dict)
     _parts: dict[str, list[str]] = field(default_factory=dict)
 
@@ -129,7 +146,7 @@ class _Levels:
         required, rules = schema.get("required", ()), schema.get("x-kubernetes-validations", ())
         header = ["field", "type", "default", "description", "a change"]
         rows = [self._row(path, name, node, required=name in required) for name, node in schema["properties"].items()]
-        if not f"{path}.".startswith("spec."):
+        if not (self.has_effects and f"{path}.".startswith("spec.")):
             header, rows = header[:-1], [row[:-1] for row in rows]
         rule_list = (
             [
@@ -139,7 +156,7 @@ class _Levels:
             if rules
             else []
         )
-        title = f"## `{path or 'StreamQuery'}`"
+        title = f"## `{path or ('StreamQuery' if self.has_effects else 'Connection')}`"
         return [title, schema.get("description", _METADATA), _table(header, rows), *rule_list]
 
     def _row(self, above: str, name: str, node: Schema, *, required: bool) -> list[str]:
@@ -253,4 +270,4 @@ def _patience(name: FailureClass) -> str:
 
 
 if __name__ == "__main__":
-    print(reference(), end="")
+    print(connection_reference() if sys.argv[1:] == [CONNECTION_KIND] else reference(), end="")

@@ -26,7 +26,7 @@ from bench.operator.measure import OperatorBench
 from bench.operator.report import show
 
 ROOT = Path(__file__).parents[2]
-CRD = ROOT / "crds" / "streamqueries.millrace.io.yaml"
+CRDS = [ROOT / "crds" / f"{kind}.millrace.io.yaml" for kind in ("streamqueries", "connections")]
 
 
 def main() -> None:
@@ -42,8 +42,9 @@ def main() -> None:
         running_control_plane(Path(name)) as plane,
         running_kwok(plane),
     ):
-        plane.kubectl("apply", "--server-side", "-f", CRD).check_returncode()
-        plane.wait_for_crd("streamqueries.millrace.io")
+        for file in CRDS:
+            plane.kubectl("apply", "--server-side", "-f", file).check_returncode()
+            plane.wait_for_crd(file.stem)
 
         def client() -> Any:
             return config.new_client_from_config(str(plane.kubeconfig))  # type: ignore[no-untyped-call]

@@ -45,6 +45,10 @@ app.add_typer(checkpoint, name="checkpoint")
 
 QueryFile = Annotated[Path, typer.Argument(help="YAML file with a StreamQuery.", show_default=False)]
 QueryName = Annotated[str | None, typer.Option(help="Name of the query, if the file has several.")]
+ConnectionFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--connections", help="YAML file with Connections that the query refers to.", show_default=False),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may take after Ctrl-C or SIGTERM.")]
 
@@ -79,6 +83,7 @@ def run(
     ] = False,
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: QueryName = None,
+    connections: ConnectionFiles = None,
     metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
     lookups_port: Annotated[
         int, typer.Option(help="Port on 127.0.0.1 for look-ups in a result table; 0 is any free one.")
@@ -91,7 +96,7 @@ def run(
         raise typer.BadParameter("--once closes all windows at the end, --available-now leaves them open: choose one")
 
     def job() -> Job:
-        chosen = _query_for_spark(file, query, debug=debug)
+        chosen = _query_for_spark(file, query, connections, debug=debug)
         typer.echo(f"starting={chosen.name}")
         from millrace_jobs.run.job import Job
         from millrace_jobs.run.platform import OneProcess
@@ -125,7 +130,7 @@ def driver(
         from millrace_jobs.confinement import confine
 
         confine(file)
-        chosen = _query_for_spark(file, None, debug=True, in_pod=True)
+        chosen = _query_for_spark(file, None, None, debug=True, in_pod=True)
         typer.echo(f"starting={chosen.name}")
         from millrace_jobs.pod.driver_pod import DriverPod
         from millrace_jobs.run.job import Job
@@ -165,7 +170,10 @@ def partitioner(
 
 @app.command()
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="YAML files with StreamQueries.", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(help="YAML files with StreamQueries and Connections.", show_default=False)
+    ],
+    connections: ConnectionFiles = None,
     format: Annotated[Literal["text", "json"], typer.Option(help="text or json.")] = "text",
     inputs: Annotated[
         bool,
@@ -175,14 +183,14 @@ def validate(
     """Check files without running them; report every problem, and exit with status 1 if there is one."""
     from millrace_jobs.run.query_file import check_file, warnings_about
 
-    problems = [problem for file in files for problem in check_file(file, inputs=inputs)]
+    problems = [problem for file in files for problem in check_file(file, connections or (), inputs=inputs)]
     if format == "json":
         typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
         for problem in problems:
             typer.echo(str(problem))
         if not problems:
-            for note in (note for file in files for note in warnings_about(file)):
+            for note in (note for file in files for note in warnings_about(file, connections or ())):
                 typer.echo(f"note: {note}")
             typer.echo(f"{len(files)} file{'s' * (len(files) > 1)} without a problem")
     raise typer.Exit(1 if problems else 0)
@@ -193,15 +201,19 @@ def explain(
     file: QueryFile,
     plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query under.")] = None,
     query: QueryName = None,
+    connections: ConnectionFiles = None,
     debug: Debug = False,
 ) -> None:
     """Explain whether a query is routed or runs natively, and why, and draw its plan."""
-    chosen = _query_for_spark(file, query, debug=debug)
+    chosen = _query_for_spark(file, query, connections, debug=debug)
+    from millrace_api.validation.connections import used_connections
     from millrace_jobs.run.job import Job
     from millrace_jobs.run.platform import OneProcess
 
     with Job(chosen, OneProcess(plan), debug=debug, file=file) as job:
         typer.echo(job.explain())
+    for name, kafka in used_connections(chosen.spec).items():
+        typer.echo(f"connection {name}: Kafka at {kafka.bootstrap_servers}")
 
 
 @app.command()
@@ -215,6 +227,7 @@ def get(
     after: After = None,
     format: AnswerFormat = "table",
     query: QueryName = None,
+    connections: ConnectionFiles = None,
 ) -> None:
     """Look up rows of a running query's result table, as of a committed batch; exit with status 1 if a KEY has none."""
     from millrace_jobs.run.lookups import table_url
@@ -226,7 +239,7 @@ def get(
         answer = look_up_at(target, lookup)
     else:
         file = Path(target)
-        chosen = query_of(file, query)
+        chosen = query_of(file, query, connections or ())
         with errors_located_in(file, chosen.name):
             url = table_url(chosen, file)
         answer = look_up_at(url, lookup, chosen.name)
@@ -255,11 +268,12 @@ def crd(
     format: Annotated[
         Literal["yaml", "json-schema"], typer.Option(help="The CustomResourceDefinition, or a JSON schema for editors.")
     ] = "yaml",
+    kind: Annotated[Literal["StreamQuery", "Connection"], typer.Option(help="Which kind of objects.")] = "StreamQuery",
 ) -> None:
-    """Print the CustomResourceDefinition of StreamQuery."""
+    """Print the CustomResourceDefinition of StreamQuery, or of Connection."""
     from millrace_api.crd import crd_yaml, json_schema
 
-    typer.echo(crd_yaml() if format == "yaml" else json_schema(), nl=False)
+    typer.echo(crd_yaml(kind) if format == "yaml" else json_schema(kind), nl=False)
 
 
 @state.command("repartition")
@@ -267,13 +281,14 @@ def repartition_state(
     file: QueryFile,
     partitions: Annotated[int, typer.Option(help="State partitions from the next run on.", show_default=False)],
     query: QueryName = None,
+    connections: ConnectionFiles = None,
     debug: Debug = False,
 ) -> None:
     """Redistribute the state of a stopped query over another number of partitions."""
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.run.state import repartition
 
-    chosen = query_of(file, query)
+    chosen = query_of(file, query, connections or ())
     with errors_located_in(file, chosen.name):
         before = repartition(chosen, partitions, debug=debug)
     if before == partitions:
@@ -286,19 +301,22 @@ def repartition_state(
 def show_state(
     file: QueryFile,
     query: QueryName = None,
+    connections: ConnectionFiles = None,
 ) -> None:
     """Show how many partitions a query's state has, how large it is on disk, and which batch was the last."""
     from millrace_jobs.query_stores import use
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.run.state import describe_state
 
-    chosen = query_of(file, query)
+    chosen = query_of(file, query, connections or ())
     with errors_located_in(file, chosen.name):
         use(chosen.spec)
         typer.echo(describe_state(chosen))
 
 
-def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool = False) -> StreamQuery:
+def _query_for_spark(
+    file: Path, name: str | None, connections: list[Path] | None, *, debug: bool, in_pod: bool = False
+) -> StreamQuery:
     """Read a query, fetch its own code, and start Spark's JVM early: it starts more slowly than the later imports."""
     from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
@@ -306,7 +324,7 @@ def _query_for_spark(file: Path, name: str | None, *, debug: bool, in_pod: bool 
     from millrace_jobs.query_stores import use
     from millrace_jobs.run.query_file import errors_located_in, query_of
 
-    query = query_of(file, name, importable=not in_pod)
+    query = query_of(file, name, connections or (), in_pod=in_pod)
     with errors_located_in(file, query.name):
         use(query.spec)
         own_code.use(query.spec.code, file.absolute().parent)

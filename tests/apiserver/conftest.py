@@ -16,6 +16,7 @@ from lab.starts import starts
 from spark.cli import PATIENCE, Result
 
 CRD = Path(__file__).parents[2] / "crds" / "streamqueries.millrace.io.yaml"
+CRD_OF_CONNECTIONS = CRD.with_name("connections.millrace.io.yaml")
 
 
 @pytest.fixture(scope="session")
@@ -76,10 +77,11 @@ def new_namespace(plane: ControlPlane) -> str:
 
 
 def install_crd(plane: ControlPlane) -> None:
-    """Install the CRD as an administrator does."""
-    done = plane.kubectl("apply", "--server-side", "-f", CRD)
-    assert done.returncode == 0, done.stderr
-    plane.wait_for_crd("streamqueries.millrace.io")
+    """Install the CRDs as an administrator does."""
+    for file in (CRD, CRD_OF_CONNECTIONS):
+        done = plane.kubectl("apply", "--server-side", "-f", file)
+        assert done.returncode == 0, done.stderr
+        plane.wait_for_crd(file.stem)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUERIES = [*sorted(EXAMPLES.glob("*.yaml")), *sorted(EXAMPLES.glob("*/query.yaml"))]
-VALID = [MINIMAL, PYTHON, REPORTED, *(path.read_text(encoding="utf-8") for path in QUERIES)]
+VALID = [MINIMAL, PYTHON, REPORTED, *(path.read_text(encoding="utf-8").rpartition("\n---\n")[2] for path in QUERIES)]
 
 
 def rules_without_cel() -> set[str]:
@@ -42,7 +42,16 @@ def as_told_by_cel(sentence: str) -> str:
     return without_values.split(": ", 2)[2]
 
 
-CHECKED_BY_CEL = [case for case in BROKEN if as_told_by_cel(case[3]).partition(";")[0] not in rules_without_cel()]
+def is_resolved(text: str) -> bool:
+    """Whether a part of a source is about what belongs to a Connection: the CRD of StreamQuery has no schema for it."""
+    return "avro: {}" in text or ("kafka:" in text and ("sasl:" in text or "tls:" in text))
+
+
+CHECKED_BY_CEL = [
+    case
+    for case in BROKEN
+    if as_told_by_cel(case[3]).partition(";")[0] not in rules_without_cel() and not is_resolved(case[2])
+]
 
 
 def test_the_crd_is_established_and_structural(plane):

@@ -37,7 +37,7 @@ def test_metrics_probes_and_logs(plane, namespace, kubectl, tmp_path):
     (info,) = families["millrace_query_info"].samples
     assert (info.labels["query_namespace"], info.labels["query"]) == (namespace, "query-1")
     watched = {each.labels["resource"] for each in families["millrace_operator_informer_age_seconds"].samples}
-    assert watched == {"streamqueries", *(kind.plural for kind in (*OWNED, *LIMITING))}
+    assert watched == {"streamqueries", "connections", *(kind.plural for kind in (*OWNED, *LIMITING))}
     requests = families["millrace_operator_api_requests"].samples
     assert ("PATCH", "streamqueries/status", "200") in {
         (each.labels["verb"], each.labels["resource"], each.labels["code"]) for each in requests if each.value

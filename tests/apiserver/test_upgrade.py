@@ -42,6 +42,8 @@ def _is_new(source: Document) -> bool:
     files = source.get("files", {}).keys()
     if {"partitionColumns", "order"} & files:
         return True
+    if "connection" in source.get("kafka", {}):
+        return True
     return bool({"table", "timeFormats", "protobuf", "delta", "iceberg"} & source.keys()) or "." in source.get(
         "watermark", {}
     ).get("column", "")

@@ -56,7 +56,8 @@ def query(installation: Installation, guarded: Broker) -> Iterator[Deployed]:
     topics.fill(guarded, records, [{"name": name} for name in RECORDS.elements()])
     query = Deployed(installation, "guarded", "counts")
     query.apply({"apiVersion": "v1", "kind": "Secret"} | secret)
-    query.apply(counts(guarded, records, table))
+    query.apply(connection(guarded))
+    query.apply(counts(records, table))
     query.wait_until_running()
     wait_until(lambda: counted(guarded, table) == RECORDS, "the records are counted")
     yield query
@@ -119,17 +120,28 @@ def test_pods_of_a_query_keep_to_the_restricted_level_and_can_be_reached_by_nobo
     assert "FailedCreate" not in {each["reason"] for each in listed(query, "events")}
 
 
-def counts(broker: Broker, records: str, table: str) -> dict[str, Any]:
-    """A query that reads, places and writes by the login."""
+def connection(broker: Broker) -> dict[str, Any]:
+    """The broker, and the login to it from a Secret."""
     secret = {key: {"secretKeyRef": {"name": "kafka-login", "key": key}} for key in ("user", "password")}
     sasl = {"mechanism": "PLAIN", "username": secret["user"], "password": secret["password"]}
-    login = {"bootstrapServers": broker.address("LOGIN"), "sasl": sasl}
-    source = login | {"topic": records, "startingOffsets": "earliest"}
+    kafka = {"bootstrapServers": broker.address("LOGIN"), "sasl": sasl}
+    metadata = {"name": "guarded"}
+    return {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "Connection",
+        "metadata": metadata,
+        "spec": {"kafka": kafka},
+    }
+
+
+def counts(records: str, table: str) -> dict[str, Any]:
+    """A query that reads, places and writes by the login."""
+    source = {"connection": "guarded", "topic": records, "startingOffsets": "earliest"}
     return document(
         "counts",
         sources={"records": {"kafka": source, "schema": "name STRING"}},
         query={"sql": "SELECT name, count(*) AS records FROM records GROUP BY name"},
-        sink={"table": login | {"topic": table}},
+        sink={"table": {"connection": "guarded", "topic": table}},
         partitioner={"algorithm": "hash", "placement": "Dedicated", "replicas": {"initial": 1}},
         sparkConf={"spark.ui.enabled": "true"},
     )

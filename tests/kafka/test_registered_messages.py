@@ -56,15 +56,22 @@ def framed(number, payload, indexes=b"\0"):
     return b"\0" + number.to_bytes(4, "big") + indexes + payload
 
 
-def run(project, broker, topic, source, sink):
+def run(project, broker, topic, source, sink, registry):
+    connection = {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "Connection",
+        "metadata": {"name": "orders"},
+        "spec": {"kafka": {"bootstrapServers": broker.bootstrap, "registry": {"url": registry.url}}},
+    }
+    connections = project.write("connections.yaml", json.dumps(connection))
     document = {
-        "kafka": {"bootstrapServers": broker.bootstrap, "topic": topic},
+        "kafka": {"connection": "orders", "topic": topic},
         "schema": COLUMNS,
         "corruptRecords": {"policy": "drop"},
         **source,
     }
     file = project.query(SQL, name="orders-by-customer", sources={"orders": document}, sink=sink)
-    return project.millrace("run", file, "--once")
+    return project.millrace("run", file, "--once", "--connections", connections)
 
 
 @pytest.mark.parametrize("from_registry", [False, True])
@@ -75,22 +82,22 @@ def test_protobuf_in_and_out(broker, make_topic, tmp_path, registry, from_regist
         base = FILES.with_name("orders.proto").read_text()
         number = registry.add("orders-value", base, "PROTOBUF")
         payloads = [framed(number, each, b"\x02\x02") for each in payloads]  # Order is the second message of the file
-        source = {"format": "protobuf", "protobuf": {"registry": registry.url, "message": "shop.orders.Order"}}
+        source = {"format": "protobuf", "protobuf": {"message": "shop.orders.Order"}}
     else:
         descriptors = {"descriptorSet": base64.b64encode(SET).decode()}
         source = {"format": "protobuf", "protobuf": {"message": "shop.orders.Order"} | descriptors}
     topics.fill(broker, topic, [*payloads, BAD, b"\0\0\0\0\7\0x"])
     sink = {
         "kafka": {
-            "bootstrapServers": broker.bootstrap,
+            "connection": "orders",
             "topic": out,
             "key": ["customer", "channel"],
             "format": "protobuf",
-            "schemas": {"registry": registry.url, "record": "shop.Customers"},
+            "schemas": {"record": "shop.Customers"},
         }
     }
     project = Project(tmp_path)
-    result = run(project, broker, topic, source, sink)
+    result = run(project, broker, topic, source, sink, registry)
     assert (result.status, result.err) == (0, ""), result
     assert result.summary["rejected"] == "2"
     (number,) = registry.subjects[f"{out}-value"]
@@ -128,10 +135,10 @@ def test_avro_out_by_the_schema_that_is_registered(broker, make_topic, tmp_path,
     ]
     schema = {"type": "record", "name": "shop.Customers", "fields": fields}
     number = registry.add("shop.Customers", json.dumps(schema))
-    schemas = {"registry": registry.url, "subjects": "RecordName", "record": "shop.Customers", "register": False}
-    kafka = {"bootstrapServers": broker.bootstrap, "topic": out, "format": "avro", "schemas": schemas}
+    schemas = {"subjects": "RecordName", "record": "shop.Customers", "register": False}
+    kafka = {"connection": "orders", "topic": out, "format": "avro", "schemas": schemas}
     source = {"format": "protobuf", "protobuf": {"message": "shop.orders.Order", "descriptorFile": str(FILES)}}
-    result = run(Project(tmp_path), broker, topic, source, {"kafka": kafka})
+    result = run(Project(tmp_path), broker, topic, source, {"kafka": kafka}, registry)
     assert (result.status, result.err) == (0, ""), result
     assert registry.subjects["shop.Customers"] == [number]
     parsed = fastavro.parse_schema(schema)
@@ -160,9 +167,8 @@ def test_what_the_registry_does_not_accept_ends_the_run_before_its_first_batch(
         registry.add(f"{out}-value", 'syntax = "proto3"; message Bad { bytes customer = 1; }', "PROTOBUF")
         monkeypatch.setattr(registry, "judge", lambda before, now: ["field 1 has another type"])
     source = {"format": "protobuf", "protobuf": {"message": "shop.orders.Order", "descriptorFile": str(FILES)}}
-    kafka = {"bootstrapServers": broker.bootstrap, "topic": out, "format": "protobuf"}
-    sink = {"kafka": kafka | {"schemas": {"registry": registry.url} | schemas}}
-    run(Project(tmp_path), broker, topic, source, sink).assert_failed(
+    sink = {"kafka": {"connection": "orders", "topic": out, "format": "protobuf", "schemas": schemas}}
+    run(Project(tmp_path), broker, topic, source, sink, registry).assert_failed(
         f"spec.sink.kafka.schemas: the subject {out}-value {said}"
     )
     assert committed(broker, out) == []

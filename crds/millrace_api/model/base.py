@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     GetJsonSchemaHandler,
+    JsonValue,
     ValidationError,
     model_validator,
 )
@@ -37,7 +39,8 @@ class Rule:
 
     ``fields`` are the attributes it is about: their values are quoted, and it is reported at the last of
     them that the user wrote. ``cel`` is None where CEL cannot see the mistake (durations are text to it),
-    ``check`` is None where only the API server can (a transition from the stored object).
+    ``check`` is None where only the API server can (a transition from the stored object), or where the rule is about
+    references to Connections, which are resolved before models are made (``validation/connections.py``).
     """
 
     message: str
@@ -51,6 +54,26 @@ class Rule:
         if self.cel is None:
             raise ValueError(f"no CEL for: {self.message}")
         return {"rule": self.cel, "message": f"{self.message}; {self.hint}"}
+
+
+AUTHORED = "x-millrace-authored"
+"""Keyword of a field that users write elsewhere: its value says what the schema of a StreamQuery has in its place."""
+
+
+class Authored(StrEnum):
+    """What users may write in the place of a field that resolved documents have: see ``validation/connections.py``."""
+
+    NOTHING = "nothing"
+    """Only a Connection has it."""
+    OPTIONAL = "optional"
+    """It may be left out, since a Connection has it."""
+    DEPRECATED = "deprecated"
+    """It is read as before, without a schema in the CRD; new documents have it in a Connection."""
+
+    @property
+    def keywords(self) -> dict[str, JsonValue]:
+        """The keywords of such a field."""
+        return {AUTHORED: self.value}
 
 
 class Model(BaseModel):

@@ -8,29 +8,32 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model import topic_patterns
-from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.base import Authored, Model, Rule, at_most_one, exactly_one
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.kafka_login import Sasl
-from millrace_api.model.kafka_options import KNOWN_OPTIONS, ClientOptions
+from millrace_api.model.kafka_options import ClientOptions
 from millrace_api.model.secrets import Tls
-from millrace_api.model.values import ByteSize, Flag, Text, Timestamp, Topic, WholeNumber
+from millrace_api.model.values import ByteSize, ConnectionName, Flag, Text, Timestamp, Topic, WholeNumber
 
 
 class KafkaConnection(Model):
-    """Connection to a Kafka cluster; common to Kafka sources, Kafka sinks and tables."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (KNOWN_OPTIONS,)
+    """Connection to a Kafka cluster; common to Kafka sources, Kafka sinks, tables and the Connections they refer to."""
 
     bootstrap_servers: Annotated[Text, External(ExternalKind.BROKERS, port=9092)] = Field(
-        description="Brokers to start from, host:port, separated by commas.", examples=["kafka:9092"]
+        description="Brokers to start from, host:port, separated by commas.",
+        examples=["kafka:9092"],
+        json_schema_extra=Authored.OPTIONAL.keywords,
     )
-    tls: Tls | None = Field(default=None, description="Use TLS.")
-    sasl: Sasl | None = Field(default=None, description="Log in with SASL.")
+    tls: Tls | None = Field(default=None, description="Use TLS.", json_schema_extra=Authored.DEPRECATED.keywords)
+    sasl: Sasl | None = Field(
+        default=None, description="Log in with SASL.", json_schema_extra=Authored.DEPRECATED.keywords
+    )
     options: Annotated[ClientOptions, External(ExternalKind.CLIENT_OPTIONS)] = Field(
         default={},
         description="Options of the Kafka client (librdkafka) by its names, such as client.rack; docs/kafka.md lists "
-        "those that a query may set.",
+        "those that may be set.",
         examples=["{client.rack: eu-west-1a}"],
+        json_schema_extra=Authored.NOTHING.keywords,
     )
 
     def is_cluster_of(self, other: KafkaConnection) -> bool:
@@ -42,6 +45,38 @@ class KafkaConnection(Model):
         """The brokers to start from, in lower case."""
         addresses = (address.strip().lower() for address in self.bootstrap_servers.split(","))
         return frozenset(filter(None, addresses))  # nothing stands after a comma at the end
+
+
+REFERENCE_RULES = (
+    Rule(
+        "the address of the brokers is missing",
+        "write connection: NAME, or bootstrapServers: kafka:9092 for brokers without a login",
+        (),
+        "has(self.bootstrapServers) || has(self.connection)",
+        None,
+    ),
+    Rule(
+        "a connection has its own bootstrapServers, tls and sasl",
+        "leave them out beside connection",
+        (),
+        "!has(self.connection) || !(has(self.bootstrapServers) || has(self.tls) || has(self.sasl))",
+        None,
+    ),
+)
+"""What is true of each place that names a Kafka cluster."""
+
+
+class KafkaReference(KafkaConnection):
+    """A Kafka cluster that a query uses: brokers without a login, or the name of a Connection.
+
+    Once the reference is resolved, all fields of the connection are here, beside its name.
+    """
+
+    connection: Annotated[ConnectionName | None, External(ExternalKind.CONNECTIONS)] = Field(
+        default=None,
+        description="Connection in the query's namespace that has the brokers and the login to them.",
+        examples=["trips"],
+    )
 
 
 class KafkaOffsets(StrEnum):
@@ -70,11 +105,11 @@ class TopicPartition(Model):
     ending_offset: WholeNumber | None = Field(default=None, description="Offset to stop before.")
 
 
-class KafkaSourceSpec(KafkaConnection):
+class KafkaSourceSpec(KafkaReference):
     """Kafka topics."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        *KafkaConnection.rules,
+        *REFERENCE_RULES,
         exactly_one("topic", "topics", "topic_pattern", "partitions", hint="write one, such as topic: trips"),
         at_most_one("starting_offsets", "starting_timestamp", hint="keep the one to start from"),
         at_most_one("ending_offsets", "ending_timestamp", hint="keep the one to stop at"),

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.base import Authored, Model, Rule
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue, Tls
 from millrace_api.model.values import Flag, Path, Text, text
@@ -64,67 +64,82 @@ class RegistryLogin(Model):
     )
 
 
-NEEDS_REGISTRY = Rule(
-    "a login is one to a registry",
-    "add registry: the URL of the registry, or leave login out",
-    ("login",),
-    "!has(self.login) || has(self.registry)",
-    lambda schemas: schemas.login is None or schemas.registry is not None,
-)
-NEEDS_HTTPS = Rule(
-    "login.tls needs a registry with TLS",
-    "write registry: https://..., or leave login.tls out",
-    ("registry",),
-    "!has(self.login) || !has(self.login.tls) || !has(self.registry) || self.registry.startsWith('https://')",
-    lambda schemas: (
-        schemas.login is None
-        or schemas.login.tls is None
-        or schemas.registry is None
-        or schemas.registry.startswith("https://")
-    ),
-)
-
-
-class Avro(Model):
-    """How Avro messages are decoded."""
+class SchemaRegistrySpec(Model):
+    """A schema registry and the login to it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("writer_schema", "registry", hint="give the schema itself, or the registry's URL"),
-        NEEDS_REGISTRY,
-        NEEDS_HTTPS,
+        Rule(
+            "login.tls needs a registry with TLS",
+            "write url: https://..., or leave login.tls out",
+            ("url",),
+            "!has(self.login) || !has(self.login.tls) || self.url.startsWith('https://')",
+            lambda registry: (
+                registry.login is None or registry.login.tls is None or registry.url.startswith("https://")
+            ),
+        ),
     )
 
-    writer_schema: Text | None = Field(default=None, description="Avro schema as JSON; messages carry no framing.")
-    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
-        default=None, description="URL of a schema registry; messages carry its framing."
+    url: Annotated[Text, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
+        description="URL of the registry.", examples=["http://registry:8081"]
     )
     login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
 
 
-class Protobuf(Model):
-    """How Protobuf messages are decoded."""
+_LOGIN = "Login to the registry of the connection."
+
+
+class Avro(Model):
+    """How Avro messages are decoded; without writerSchema, by the registry of the connection."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one(
-            "descriptor_file",
-            "descriptor_set",
-            "registry",
-            hint="give the descriptors that protoc --descriptor_set_out writes, or the registry's URL",
+        Rule(
+            "exactly one of writerSchema, registry is needed",
+            "give the schema itself, or leave it out beside connection: NAME of a Connection with a registry",
+            ("writer_schema", "registry"),
+            "[has(self.writerSchema), has(self.registry)].filter(given, given).size() <= 1",
+            lambda avro: (avro.writer_schema is None) != (avro.registry is None),
+        ),
+    )
+
+    writer_schema: Text | None = Field(
+        default=None,
+        description="Avro schema as JSON; messages carry no framing. Default: those in the registry of the connection, "
+        "whose framing messages carry.",
+    )
+    registry: Text | None = Field(
+        default=None,
+        description="Deprecated: URL of a schema registry without a login; write it in a Connection.",
+    )
+    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
+
+
+_PLACES = ("descriptor_file", "descriptor_set", "registry")
+
+
+class Protobuf(Model):
+    """How Protobuf messages are decoded; without descriptors, by the registry of the connection."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "exactly one of descriptorFile, descriptorSet, registry is needed",
+            "give the descriptors that protoc --descriptor_set_out writes, or leave them out beside connection: NAME "
+            "of a Connection with a registry",
+            _PLACES,
+            "!has(self.descriptorFile) || !has(self.descriptorSet)",
+            lambda protobuf: sum(getattr(protobuf, place) is not None for place in _PLACES) == 1,
         ),
         Rule(
             "message is missing",
             "write the name of the message with its package, such as message: shop.orders.Order",
             (),
-            "has(self.message) || has(self.registry)",
+            "has(self.message) || !(has(self.descriptorFile) || has(self.descriptorSet))",
             lambda protobuf: protobuf.message is not None or protobuf.registry is not None,
         ),
-        NEEDS_REGISTRY,
-        NEEDS_HTTPS,
     )
 
     message: MessageName | None = Field(
         default=None,
-        description="Full name of the message; with registry: the only one that is read, default: the one that each "
+        description="Full name of the message; by a registry: the only one that is read, default: the one that each "
         "message names.",
         examples=["shop.orders.Order"],
     )
@@ -135,9 +150,11 @@ class Protobuf(Model):
         default=None, description="A FileDescriptorSet in base64, up to 256 KiB; messages carry no framing."
     )
     registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
-        default=None, description="URL of a schema registry; messages carry its framing."
+        default=None,
+        description="URL of a schema registry; messages carry its framing.",
+        json_schema_extra=Authored.NOTHING.keywords,
     )
-    login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
+    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
 
 
 class MessageFormat(StrEnum):
@@ -157,14 +174,14 @@ class SubjectNaming(StrEnum):
 
 
 class ResultSchemas(Model):
-    """The schema registry that has the schema of the results."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (NEEDS_HTTPS,)
+    """The schema of the results, in the registry of the connection."""
 
     registry: Annotated[Text, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
-        description="URL of the schema registry.", examples=["http://registry:8081"]
+        description="URL of the schema registry.",
+        examples=["http://registry:8081"],
+        json_schema_extra=Authored.NOTHING.keywords,
     )
-    login: RegistryLogin | None = Field(default=None, description="Login to the registry; default: none.")
+    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
     subjects: SubjectNaming = Field(
         default=SubjectNaming.TOPIC_NAME,
         description="Subject of the schema: TOPIC-value (TopicName), the record's name (RecordName), or TOPIC-RECORD "

@@ -17,7 +17,9 @@ from millrace_api.model.values import Path, Text
 class SecretKeyRef(Model):
     """One entry of a Kubernetes Secret."""
 
-    name: Text = Field(description="Name of a Secret in the query's own namespace.", examples=["kafka-login"])
+    name: Annotated[Text, External(ExternalKind.SECRETS)] = Field(
+        description="Name of a Secret in the query's own namespace.", examples=["kafka-login"]
+    )
     key: Text = Field(description="Entry of the Secret.", examples=["password"])
 
 

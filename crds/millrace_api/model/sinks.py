@@ -10,7 +10,7 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.iceberg import IcebergSinkSpec
-from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.kafka import REFERENCE_RULES, KafkaReference
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.registries import MessageFormat, ResultSchemas
@@ -64,11 +64,11 @@ class ConsoleSinkSpec(Model):
     rows: Count = Field(default=20, description="Maximum number of rows shown per batch.")
 
 
-class KafkaSinkSpec(KafkaConnection):
+class KafkaSinkSpec(KafkaReference):
     """Appends to a Kafka topic, one transaction per batch."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        *KafkaConnection.rules,
+        *REFERENCE_RULES,
         Rule(
             "schemas are for a format that has some",
             "write format: avro or format: protobuf, or leave schemas out",
@@ -78,7 +78,7 @@ class KafkaSinkSpec(KafkaConnection):
         ),
         Rule(
             "the format needs a registry for the schema of the results",
-            "add schemas: {registry: ...}, or leave format out for JSON",
+            "add schemas: {}, and connection: NAME of a Connection with a registry, or leave format out for JSON",
             ("format",),
             "!has(self.format) || self.format == 'json' || has(self.schemas)",
             lambda kafka: kafka.format in (None, MessageFormat.JSON) or kafka.schemas is not None,
@@ -95,7 +95,8 @@ class KafkaSinkSpec(KafkaConnection):
         default=None, description="How values are written, default json; keys are JSON in every format."
     )
     schemas: ResultSchemas | None = Field(
-        default=None, description="Schema registry for the values, for format avro and protobuf."
+        default=None,
+        description="Schema of the values in the registry of the connection, for format avro and protobuf.",
     )
 
 
@@ -111,11 +112,11 @@ class HistorySpec(Model):
     )
 
 
-class TableSinkSpec(KafkaConnection):
+class TableSinkSpec(KafkaReference):
     """An upsert changelog in a compacted Kafka topic, readable as a table by key."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        *KafkaConnection.rules,
+        *REFERENCE_RULES,
         Rule(
             "the history is in the table's own topic",
             "give it a topic of its own",

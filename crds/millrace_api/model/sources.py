@@ -217,7 +217,8 @@ class SourceSpec(Model):
             "schema is missing: messages name their own, which may be many",
             "write the columns to be read and their types, such as schema: id BIGINT, at TIMESTAMP",
             ("protobuf",),
-            "!has(self.protobuf) || !has(self.protobuf.registry) || has(self.schema)",
+            "!has(self.protobuf) || has(self.protobuf.descriptorFile) || has(self.protobuf.descriptorSet) || "
+            "has(self.schema)",
             lambda s: s.ddl is not None or s.protobuf is None or s.protobuf.registry is None,
         ),
         Rule(
@@ -244,9 +245,9 @@ class SourceSpec(Model):
         ),
         Rule(
             "Debezium's messages in Avro name their schema in a registry",
-            "write avro: {registry: ...}",
+            "write avro: {}, and connection: NAME of a Connection with a registry",
             ("avro",),
-            "!has(self.format) || self.format != 'debezium' || !has(self.avro) || has(self.avro.registry)",
+            "!has(self.format) || self.format != 'debezium' || !has(self.avro) || !has(self.avro.writerSchema)",
             lambda s: not s.is_debezium or s.avro is None or s.avro.registry is not None,
         ),
         Rule(
@@ -271,7 +272,7 @@ class SourceSpec(Model):
         ),
         Rule(
             "format: protobuf needs the descriptors of the messages",
-            "add protobuf: {message: ..., descriptorFile: ...}, or protobuf: {registry: ...}",
+            "add protobuf: {message: ..., descriptorFile: ...}, or protobuf: {} by the registry of the connection",
             ("format",),
             "!has(self.format) || self.format != 'protobuf' || has(self.protobuf)",
             lambda s: s.protobuf is not None or s.format is not RecordFormat.PROTOBUF,

@@ -169,6 +169,14 @@ class RejectedSpec(Model):
     )
 
 
+class ConnectionStatus(Model):
+    """A Connection that the spec names, as last seen."""
+
+    name: str = Field(description="Name of the Connection.")
+    generation: int = Field(description="Generation of its spec.")
+    brokers: str = Field(description="Kafka brokers that it leads to.")
+
+
 class Status(Model):
     """What the operator reports about the query."""
 
@@ -186,6 +194,9 @@ class Status(Model):
     driver: DriverStatus | None = Field(default=None, description="The driver pod.")
     partitioner: PartitionerStatus | None = Field(
         default=None, description="The pods of partitioner replicas; absent while replicas are tasks of the job."
+    )
+    connections: tuple[ConnectionStatus, ...] = Field(
+        default=(), max_length=16, description="The Connections that the spec names and that exist."
     )
     chain: Chain | None = Field(default=None, description="The queries before this one, if it reads results of others.")
     attempts: tuple[Attempt, ...] = Field(

@@ -147,6 +147,17 @@ ObjectName = Annotated[
 ]
 """The name of a query."""
 
+ConnectionName = Annotated[
+    str,
+    *text(
+        "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+        63,
+        "a name for a Connection",
+        "write at most 63 lower-case letters, digits and '-', no '-' first or last",
+    ),
+]
+"""The name of a Connection."""
+
 SOURCE_NAME = "[a-z_][a-z0-9_]*"
 SourceName = Annotated[
     str,

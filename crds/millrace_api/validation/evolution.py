@@ -43,6 +43,7 @@ _FIELDS = {
         spec.sources.*.protobuf.registry spec.sources.*.protobuf.login
         spec.sources.*.replay.timeColumn spec.sources.*.replay.speed
         spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
+        spec.sources.*.kafka.connection
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
         spec.sources.*.kafka.options spec.sources.*.kafka.includeMetadata
         spec.sources.*.delta.otherCommits spec.sources.*.delta.maxFilesPerBatch
@@ -53,6 +54,7 @@ _FIELDS = {
         spec.sources.*.iceberg.catalog.postgres.user spec.sources.*.iceberg.catalog.postgres.password
         spec.sources.*.iceberg.catalog.postgres.tls
         spec.sources.*.kafka.maxRecordsPerBatch spec.sources.*.kafka.maxBytesPerBatch
+        spec.additionalOutputs.*.sink.kafka.connection spec.additionalOutputs.*.sink.table.connection
         spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
         spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.kafka.options
         spec.additionalOutputs.*.sink.table.bootstrapServers

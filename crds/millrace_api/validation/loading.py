@@ -1,9 +1,12 @@
-"""Loading of YAML files into models, with all problems of a file at once, each with its line."""
+"""Loading of YAML files into models, with all problems of a file at once, each with its line.
+
+A file of queries may also have the Connections that they refer to.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +16,11 @@ from pydantic_core import ErrorDetails
 
 from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.base import Model
+from millrace_api.model.connections import CONNECTION_KIND, ConnectionSpec, NamedConnection
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
+from millrace_api.validation.connections import Connections, resolve
 from millrace_api.validation.pydantic_errors import (
     Location,
     dotted,
@@ -38,24 +43,68 @@ _LEVELS = 64
 _SHALLOW_HINT = "write it with fewer levels"
 
 
-def load_queries(path: Path | str) -> list[StreamQuery]:
+def load_queries(
+    path: Path | str, connections: Sequence[Path] | Connections = (), *, resolved: bool = False
+) -> list[StreamQuery]:
     """Return the queries of a file.
 
+    Args:
+        path: YAML file with queries, and perhaps with Connections.
+        connections: files with Connections, or Connections by name, which come before those of the file that have the
+            same name.
+        resolved: whether references to Connections are resolved, as in what the operator mounts into pods.
+
     Raises:
-        MillraceError: with all problems of all documents in the file.
+        MillraceError: with all problems of all documents in the files.
     """
-    queries, problems = _read_queries(path)
+    queries, problems = _read_queries(path, connections, resolved=resolved)
     if problems:
         raise MillraceError(*problems)
+    if not queries:
+        raise MillraceError(Problem("has no query", "write the path of a file with a StreamQuery", str(path)))
     return queries
 
 
-def validate_file(path: Path | str) -> list[Problem]:
-    """Return all problems of a file of queries, ordered by line; empty if ``load_queries`` can load it."""
+def validate_file(path: Path | str, connections: Sequence[Path] = ()) -> list[Problem]:
+    """Return all problems of a file of queries and Connections, ordered by line; empty if it can be loaded."""
     try:
-        return _read_queries(path)[1]
+        return _read_queries(path, connections)[1]
     except MillraceError as error:
         return list(error.problems)
+
+
+def query_documents(path: Path | str) -> list[Document]:
+    """Return the documents of a file that are no Connections, in the order of ``load_queries``."""
+    return [document for document in read_documents(path)[0] if not _is_connection(document)]
+
+
+def connections_beside(path: Path | str) -> Connections:
+    """Return the Connections in a file of queries that are valid; ``validate_file`` reports the others."""
+    found, _ = _connections_in([document for document in read_documents(path)[0] if _is_connection(document)])
+    return {name: each.spec for name, each in found.items()}
+
+
+def load_connections(paths: Sequence[Path]) -> Connections:
+    """Return the Connections of files that have nothing else.
+
+    Raises:
+        MillraceError: with all problems of all files.
+    """
+    found: dict[str, NamedConnection] = {}
+    problems: list[Problem] = []
+    for path in paths:
+        documents, of_file = read_documents(path)
+        problems += of_file
+        for document in documents:
+            if not _is_connection(document):
+                hint = "write kind: Connection, or name the file with the queries as the file to run"
+                problems.append(_problem(document, ("kind",), "is no Connection", hint))
+        of_these, of_file = _connections_in([each for each in documents if _is_connection(each)])
+        problems += of_file
+        found |= of_these
+    if problems:
+        raise MillraceError(*problems)
+    return {name: each.spec for name, each in found.items()}
 
 
 def load_plan(path: Path | str) -> Plan:
@@ -85,8 +134,7 @@ def load_document(model: type[AnyModel], path: Path | str, what: str) -> AnyMode
 
 def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Problem]:
     """Add file and line to problems found after a query was loaded, if they name a field of its spec."""
-    documents, _ = read_documents(path)
-    document = next(d for d in documents if d.value["metadata"]["name"] == query)
+    document = next(d for d in query_documents(path) if d.value["metadata"]["name"] == query)
     return [
         replace(problem, file=document.file, line=document.line(_location(problem.field)))
         if problem.field.startswith("spec.") and not problem.file
@@ -101,10 +149,21 @@ def _location(field: str) -> Location:
     return tuple(step for part in parts for step in ((part,) if isinstance(part, str) else (part[1], int(part[2]))))
 
 
-def _read_queries(path: Path | str) -> tuple[list[StreamQuery], list[Problem]]:
-    documents, problems = read_documents(path)
+def _read_queries(
+    path: Path | str, connections: Sequence[Path] | Connections = (), *, resolved: bool = False
+) -> tuple[list[StreamQuery], list[Problem]]:
+    every, problems = read_documents(path)
+    documents = [document for document in every if not _is_connection(document)]
+    here, found = _connections_in([document for document in every if _is_connection(document)])
+    problems += found
+    known: dict[str, Any] = {name: each.spec for name, each in here.items()}
+    known |= {_name_of(document): _INVALID for document in every if _is_broken(document, here)}
+    known |= connections if isinstance(connections, Mapping) else load_connections(connections)
     queries: list[StreamQuery] = []
     for document in documents:
+        if not resolved:
+            document, found = _resolved(document, known)
+            problems += found
         query, found = _validate(StreamQuery, document)
         problems += found
         checkable = query
@@ -119,16 +178,62 @@ def _read_queries(path: Path | str) -> tuple[list[StreamQuery], list[Problem]]:
     return queries, _in_order(problems)
 
 
-def _repeated_names(documents: list[Document]) -> Iterator[Problem]:
+_INVALID = MillraceError("its own problems are reported where it is")
+
+
+def _is_connection(document: Document) -> bool:
+    return isinstance(document.value, dict) and document.value.get("kind") == CONNECTION_KIND
+
+
+def _is_broken(document: Document, valid: Mapping[str, NamedConnection]) -> bool:
+    return _is_connection(document) and _name_of(document) is not None and _name_of(document) not in valid
+
+
+def _connections_in(documents: list[Document]) -> tuple[dict[str, NamedConnection], list[Problem]]:
+    """Return the Connections of documents by name, and the problems of all of them."""
+    found: dict[str, NamedConnection] = {}
+    problems = list(_repeated_names(documents, "connections"))
+    for document in documents:
+        connection, of_document = _validate(NamedConnection, document)
+        problems += of_document
+        if connection is not None:
+            found[connection.name] = connection
+    return found, problems
+
+
+def _resolved(document: Document, connections: Connections) -> tuple[Document, list[Problem]]:
+    """Return a document with what its references resolve to, and the problems of what it has in their place."""
+    if not isinstance(document.value, dict):
+        return document, []
+    result = resolve(document.value, connections)
+    # an invalid Connection of the same file has its own problems, which say enough
+    wrong = [each for each in result.findings if not _is_of_invalid(each.at, document, connections)]
+    problems = [_problem(document, each.at, each.message, each.hint) for each in wrong]
+    return replace(document, value=result.document), problems
+
+
+def _is_of_invalid(at: Location, document: Document, connections: Connections) -> bool:
+    value: Any = document.value
+    for step in at:
+        value = value.get(step) if isinstance(value, dict) else None
+    return isinstance(value, str) and connections.get(value) is _INVALID
+
+
+def _name_of(document: Document) -> Any:
+    metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _repeated_names(documents: list[Document], what: str = "queries") -> Iterator[Problem]:
     at: Location = ("metadata", "name")
     lines: dict[str, int] = {}
     for document in documents:
-        metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        if not isinstance(name, str):
+        name = _name_of(document)
+        if name is None:
             continue
         if name in lines:
-            message = f"{quote(name)} is the name of two queries, the first in line {lines[name]}"
+            message = f"{quote(name)} is the name of two {what}, the first in line {lines[name]}"
             yield _problem(document, at, message, "rename one")
         lines.setdefault(name, document.line(at))
 
@@ -171,20 +276,45 @@ def _problem(document: Document, location: Location, message: str, hint: str) ->
     return Problem(message, hint, document.file, document.line(location), dotted(location))
 
 
-def read_query(value: Mapping[str, Any]) -> StreamQuery:
+def read_query(value: Mapping[str, Any], connections: Connections | None = None) -> StreamQuery:
     """Return the query of a StreamQuery object; its status is ignored because the user does not write it.
 
+    Args:
+        value: the object.
+        connections: Connections that it may refer to; None for an object in which all references are resolved.
+
     Raises:
+        ConnectionNotFoundError: a Connection is missing or not valid.
         MillraceError: if the query is invalid, with all problems, each with its field.
     """
     wanted = {name: part for name, part in value.items() if name != "status"}
     if _is_nested(wanted, _LEVELS):
         raise MillraceError(Problem(f"is nested more than {_LEVELS} levels deep", _SHALLOW_HINT, field="spec"))
     try:
-        return _checked(wanted)
+        return _checked(wanted if connections is None else resolve(wanted, connections).require())
     except RecursionError:  # in SQL, in a schema or in a pattern
         raise MillraceError(
             Problem("has an expression that is nested too deeply", _SHALLOW_HINT, field="spec")
+        ) from None
+
+
+def read_connection(value: Mapping[str, Any]) -> ConnectionSpec:
+    """Return what a Connection object leads to.
+
+    Raises:
+        MillraceError: the object is not valid, with all problems, each with its field.
+    """
+    wanted = {"spec": value.get("spec")}
+    if _is_nested(wanted, _LEVELS):
+        raise MillraceError(Problem(f"is nested more than {_LEVELS} levels deep", _SHALLOW_HINT, field="spec"))
+    try:
+        return ConnectionSpec.model_validate(wanted["spec"], by_name=False)
+    except ValidationError as error:
+        raise MillraceError(
+            *(
+                Problem(*explain(ConnectionSpec, each), field=dotted(("spec", *field_location(each))))
+                for each in primary_errors(error)
+            )
         ) from None
 
 

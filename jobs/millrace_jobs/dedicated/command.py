@@ -49,7 +49,7 @@ def run_replica(file: Path, index: int, host: str, metrics_port: int, driver: st
 
 
 def _only_query(file: Path) -> StreamQuery:
-    queries = load_queries(file)
+    queries = load_queries(file, resolved=True)
     if len(queries) != 1:
         message = f"the file has {len(queries)} queries"
         raise MillraceError(Problem(message, "give a partitioner a file with one", str(file)))

@@ -13,6 +13,9 @@ File = Annotated[Path | None, typer.Argument(help="YAML file of a query that rea
 def produce(
     file: File = None,
     query: Annotated[str | None, typer.Option(help="Name of the query, if the file has several.")] = None,
+    connections: Annotated[
+        list[Path] | None, typer.Option(help="YAML file with Connections that it refers to.", show_default=False)
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Its Kafka source, if it has several.")] = None,
     topic: Annotated[str | None, typer.Option(help="Topic, if not that of a query.")] = None,
     bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers, host:port, if not those of a query.")] = None,
@@ -46,6 +49,7 @@ def produce(
         ProduceRequest(
             file=file,
             query=query,
+            connections=tuple(connections or ()),
             source=source,
             topic=topic,
             servers=bootstrap_servers,

@@ -36,6 +36,7 @@ class ProduceRequest:
 
     file: Path | None
     query: str | None
+    connections: tuple[Path, ...]
     source: str | None
     topic: str | None
     servers: str | None
@@ -144,7 +145,7 @@ def _target(request: ProduceRequest) -> ProduceTarget:
     for option, value in (("--bootstrap-servers", request.servers), ("--format", request.format)):
         if value is not None:
             raise MillraceError(Problem(f"{option} {value} is set by the query", "leave it out", str(request.file)))
-    return query_target(request.file, request.query, request.source, request.topic)
+    return query_target(request.file, request.query, request.source, request.topic, request.connections)
 
 
 def _pace(request: ProduceRequest) -> RatePace | None:

@@ -52,7 +52,9 @@ def named_target(topic: str | None, servers: str | None, format: str) -> Produce
     return ProduceTarget(Connection.of(KafkaConnection(bootstrap_servers=servers)), topic, RecordFormat(format))
 
 
-def query_target(file: Path, query: str | None, source: str | None, topic: str | None) -> ProduceTarget:
+def query_target(
+    file: Path, query: str | None, source: str | None, topic: str | None, connections: Sequence[Path] = ()
+) -> ProduceTarget:
     """Return the topic that a query's Kafka source reads, with the source's cluster and format.
 
     Raises:
@@ -60,7 +62,7 @@ def query_target(file: Path, query: str | None, source: str | None, topic: str |
     """
     found = {
         f"{each.name}.{name}": spec
-        for each in _chosen(load_queries(file), query, file)
+        for each in _chosen(load_queries(file, connections), query, file)
         for name, spec in each.spec.sources.items()
         if spec.kafka is not None and source in (None, name)
     }

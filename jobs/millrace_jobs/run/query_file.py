@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.loading import load_queries, locate, validate_file
+from millrace_api.validation.connections import DEPRECATED, inline_logins
+from millrace_api.validation.loading import load_queries, locate, query_documents, validate_file
 from millrace_api.validation.places import is_object
 from millrace_api.validation.store_costs import store_costs
 from millrace_api.validation.unused_settings import unused_settings
@@ -26,24 +27,28 @@ SHORTEST_SECONDS = 0.4
 """Approximate minimum time of a routed batch on two cores, in seconds (docs/benchmarks.md); a native one takes 0.3."""
 
 
-def query_of(file: Path, name: str | None = None, *, importable: bool = True) -> StreamQuery:
+def query_of(
+    file: Path, name: str | None = None, connections: Sequence[Path] = (), *, in_pod: bool = False
+) -> StreamQuery:
     """Read a query from a file, and make aggregators in the file's folder importable.
 
     Args:
-        file: YAML file with one or more queries.
+        file: YAML file with one or more queries, and perhaps with Connections.
         name: name of the query; None if the file has only one.
-        importable: whether aggregators may be beside the file. In a pod that is a ConfigMap, and others may write it.
+        connections: files with further Connections.
+        in_pod: whether the file is the operator's. Its references are resolved; and aggregators may not be beside it,
+            since it is in a ConfigMap, which others may write.
 
     Raises:
         MillraceError: the file has problems, or ``name`` does not select exactly one of its queries.
     """
-    queries = load_queries(file)
+    queries = load_queries(file, connections, resolved=in_pod)
     chosen = [query for query in queries if name in (None, query.name)]
     if len(chosen) != 1:
         names = ", ".join(query.name for query in queries)
         message = f"the file has the queries {names}" if name is None else f"the file has no query {name}, only {names}"
         raise MillraceError(Problem(message, "choose one with --query NAME", str(file)))
-    if not importable:
+    if in_pod:
         return chosen[0]
     folder = file.absolute().parent
     if chosen[0].spec.query.python is not None and os.pathsep in str(folder):
@@ -71,21 +76,22 @@ def _add_import_folder(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
-def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
-    """Return all problems of a file of queries, each with its line.
+def check_file(path: Path, connections: Sequence[Path] = (), *, inputs: bool = True) -> list[Problem]:
+    """Return all problems of a file of queries and Connections, each with its line.
 
     Args:
         path: the file.
+        connections: files with further Connections.
         inputs: whether to check the files that the sources read, as for a run on this machine.
     """
     from millrace_jobs.kafka.option_check import option_problems
     from millrace_jobs.plan.plan_source import partitioner_problem
 
-    problems = validate_file(path)
-    if problems:
+    problems = validate_file(path, connections)
+    if problems or not query_documents(path):
         return problems
     found = []
-    for query in load_queries(path):
+    for query in load_queries(path, connections):
         problem = partitioner_problem(query.spec)
         of_query = [*([] if problem is None else [problem]), *execution_problems(query), *option_problems(query.spec)]
         if inputs:
@@ -94,10 +100,13 @@ def check_file(path: Path, *, inputs: bool = True) -> list[Problem]:
     return found
 
 
-def warnings_about(path: Path) -> list[Problem]:
+def warnings_about(path: Path, connections: Sequence[Path] = ()) -> list[Problem]:
     """Return warnings about settings that work badly, not at all, or for money; the file must have no problems."""
     found = []
-    for query in load_queries(path):
+    for document in query_documents(path):
+        notes = [Problem(DEPRECATED, field=field) for field in inline_logins(document.value)]
+        found += locate(notes, path, document.value["metadata"]["name"])
+    for query in load_queries(path, connections) if query_documents(path) else ():
         if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
             interval = query.spec.batch_interval
             message = f"'{interval}' is shorter than the {SHORTEST_SECONDS:g} s of the smallest routed batch"

@@ -14,6 +14,11 @@ from millrace_api.errors import MillraceError, Problem
 
 from .queries import Context, Kubeconfig, Namespace, connected
 
+ConnectionFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--connections", help="YAML file with Connections that a file's query names.", show_default=False),
+]
+
 
 def extend_explain(app: typer.Typer) -> None:
     """Extend the existing ``explain`` command to also accept the name of a query on the cluster."""
@@ -36,6 +41,7 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
         ],
         plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query of a file under.")] = None,
         query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+        connections: ConnectionFiles = None,
         debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")] = False,
         namespace: Namespace = None,
         context: Context = None,
@@ -49,11 +55,15 @@ def _either(of_file: Callable[..., None]) -> Callable[..., None]:
         on_cluster = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
         if is_file(target):
             refuse_options(target, "is a file", on_cluster)
-            of_file(Path(target), plan=plan, query=query, debug=debug)
+            of_file(Path(target), plan=plan, query=query, connections=connections, debug=debug)
             return
         from .explain_screen import explain_query
 
-        refuse_options(target, "is the name of a query on the cluster", {"--plan": plan, "--query": query})
+        refuse_options(
+            target,
+            "is the name of a query on the cluster",
+            {"--plan": plan, "--query": query, "--connections": connections},
+        )
         with mentioning_file(target, on_cluster):
             cluster = connected(namespace, context, kubeconfig)
         explain_query(cluster, target)

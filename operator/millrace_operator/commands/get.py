@@ -9,7 +9,7 @@ import typer
 
 from millrace_support.lookup_options import After, AnswerFormat, AtTime, Keys, Limit, Prefix, WindowStart
 
-from .explain import is_file, mentioning_file, refuse_options
+from .explain import ConnectionFiles, is_file, mentioning_file, refuse_options
 from .queries import Context, Kubeconfig, Namespace, connected
 
 
@@ -38,6 +38,7 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
         after: After = None,
         format: AnswerFormat = "table",
         query: Annotated[str | None, typer.Option(help="Name of the query, where the file has several.")] = None,
+        connections: ConnectionFiles = None,
         namespace: Namespace = None,
         context: Context = None,
         kubeconfig: Kubeconfig = None,
@@ -50,13 +51,15 @@ def _either(of_run: Callable[..., None]) -> Callable[..., None]:
         if is_file(target):
             is_url = target.startswith(("http://", "https://"))
             refuse_options(target, "is a URL" if is_url else "is a file", on_cluster)
-            of_run(target, keys, prefix, window, at, limit, after, format, query)
+            of_run(target, keys, prefix, window, at, limit, after, format, query, connections)
             return
         from millrace_support.lookups import Lookup, show_answer
 
         from .pod_lookups import look_up_in_pod
 
-        refuse_options(target, "is the name of a query on the cluster", {"--query": query})
+        refuse_options(
+            target, "is the name of a query on the cluster", {"--query": query, "--connections": connections}
+        )
         lookup = Lookup(keys or (), prefix, window, at, limit, after)
         with mentioning_file(target, on_cluster):
             cluster = connected(namespace, context, kubeconfig)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase, Status
 from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
+from millrace_api.validation.connections import Connections, resolve
 from millrace_api.validation.evolution import compare
-from millrace_api.validation.loading import load_queries, locate, read_query
-from millrace_api.validation.yaml_nodes import read_documents
+from millrace_api.validation.loading import connections_beside, load_queries, locate, query_documents, read_query
 
 from ..kube.client import QUERIES
 from ..kube.objects import OWNED
@@ -33,7 +34,7 @@ from ..resources.spec_fields import revision
 from .connection import TIMEOUT, Cluster, ForbiddenError, MissingError, user_errors
 from .dry_run import dry_run
 from .query_view import PAUSES, QueryView
-from .user_queries import RESOURCE
+from .user_queries import RESOURCE, UserQueries
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,26 @@ def diff_file(cluster: Cluster, file: Path, namespace: str | None) -> list[Query
     Raises:
         MillraceError: the file is invalid, or the cluster cannot be asked.
     """
-    queries = load_queries(file)
-    documents = read_documents(file)[0]
+    documents = [each.value for each in query_documents(file)]
+    beside = connections_beside(file)
+    known: dict[str, ConnectionSpec | MillraceError] = {}
+    for of_cluster in _clusters(cluster, documents, namespace):
+        known |= UserQueries(of_cluster).connections(*documents)
+    queries = load_queries(file, known | dict(beside))
     return [
-        _Diff(_in_namespace(cluster, query, namespace), file, query, document.value).result()
+        _Diff(_in_namespace(cluster, query, namespace), file, query, document, beside).result()
         for query, document in zip(queries, documents, strict=True)
     ]
+
+
+def _clusters(cluster: Cluster, documents: Iterable[Any], wanted: str | None) -> list[Cluster]:
+    """Return the cluster with each namespace that a document is for; the documents are not checked yet."""
+    names: dict[str, None] = {}
+    for document in documents:
+        metadata = document.get("metadata") if isinstance(document, dict) else None
+        given = metadata.get("namespace") if isinstance(metadata, dict) else None
+        names[wanted or (given if isinstance(given, str) else cluster.namespace)] = None
+    return [replace(cluster, namespace=name) for name in names]
 
 
 def _in_namespace(cluster: Cluster, query: StreamQuery, wanted: str | None) -> Cluster:
@@ -78,10 +93,14 @@ def _in_namespace(cluster: Cluster, query: StreamQuery, wanted: str | None) -> C
 class _Diff:
     """One query of the file beside the one on the cluster."""
 
-    def __init__(self, cluster: Cluster, file: Path, query: StreamQuery, document: Manifest) -> None:
+    def __init__(
+        self, cluster: Cluster, file: Path, query: StreamQuery, document: Manifest, beside: Connections
+    ) -> None:
         self._cluster, self._file, self._name = cluster, file, query.name
         self._view = self._get()
         body = None if self._view is None else self._view.body
+        self._connections = UserQueries(cluster).connections(document, body or {})
+        self._beside = beside
         answer = dry_run(cluster, document, body)
         self._refused = [f"by the API server: {answer.refusal}"] if answer.refusal else []
         self._after = self._read(answer.result) or query
@@ -108,7 +127,7 @@ class _Diff:
 
     def _read(self, document: Mapping[str, Any]) -> StreamQuery | None:
         try:
-            return read_query(document)
+            return read_query(document, {**self._connections, **self._beside})
         except MillraceError as error:
             self._refused += [str(each) for each in locate(error.problems, self._file, self._name)]
             return None
@@ -121,7 +140,7 @@ class _Diff:
         """
         document = {name: part for name, part in view.body.items() if name != "status"}
         try:
-            return StreamQuery.model_validate(document, by_name=False)
+            return StreamQuery.model_validate(resolve(document, self._connections).document, by_name=False)
         except ValidationError:
             hint = "use the version of millrace that the operator has"
             raise MillraceError(Problem(f"the query {view.name} on the cluster cannot be read", hint)) from None

@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.connections import resolve
 
 from ..capacity.live_flow import LiveFlow
 from ..lifecycle.scaling_inputs import LEARNED, bounds_of
@@ -120,7 +121,8 @@ def recorded_by_operator(queries: UserQueries, name: str) -> Recording:
     Raises:
         MillraceError: the query does not exist, or the operator has saved nothing of it yet.
     """
-    spec = StreamQuery.model_validate(queries.get(name).body, by_name=False).spec
+    body = queries.get(name).body
+    spec = StreamQuery.model_validate(resolve(body, queries.connections(body)).document, by_name=False).spec
     saved = queries.config_map(scaling_config_map(name))
     if saved is None or LEARNED not in saved:
         hint = "wait until the operator has had metrics of it for ten minutes, or has changed its plan"

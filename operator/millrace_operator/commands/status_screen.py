@@ -78,6 +78,8 @@ def _progress(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "driver", _driver(view, now)
     if (pods := status.partitioner) is not None:
         yield "replicas", f"{pods.ready} of {pods.replicas} ready, {_many(pods.restarts, 'restart')}"
+    for connection in status.connections:
+        yield "connection", f"{connection.name}, generation {connection.generation}: Kafka at {connection.brokers}"
     if status.chain is not None:
         yield "chain", status.chain.order
         for each in status.chain.upstream:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from kubernetes.client import CoreV1Api
 from kubernetes.utils import Backoff as ConflictBackoff
 from kubernetes.utils import retry_on_conflict
 
-from millrace_api.crd import GROUP, PLURAL
+from millrace_api.crd import CONNECTIONS_PLURAL, GROUP, PLURAL
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.streamquery import CANARY_LABEL
+from millrace_api.validation.connections import Connections, references
+from millrace_api.validation.loading import read_connection
 from millrace_support.backoff import Backoff
 
-from ..kube.client import MERGE, QUERIES
+from ..kube.client import CONNECTIONS, MERGE, QUERIES
 from ..kube.informer import VersionTooOldError, watch_events
 from ..resources.names import Manifest, scaling_config_map
 from .connection import TIMEOUT, Cluster, MissingError, user_errors
@@ -53,6 +57,16 @@ class UserQueries:
         """Merge fields into a query and return the result."""
         with self._user_errors("patch", name):
             return QueryView(self._request("PATCH", name, patch))
+
+    def connections(self, *documents: Mapping[str, Any]) -> Connections:
+        """Return the Connections of the namespace, if any of these queries refers to one."""
+        if not any(True for document in documents for _ in references(document)):
+            return {}
+        resource = f"{CONNECTIONS_PLURAL}.{GROUP}"
+        with user_errors(self._cluster, "list", resource, self._cluster.namespace):
+            path = CONNECTIONS.path(self._cluster.namespace)
+            items = self._cluster.client.request("GET", path, {}, timeout=TIMEOUT)["items"]
+        return {each["metadata"]["name"]: _connection(each) for each in items}
 
     def scale(self, name: str, executors: int) -> None:
         """Set the number of executors, like ``kubectl scale``."""
@@ -113,6 +127,13 @@ class UserQueries:
             return Problem(problem, f"did you mean {' or '.join(similar)}?")
         hint = f"millrace status -n {self._cluster.namespace} lists the queries, -A those of all namespaces"
         return Problem(problem, hint)
+
+
+def _connection(body: Manifest) -> ConnectionSpec | MillraceError:
+    try:
+        return read_connection(body)
+    except MillraceError as error:
+        return error
 
 
 class WatchedQueries:

@@ -1,4 +1,4 @@
-"""Watches of the objects that belong to queries, found by label, and of what limits the pods of a namespace."""
+"""Watches of the objects that belong to queries, found by label, of Connections, and of what limits pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from millrace_api.model.streamquery import QUERY_LABEL
 
-from ..kube.client import Client
+from ..kube.client import CONNECTIONS, Client
 from ..kube.informer import Informer
 from ..kube.objects import LIMITING, OWNED
 from ..lifecycle.observations import Observations
@@ -33,6 +33,7 @@ class OwnedObjects:
         owns: returns whether a query, given by namespace and name, belongs to this operator.
         watches: where the watches report their health.
         on_restore: called when the API server's store was restored from a backup.
+        on_connection: called with the namespace of a Connection that has changed.
     """
 
     def __init__(
@@ -44,11 +45,25 @@ class OwnedObjects:
         owns: Callable[[str, str], bool],
         watches: Watches,
         on_restore: Callable[[], None],
+        on_connection: Callable[[str], None] = lambda namespace: None,
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
+        self._connection_changed = on_connection
         self._informers = [
             Informer(client, kind, namespace, self._on_event, watches.of(kind.plural, namespace), on_restore)
             for kind in OWNED
+            for namespace in namespaces or (None,)
+        ]
+        self._informers += [
+            Informer(
+                client,
+                CONNECTIONS,
+                namespace,
+                self._on_connection,
+                watches.of(CONNECTIONS.plural, namespace),
+                on_restore,
+                selector="",
+            )
             for namespace in namespaces or (None,)
         ]
         self._limits = [
@@ -92,6 +107,12 @@ class OwnedObjects:
         if self._owns(metadata["namespace"], metadata["labels"][QUERY_LABEL]):
             update = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
             self._queue.add_later(update(body), DEBOUNCE_SECONDS)
+
+    def _on_connection(self, type: str, body: Manifest) -> None:
+        update = self._observations.connection_gone if type == "DELETED" else self._observations.connection_seen
+        for key in update(body):
+            self._queue.add_later(key, DEBOUNCE_SECONDS)
+        self._connection_changed(body["metadata"]["namespace"])
 
     def _on_limit(self, type: str, body: Manifest) -> None:
         update = self._observations.limit_gone if type == "DELETED" else self._observations.limit_seen

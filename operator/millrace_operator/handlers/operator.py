@@ -97,7 +97,7 @@ class Operator:
             self._leader = Leader(leases, identity, options.timing, self._on_lead, _give_way)
         client = Client(self._metrics, self._leader.require) if self._leader else Client(self._metrics)
         objects, queries = ObjectApi(client), QueryApi(client)
-        queries.require_kind(options.namespaces)
+        queries.require_kinds(options.namespaces)
         name = canary_of(options.lease_name, self._shard)
         self._canary = Canary(
             name,
@@ -113,7 +113,8 @@ class Operator:
             permissions=Permissions(options.policy, own_account()),
             namespace_bytes=options.namespace_bytes,
         )
-        self._chain_updates = ChainUpdates(self._reconciler.chains, self._queue_all)
+        connections = self._reconciler.observations.connections
+        self._chain_updates = ChainUpdates(self._reconciler.chains, self._queue_all, connections.brokers_of)
         self._unlisted, self._listed = set(options.namespaces or (None,)), threading.Event()
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         self._owned = OwnedObjects(
@@ -124,6 +125,7 @@ class Operator:
             self._shard.owns,
             self.watches,
             begin_afresh,
+            self._chain_updates.connection_changed,
         )
         self._loops = (self._reconciler, self._autoscaler)
         self._lock = threading.Lock()

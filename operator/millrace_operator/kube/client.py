@@ -21,8 +21,9 @@ from kubernetes.client import ApiClient, ApiException, Configuration
 from kubernetes.config import incluster_config
 from urllib3 import HTTPConnectionPool
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.crd import CONNECTIONS_PLURAL, GROUP, PLURAL, VERSION
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.connections import CONNECTION_KIND
 from millrace_api.model.streamquery import KIND
 from millrace_support.refusals import message_of
 
@@ -89,6 +90,7 @@ class ResourceKind(NamedTuple):
 
 
 QUERIES = ResourceKind(KIND, f"apis/{GROUP}/{VERSION}", PLURAL)
+CONNECTIONS = ResourceKind(CONNECTION_KIND, f"apis/{GROUP}/{VERSION}", CONNECTIONS_PLURAL)
 
 
 class JsonClient(ApiClient):

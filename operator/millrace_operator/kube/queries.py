@@ -19,9 +19,10 @@ from ..lifecycle.events import StatusEvent
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.reconcile import ChangeForbiddenError, GoneError
 from ..resources.names import MANAGER, Manifest
-from .client import APPLY, MERGE, QUERIES, Client, ResourceKind, server_message
+from .client import APPLY, CONNECTIONS, MERGE, QUERIES, Client, ResourceKind, server_message
 
 _EVENTS = ResourceKind("Event", "api/v1", "events")
+_PLURALS = {QUERIES: "StreamQueries", CONNECTIONS: "Connections"}
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +33,26 @@ class QueryApi:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def require_kind(self, namespaces: Sequence[str]) -> None:
-        """Check that the API server knows StreamQueries; log a warning if it cannot be reached yet.
+    def require_kinds(self, namespaces: Sequence[str]) -> None:
+        """Check that the API server knows StreamQueries and Connections; log a warning if it cannot be reached yet.
 
         Raises:
-            MillraceError: the API server does not know the kind.
+            MillraceError: the API server does not know one of them.
         """
+        for kind in (QUERIES, CONNECTIONS):
+            self._require(kind, namespaces)
+
+    def _require(self, kind: ResourceKind, namespaces: Sequence[str]) -> None:
         try:
-            self._client.request("GET", QUERIES.path(next(iter(namespaces), None)), {"limit": "1"})
+            self._client.request("GET", kind.path(next(iter(namespaces), None)), {"limit": "1"})
         except HTTPError as error:
             log.warning("the API server does not answer yet: %s", error)
         except ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
-                hint = "install the CRD first: millrace crd | kubectl apply --server-side -f -"
-                raise MillraceError(Problem("the cluster does not know StreamQueries", hint)) from None
-            log.warning("StreamQueries cannot be listed: %s %s", error.status, error.reason)
+                of_kind = "" if kind is QUERIES else f" --kind {kind.name}"
+                hint = f"install the CRD first: millrace crd{of_kind} | kubectl apply --server-side -f -"
+                raise MillraceError(Problem(f"the cluster does not know {_PLURALS[kind]}", hint)) from None
+            log.warning("%s cannot be listed: %s %s", _PLURALS[kind], error.status, error.reason)
 
     def read(self, key: QueryKey) -> Manifest:
         """Return a query. Raises GoneError if it does not exist."""

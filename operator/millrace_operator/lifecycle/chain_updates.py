@@ -9,6 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from millrace_api.model.connections import ConnectionSpec, KafkaConnectionSpec
+from millrace_api.model.registries import SchemaRegistrySpec
+from millrace_api.validation.connections import Connections, references, resolve
+
 from ..telemetry.logs import in_short
 from .chains import Chains
 
@@ -32,11 +36,20 @@ class ChainUpdates:
     Args:
         chains: the index; nothing else may change it.
         on_change: receives the queries whose chains have changed, by namespace and name.
+        brokers_of: returns the brokers of a Connection, given by namespace and name; None if it does not exist.
     """
 
-    def __init__(self, chains: Chains, on_change: Callable[[set[tuple[str, str]]], None]) -> None:
+    def __init__(
+        self,
+        chains: Chains,
+        on_change: Callable[[set[tuple[str, str]]], None],
+        brokers_of: Callable[[str, str], str | None] = lambda namespace, name: None,
+    ) -> None:
         self._chains = chains
         self._on_change = on_change
+        self._brokers_of = brokers_of
+        self._referring: defaultdict[str, dict[str, _Change]] = defaultdict(dict)
+        """The latest change of each query that refers to a Connection, by namespace and by uid."""
         self._changed = threading.Condition()
         self._pending: defaultdict[str, dict[str, _Change]] = defaultdict(dict)
         """The latest change of each query that is not stored yet, by namespace in their turns, and by uid."""
@@ -51,8 +64,22 @@ class ChainUpdates:
             "spec": {name: spec.get(name) for name in ("sources", "sink", "additionalOutputs")},
             "status": body.get("status"),
         }
+        namespace, uid = metadata["namespace"], metadata["uid"]
+        change = _Change(json.dumps(document), gone)
+        refers = not gone and any(references(document))
         with self._changed:
-            self._pending[metadata["namespace"]][metadata["uid"]] = _Change(json.dumps(document), gone)
+            self._pending[namespace][uid] = change
+            if refers:
+                self._referring[namespace][uid] = change
+            elif self._referring.get(namespace, {}).pop(uid, None) is not None and not self._referring[namespace]:
+                del self._referring[namespace]
+            self._changed.notify_all()
+
+    def connection_changed(self, namespace: str) -> None:
+        """Compare again the queries of a namespace that refer to Connections, as one of these has changed."""
+        with self._changed:
+            for uid, change in self._referring.get(namespace, {}).items():
+                self._pending[namespace].setdefault(uid, change)
             self._changed.notify_all()
 
     def start(self) -> None:
@@ -74,9 +101,26 @@ class ChainUpdates:
         while (change := self._next()) is not None:
             try:
                 store = self._chains.gone if change.gone else self._chains.seen
-                self._on_change(store(json.loads(change.document)))
+                self._on_change(store(self._with_brokers(json.loads(change.document))))
             except Exception as error:  # one query must not stop the chains of all others
                 log.warning("a chain is not up to date: %s", in_short(error))
+
+    def _with_brokers(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a query with the brokers of its Connections in their place."""
+        namespace = document["metadata"]["namespace"]
+        names = sorted({name for _, name in references(document)})
+        found = {name: brokers for name in names if (brokers := self._brokers_of(namespace, name))}
+        if not names:
+            return document
+        registry = SchemaRegistrySpec.model_construct(url="http://registry")
+        known: Connections = {
+            name: ConnectionSpec.model_construct(
+                kafka=KafkaConnectionSpec.model_construct(bootstrap_servers=brokers, registry=registry)
+            )
+            for name, brokers in found.items()
+        }
+        document["metadata"]["brokers"] = json.dumps(found)
+        return resolve(document, known).document
 
     def _next(self) -> _Change | None:
         """Return the next change; None after ``stop``."""

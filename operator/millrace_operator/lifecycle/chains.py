@@ -45,7 +45,8 @@ class Chains:
         """Store a query as last seen; return the queries after it, by namespace and name, if their chains change."""
         metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
-        version, state = (metadata["uid"], metadata["generation"]), _state_of(body.get("status") or {})
+        version = metadata["uid"], metadata["generation"], metadata.get("brokers")
+        state = _state_of(body.get("status") or {})
         with self._lock:
             members = self._namespaces[namespace]
         with members.lock:
@@ -81,7 +82,7 @@ class Chains:
 class _Member:
     """A query of a namespace: its state, what it reads and writes by its spec, and the queries beside it."""
 
-    version: tuple[str, int]
+    version: tuple[str, int, str | None]
     state: UpstreamState
     places: Places
     links: dict[str, tuple[Link, ...]] = field(default_factory=dict)
@@ -109,7 +110,9 @@ class _Namespace:
         member = self._members.get(name)
         return None if member is None else member.version[0]
 
-    def store(self, name: str, version: tuple[str, int], state: UpstreamState, spec: Mapping[str, Any]) -> set[str]:
+    def store(
+        self, name: str, version: tuple[str, int, str | None], state: UpstreamState, spec: Mapping[str, Any]
+    ) -> set[str]:
         """Store a query; return it and the queries after it if their chains change."""
         before = self._members.get(name)
         if before is not None and before.version == version:

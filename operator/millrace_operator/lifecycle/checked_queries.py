@@ -21,14 +21,15 @@ Checked = StreamQuery | MillraceError
 
 
 class _Entry(NamedTuple):
-    uid: str
-    generation: int
+    version: object
     checked: Checked
     size: int
 
 
 class CheckedQueries:
-    """The validated queries, or their errors, by generation. All methods may be called from any thread.
+    """The validated queries, or their errors, by the version of the query and of its Connections.
+
+    All methods may be called from any thread.
 
     When they take too many bytes, the namespace that has most of them loses the one that was used longest ago. So large
     queries of one namespace do not displace those of others.
@@ -41,20 +42,20 @@ class CheckedQueries:
         self._sizes: defaultdict[str, int] = defaultdict(int)
 
     def get(self, key: QueryKey, observed: ObservedQuery) -> Checked | None:
-        """Return the result for this generation of a query; None if it is not kept."""
+        """Return the result for this version of a query; None if it is not kept."""
         with self._lock:
             entries = self._entries.get(key.namespace)
             entry = None if entries is None else entries.get(key.name)
-            if entries is None or entry is None or entry[:2] != (observed.owner.uid, observed.generation):
+            if entries is None or entry is None or entry.version != observed.version:
                 return None
             entries.move_to_end(key.name)
             return entry.checked
 
     def put(self, key: QueryKey, observed: ObservedQuery, checked: Checked) -> None:
-        """Store the result for this generation of a query."""
+        """Store the result for this version of a query."""
         with self._lock:
             self._drop(key)
-            entry = _Entry(observed.owner.uid, observed.generation, checked, max(observed.size, _LEAST))
+            entry = _Entry(observed.version, checked, max(observed.size, _LEAST))
             self._entries[key.namespace][key.name] = entry
             self._sizes[key.namespace] += entry.size
             while sum(self._sizes.values()) > self._most:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from millrace_api.model.streamquery import QUERY_LABEL
+from millrace_api.validation.connections import references
 
 from ..resources.names import Manifest
 from ..resources.permissions import Permissions
@@ -15,6 +16,7 @@ from .executor_failures import FailedExecutor, FailedExecutors
 from .kept import Kept
 from .object_sizes import NAMESPACE_BYTES
 from .observe import ObjectKey, ObservedQuery, QueryKey
+from .seen_connections import SeenConnections
 
 MOST_BYTES_OF_LIMITS = 128 << 10
 """Bytes of the ResourceQuotas and LimitRanges of a namespace that are kept; others do not limit scaling."""
@@ -63,6 +65,7 @@ class Observations:
         permissions: Permissions | None = None,
         namespace_bytes: int = NAMESPACE_BYTES,
     ) -> None:
+        self.connections = SeenConnections()
         self._permissions = permissions or Permissions()
         self._most = namespace_bytes
         self._lock = threading.Lock()
@@ -78,6 +81,8 @@ class Observations:
         key, now = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"]), Kept(body)
         with self._lock:
             self._store(self._queries, key, now, key)
+            if self._queries[key] is now:
+                self.connections.refers(*key, body)
         return key
 
     def query_gone(self, body: Mapping[str, Any]) -> QueryKey:
@@ -85,8 +90,20 @@ class Observations:
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
             self._remove(self._queries, key, body["metadata"]["uid"], key)
+            if key not in self._queries:
+                self.connections.forget(*key)
             self._forget_if_gone(key)
         return key
+
+    def connection_seen(self, body: Manifest) -> list[QueryKey]:
+        """Store a Connection; return the queries that refer to it."""
+        self.connections.seen(body)
+        return self._referring_to(body)
+
+    def connection_gone(self, body: Manifest) -> list[QueryKey]:
+        """Remove a deleted Connection; return the queries that refer to it."""
+        self.connections.gone(body)
+        return self._referring_to(body)
 
     def object_seen(self, body: Manifest) -> QueryKey:
         """Store an object with a query's label; return the query's key."""
@@ -139,8 +156,9 @@ class Observations:
             limits = list(self._limits.get(key.namespace, {}).values())
             failed = tuple(self._failed.get(key, ()))
             is_kept = key not in self._not_kept
+        body = found.body()
         return ObservedQuery(
-            found.body(),
+            body,
             _Objects(objects),
             tuple(each.body() for each in limits),
             permissions=self._permissions,
@@ -148,6 +166,7 @@ class Observations:
             size=len(found),
             no_room=None if is_kept else self._most,
             cut=tuple(key for key, each in objects.items() if each.is_cut),
+            connections=self.connections.of(key.namespace, (name for _, name in references(body))),
         )
 
     def has_room(self, key: QueryKey) -> bool:
@@ -168,7 +187,10 @@ class Observations:
     def kept_bytes(self) -> dict[str, int]:
         """Return the bytes that are kept, by namespace."""
         with self._lock:
-            return dict(self._bytes)
+            found = dict(self._bytes)
+        for namespace, size in self.connections.kept_bytes().items():
+            found[namespace] = found.get(namespace, 0) + size
+        return found
 
     def queries(self) -> list[QueryKey]:
         """Return the keys of all queries."""
@@ -190,6 +212,11 @@ class Observations:
         """Return the last reported phase of each query but the canaries; Pending if none was reported."""
         with self._lock:
             return [each.phase for each in self._queries.values() if not each.is_canary]
+
+    def _referring_to(self, connection: Manifest) -> list[QueryKey]:
+        metadata = connection["metadata"]
+        names = self.connections.referring_to(metadata["namespace"], metadata["name"])
+        return [QueryKey(metadata["namespace"], name) for name in names]
 
     def _store(self, stored: dict[Key, Kept], at: Key, now: Kept, key: QueryKey) -> None:
         """Store an object of a query unless a newer version is stored."""

@@ -46,6 +46,7 @@ from .object_sizes import (
     TOO_LARGE,
     TOO_MANY_VALUES,
 )
+from .referred_connections import ReferredConnections, Version
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
@@ -89,6 +90,7 @@ class ObservedQuery:
         size: bytes that the whole object counts, see ``Kept``.
         no_room: bytes that are kept of a namespace, if there is no room for this query in its own; else None.
         cut: its objects that are not kept as a whole, since they are too large; None if any may be such a one.
+        connections: the Connections that it refers to.
     """
 
     body: Mapping[str, Any]
@@ -102,6 +104,12 @@ class ObservedQuery:
     size: int = 0
     no_room: int | None = None
     cut: tuple[ObjectKey, ...] | None = None
+    connections: ReferredConnections = field(default_factory=ReferredConnections)
+
+    @property
+    def version(self) -> tuple[str, int, Version]:
+        """What the result of a check is valid for: the query, the generation of its spec, and its Connections."""
+        return self.owner.uid, self.generation, self.connections.version
 
     @cached_property
     def unreadable(self) -> MillraceError | None:

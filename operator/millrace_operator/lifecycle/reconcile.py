@@ -306,7 +306,7 @@ class Reconciler:
 
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
         try:
-            query = read_query(observed.body)
+            query = read_query(observed.body, observed.connections.read())
             if forbidden := problems(query):
                 raise MillraceError(*forbidden)
             self._permissions.require(query, observed.owner.namespace)

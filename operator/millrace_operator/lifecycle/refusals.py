@@ -59,25 +59,21 @@ class Refusals:
     """The last refusal of each query, until a change of its spec. A query must not be used by two threads at a time."""
 
     def __init__(self) -> None:
-        self._known: dict[QueryKey, tuple[tuple[str, int], Refusal, Backoff]] = {}
+        self._known: dict[QueryKey, tuple[object, Refusal, Backoff]] = {}
 
     def of(self, key: QueryKey, observed: ObservedQuery) -> Refusal | None:
         """Return the last refusal of this version of a query; it is over if its time has passed."""
         version, refusal, _ = self._known.get(key, (None, None, None))
-        return refusal if version == _version(observed) else None
+        return refusal if version == observed.version else None
 
     def add(self, key: QueryKey, observed: ObservedQuery, error: RefusedError, now: datetime) -> None:
         """Store a refusal; further ones of the same version of a query have longer and longer pauses."""
         version, _, backoff = self._known.get(key, (None, None, None))
-        if backoff is None or version != _version(observed):
+        if backoff is None or version != observed.version:
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         until = now + timedelta(seconds=backoff.next())
-        self._known[key] = _version(observed), Refusal(error, until), backoff
+        self._known[key] = observed.version, Refusal(error, until), backoff
 
     def forget(self, key: QueryKey) -> None:
         """Forget what was refused of a query."""
         self._known.pop(key, None)
-
-
-def _version(observed: ObservedQuery) -> tuple[str, int]:
-    return observed.owner.uid, observed.generation

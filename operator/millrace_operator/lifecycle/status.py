@@ -13,6 +13,7 @@ from millrace_api.model.status import (
     Attempt,
     Condition,
     ConditionType,
+    ConnectionStatus,
     DriverStatus,
     FailureClass,
     Phase,
@@ -20,6 +21,7 @@ from millrace_api.model.status import (
     Status,
 )
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
+from millrace_api.validation.connections import ConnectionNotFoundError
 
 from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
@@ -49,10 +51,15 @@ class _Summary(NamedTuple):
 _AT_REST = (
     ProgressingReason.INVALID_QUERY,
     ProgressingReason.NOT_ALLOWED,
+    ProgressingReason.CONNECTION_NOT_FOUND,
     ProgressingReason.FAILED,
     ProgressingReason.PAUSED,
     ProgressingReason.SETTLED,
 )
+
+
+_MOST_CONNECTIONS = 16
+"""Connections that a status shows."""
 
 
 def status_of(
@@ -115,6 +122,8 @@ def invalid_status(
         reasons = ReadyReason.NOT_ALLOWED, ProgressingReason.NOT_ALLOWED
         if observed.is_suspended and observed.stateful_set is not None and not observed.wants_pods:
             phase = Phase.SUSPENDED if observed.is_drained else Phase.DRAINING
+    if isinstance(error, ConnectionNotFoundError):
+        reasons = ReadyReason.CONNECTION_NOT_FOUND, ProgressingReason.CONNECTION_NOT_FOUND
     summary = _Summary(phase, reasons[0], str(error), reasons[1])
     return _not_followed(observed, summary, now, before)
 
@@ -187,8 +196,10 @@ def _changes(
     before = observed.status.conditions if before is None else before
     current += [] if degraded is None else [degraded]
     current += _unscaled(before, summary.phase, generation, now)
+    connections = observed.connections.shown()[:_MOST_CONNECTIONS]
     return {
         "observed_generation": generation,
+        "connections": tuple(ConnectionStatus(name=name, generation=of, brokers=to) for name, of, to in connections),
         "phase": summary.phase,
         "conditions": merged(before, current),
         "driver": None if pod is None else _driver_status(pod, observed.revision),

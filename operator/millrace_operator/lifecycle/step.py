@@ -15,7 +15,7 @@ from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
 from ..resources.permissions import NotAllowedError
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import replaced_fields, revision
+from ..resources.spec_fields import changed_parts, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
 from .configurations import forged_configurations, lacks_configuration, unused_configurations
@@ -221,7 +221,7 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
     if observed.revision == target.revision:
         message = f"the driver's configuration, ConfigMap {observed.configuration}, was deleted: another driver starts"
         return ProgressingReason.REPLACING, message
-    changed = [] if observed.healthy is None else replaced_fields(observed.healthy[1], target.query.spec)
+    changed = [] if observed.healthy is None else changed_parts(observed.healthy[1], target.query.spec)
     fields = ", ".join(changed) or "the spec"
     message = f"{fields} changed: the driver ends after its running batch, and another continues from the checkpoint"
     if target.retried is not None:

@@ -85,3 +85,31 @@ def lineage_namespaces(spec: Spec) -> Asked:
     """Yield the namespace that lineage names for the job, if it does."""
     if spec.lineage is not None and spec.lineage.namespace is not None:
         yield "spec.lineage.namespace", spec.lineage.namespace
+
+
+def secrets(spec: Spec, *, of_connections: bool) -> Asked:
+    """Yield the names of Secrets that logins and pod templates read, and with ``of_connections`` those of Connections.
+
+    Names of Secrets with which a node pulls images are no such: no container reads them.
+    """
+    of = tuple(f"{each.field.rsplit('.', 2)[0]}." for each in given(spec, "spec", ExternalKind.CONNECTIONS))
+    for each in given(spec, "spec", ExternalKind.SECRETS):
+        if of_connections or not each.field.startswith(of):
+            yield each.field, each.value
+    for field, template in pod_templates(spec).items():
+        yield from _secrets_in(template.get("spec"), f"{field}.spec")
+
+
+def _secrets_in(value: Any, field: str) -> Asked:
+    """Yield the names of Secrets in a part of a pod template: of volumes of all types, and of variables."""
+    if isinstance(value, list):
+        for number, entry in enumerate(value):
+            yield from _secrets_in(entry, f"{field}[{number}]")
+    for name, below in value.items() if isinstance(value, Mapping) else ():
+        at = f"{field}.{name}"
+        if name == "secretName" and isinstance(below, str):
+            yield at, below
+        is_reference = name == "secret" or name.lower().endswith(("secretref", "secretkeyref"))
+        if is_reference and isinstance(below, Mapping) and isinstance(below.get("name"), str):
+            yield f"{at}.name", below["name"]
+        yield from _secrets_in(below, at)

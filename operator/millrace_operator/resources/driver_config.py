@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.validation.connections import without_references
 
 from .memory import executor_overhead, state_store
 from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner
@@ -60,7 +61,7 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
     """
     document = query.to_short_document()
     name = document["metadata"]["name"]
-    spec = {part: value for part, value in document["spec"].items() if part not in _OPERATOR_FIELDS}
+    spec = {part: value for part, value in without_references(document["spec"]).items() if part not in _OPERATOR_FIELDS}
     for field, parts in _OPERATOR_PARTS.items():
         rest = {part: value for part, value in spec.pop(field, {}).items() if part not in parts}
         spec |= {field: rest} if rest else {}

@@ -21,7 +21,7 @@ from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import is_object, paths, table_uris
 
-from .asked import Asked, images, lineage_namespaces, readers, s3_endpoints, tables_without_places
+from .asked import Asked, images, lineage_namespaces, readers, s3_endpoints, secrets, tables_without_places
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
@@ -63,6 +63,7 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
     ExternalKind.BROKERS: server_address,
     ExternalKind.CATALOGS: url_address,
     ExternalKind.CODE: code_address,
+    ExternalKind.CONNECTIONS: str,
     ExternalKind.DATABASES: server_address,
     ExternalKind.LINEAGE: url_address,
     ExternalKind.ROLE_ARNS: str,
@@ -160,6 +161,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     for each in given(spec, "spec", *_CANONICAL):
         yield from unmatched(each.field, each.value, _CANONICAL[each.kind](each.address), getattr(rule, each.kind))
+    yield from among(secrets(spec, of_connections=rule.connections is None), rule.secrets, str)
     yield from among(table_uris(spec), rule.tables, data_place)
     for field in tables_without_places(spec) if rule.tables is not None else ():
         yield Problem(f"a table wherever its catalog puts it is {where}", _allowed(rule.tables), field=field)

@@ -131,6 +131,15 @@ class PolicyRule(Model):
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."
     )
+    connections: tuple[NamePattern, ...] | None = Field(
+        default=None,
+        description="Connections that sources and sinks may name. What they lead to has to match other fields, too.",
+    )
+    secrets: tuple[NamePattern, ...] | None = Field(
+        default=None,
+        description="Secrets that logins and pod templates may name. Those of Connections that the same rule names in "
+        "connections are always allowed.",
+    )
     token_endpoints: tuple[UrlPattern, ...] | None = Field(
         default=None,
         description="URLs that tokens for logins to Kafka may come from, in sasl.oidc.tokenEndpoint.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace_api.model.streamquery import QueryState, Spec
+from millrace_api.validation.connections import REFERENCE
 
 from .spec_fields import EFFECTS, Effect, value_at
 
@@ -55,11 +56,16 @@ def spec_changes(before: Spec, after: Spec) -> list[FieldChange]:
     """Return the changed fields in the order of ``EFFECTS``. A default that is written out is no change."""
     old, new = before.to_document(), after.to_document()
     return [
-        FieldChange(f"spec.{path}", was, now, effect, _consequence(field, effect, after))
+        FieldChange(f"spec.{path}", was, now, _effect(path, effect), _consequence(field, _effect(path, effect), after))
         for field, effect in EFFECTS.items()
         for path, was, now in _differences(value_at(old, field), value_at(new, field), field)
         if (was, now) not in _NO_CHANGE
     ]
+
+
+def _effect(path: str, effect: Effect) -> Effect:
+    """Return what a change of a part takes: another name of a Connection nothing, but what it leads to."""
+    return Effect.IN_PLACE if path.endswith(f".{REFERENCE}") else effect
 
 
 def _consequence(field: str, effect: Effect, after: Spec) -> str:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Spec
+from millrace_api.validation.connections import as_written, connection_parts, without_references
 
 
 class Effect(StrEnum):
@@ -106,6 +107,16 @@ def replaced_fields(before: Spec, after: Spec) -> list[str]:
     return [f"spec.{name}" for name in EFFECTS if old.get(name) != new.get(name)]
 
 
+def changed_parts(before: Spec, after: Spec) -> list[str]:
+    """Return what differs between two specs and needs another driver: changed Connections, then fields as written."""
+    old, new = before.to_short_document(), after.to_short_document()
+    was, now = connection_parts(old), connection_parts(new)
+    names = [name for name in was if name in now and any(now[name].get(at) != part for at, part in was[name].items())]
+    one, other = as_written(old), as_written(new)
+    fields = [each for each in replaced_fields(before, after) if value_at(one, each[5:]) != value_at(other, each[5:])]
+    return [f"Connection {name}" for name in names] + fields
+
+
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:
     """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``state``.
 
@@ -122,7 +133,7 @@ def with_in_place(spec: Spec, wanted: Spec) -> Spec:
 
 
 def _replaced(spec: Spec) -> dict[str, Any]:
-    document = spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    document = without_references(spec.to_short_document())  # drivers do not know the names of Connections
     values = {field: value_at(document, field) for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
     return {field: value for field, value in values.items() if value is not None}
 

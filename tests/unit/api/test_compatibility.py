@@ -195,6 +195,10 @@ BREAKING = {
         put("spec.sparkConf.*", maxLength=8),
         "spec.sparkConf.*: its maxLength is new: 8",
     ),
+    "rule with a field that may be absent": (
+        rule("spec", "has(self.image) || has(self.s3)"),
+        "spec: a rule is new, which stored objects may break: it must hold",
+    ),
     "unknown keyword": (put("spec.image", multipleOf=2), "spec.image: its multipleOf is new: 2"),
 }
 ALLOWED = {
@@ -247,6 +251,11 @@ ALLOWED = {
         rule("spec", "!has(self.emit) || self.emit != 'Never' || has(self.image)"),
     ),
     "rule with one more alternative": swap("spec.scaling", "self.target", "self.target || has(self.mode)"),
+    "at most one of what was exactly one": swap("spec.sink", "== 1", "<= 1"),
+    "rule with a field that is required": rule("spec", "has(self.sources) || has(self.image)"),
+    "object of any form": put(
+        "spec.eventLog", properties=None, required=None, x_kubernetes_preserve_unknown_fields=True
+    ),
     "free form opened": put("spec.driver", x_kubernetes_preserve_unknown_fields=True),
 }  # fmt: skip
 

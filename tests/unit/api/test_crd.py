@@ -9,6 +9,7 @@ import yaml
 
 from millrace_api import crd
 from millrace_api.model.base import Model
+from millrace_api.model.kafka import REFERENCE_RULES
 from millrace_api.model.streamquery import StreamQuery
 
 CRDS = Path(__file__).parents[3] / "crds"
@@ -26,7 +27,9 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
             yield from nodes(schema[key], f"{path}.{key}")
 
 
-NODES = dict(nodes(crd.openapi_schema()))
+NODES = dict(nodes(crd.openapi_schema())) | {
+    f" of a Connection{path}": node for path, node in nodes(crd.openapi_schema("Connection"))
+}
 
 
 def models(root: type[Model]) -> set[type[Model]]:
@@ -39,7 +42,12 @@ def example() -> Any:
 
 @pytest.mark.parametrize(
     ("name", "generated"),
-    [("streamqueries.millrace.io.yaml", crd.crd_yaml), ("streamquery.schema.json", crd.json_schema)],
+    [
+        ("streamqueries.millrace.io.yaml", crd.crd_yaml),
+        ("streamquery.schema.json", crd.json_schema),
+        ("connections.millrace.io.yaml", lambda: crd.crd_yaml("Connection")),
+        ("connection.schema.json", lambda: crd.json_schema("Connection")),
+    ],
 )
 def test_the_generated_file_is_up_to_date(name, generated):
     assert (CRDS / name).read_text(encoding="utf-8") == generated(), f"crds/{name} is stale: run `millrace crd`"
@@ -95,7 +103,7 @@ def test_the_schema_is_structural():
 
 def test_only_free_form_fields_keep_what_they_do_not_know():
     free = {path.rsplit(".", 1)[1] for path, n in NODES.items() if n.get("x-kubernetes-preserve-unknown-fields")}
-    assert free == {"options", "podTemplate", "additionalProperties"}
+    assert free == {"options", "podTemplate", "additionalProperties", "tls", "sasl"}
     assert [p for p in NODES if p.endswith("parameters.additionalProperties")] == [
         ".spec.partitioner.parameters.additionalProperties"
     ]
@@ -105,7 +113,7 @@ def test_every_field_is_described():
     undescribed = [
         path
         for path, node in NODES.items()
-        if "description" not in node and path.rsplit(".", 1)[-1] not in ("", "items", "metadata")
+        if "description" not in node and path.rsplit(".", 1)[-1] not in ("", " of a Connection", "items", "metadata")
         and not path.endswith("additionalProperties")
     ]  # fmt: skip
     assert undescribed == []
@@ -139,7 +147,8 @@ def test_every_rule_is_enforced_somewhere():
         for rule in model.rules:
             typed_keys = rule.message.startswith(("a source's name", "an output's name", "a label has a key"))
             transition = rule.cel is not None and "oldSelf" in rule.cel
-            assert rule.check is not None or typed_keys or transition, rule.message
+            resolves = rule in REFERENCE_RULES  # validation/connections.py
+            assert rule.check is not None or typed_keys or transition or resolves, rule.message
 
 
 def test_lists_and_maps_of_objects_in_the_spec_are_bounded():

@@ -135,7 +135,7 @@ def test_a_query_survives_yaml(document):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "query.yaml"
         path.write_text(yaml.safe_dump(query.to_document(), allow_unicode=True), encoding="utf-8")
-        assert load_queries(path) == [query]
+        assert load_queries(path, resolved=True) == [query]
 
 
 @settings(max_examples=200, deadline=None)

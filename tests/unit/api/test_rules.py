@@ -88,14 +88,14 @@ BROKEN = [
         f"{KAFKA}}}\n      format: debezium\n      table: {{keys: [cell]}}\n"
         "      watermark: {column: _changed_at, delay: 0s}\n      avro: {writerSchema: '{}'}",
         "11: spec.sources.trips.avro: Debezium's messages in Avro name their schema in a registry (got avro); "
-        "write avro: {registry: ...}",
+        "write avro: {}, and connection: NAME of a Connection with a registry",
     ),
     (
         MINIMAL,
         7,
         f"{KAFKA}}}\n      format: avro\n      avro: {{}}",
-        "9: spec.sources.trips.avro: exactly one of writerSchema, registry is needed; "
-        "give the schema itself, or the registry's URL",
+        "9: spec.sources.trips.avro: schemas are in a registry unless avro has them, and there is no connection; "
+        "write connection: NAME of a Connection that has kafka.registry",
     ),
     (
         MINIMAL,

@@ -187,13 +187,11 @@ def test_the_operators_rights_are_those_of_the_one_file(values):
         assert sorted(map(json.dumps, rules + leases)) == sorted(map(json.dumps, RULES))
 
 
-def test_the_crd_is_that_of_the_repository():
-    of_chart, of_repository = (
-        CHART / "files/streamqueries.millrace.io.yaml",
-        ROOT / "crds/streamqueries.millrace.io.yaml",
-    )
+@pytest.mark.parametrize("name", ["streamqueries.millrace.io", "connections.millrace.io"])
+def test_the_crd_is_that_of_the_repository(name):
+    of_chart, of_repository = CHART / f"files/{name}.yaml", ROOT / f"crds/{name}.yaml"
     assert of_chart.read_bytes() == of_repository.read_bytes()
-    crd = find(rendered(), "CustomResourceDefinition")
+    crd = find(rendered(), "CustomResourceDefinition", name)
     assert crd["spec"] == yaml.safe_load(of_repository.read_text(encoding="utf-8"))["spec"]
 
 

@@ -30,8 +30,9 @@ def test_it_has_the_crd_and_its_namespace_and_nothing_of_helm():
     text = built(BASE)
     kinds = [each["kind"] for each in documents(text)]
     assert {"CustomResourceDefinition", "Namespace", "Deployment"} <= set(kinds)
-    crd = yaml.safe_load((CHART / "files/streamqueries.millrace.io.yaml").read_text(encoding="utf-8"))
-    assert find(text, "CustomResourceDefinition")["spec"] == crd["spec"]
+    for name in ("streamqueries.millrace.io", "connections.millrace.io"):
+        crd = yaml.safe_load((CHART / f"files/{name}.yaml").read_text(encoding="utf-8"))
+        assert find(text, "CustomResourceDefinition", name)["spec"] == crd["spec"]
     assert "Helm" not in text
     assert "helm.sh/hook" not in text
 

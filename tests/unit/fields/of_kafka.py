@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
+from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_jobs.kafka.cluster import Partition, Topic
@@ -39,6 +40,10 @@ ENV = ({"env": "FIRST_SECRET"}, {"env": "SECOND_SECRET"})
 OIDC = {"tokenEndpoint": "https://first/token", "clientId": "first", "clientSecret": ENV[0], "ca": ENV[0]}
 COUNT = {"query": {"sql": "SELECT count(*) AS k FROM trips"}}
 
+CONNECTIONS = {
+    name: ConnectionSpec.model_validate({"kafka": {"bootstrapServers": f"{name}:9092"}}) for name in ("first", "second")
+}
+
 ConnectionOf = Callable[[StreamQuery], Connection]
 
 
@@ -55,6 +60,8 @@ def connection_probes(place: str, base: Document, connection: ConnectionOf) -> I
     pair = {"certificate": ENV[0], "key": ENV[0]}
     plain = base
     tls, sasl = written(base, f"{place}.tls", pair | {"ca": ENV[0]}), written(base, f"{place}.sasl", login)
+    refers = written(base, f"{place}.bootstrapServers", ABSENT)
+    yield Probe(f"{place}.connection", refers, ("first", "second", "third", ABSENT), settings, read_with_connections)
     yield from probes(
         plain,
         settings,
@@ -77,6 +84,11 @@ def connection_probes(place: str, base: Document, connection: ConnectionOf) -> I
     secrets += [(f"{place}.sasl.{name}", sasl) for name in ("username", "password")]
     secrets += [(f"{place}.sasl.oidc.{name}", oidc) for name in ("clientSecret", "ca")]
     yield from secret_probes(secrets, settings, references)
+
+
+def read_with_connections(document: Document) -> StreamQuery:
+    """Read a document that may name two Connections."""
+    return read_query(document, CONNECTIONS)
 
 
 def of_tokens(place: str, oidc: Document, msk: Document, connection: ConnectionOf) -> Iterator[Probe]:

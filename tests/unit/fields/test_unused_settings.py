@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from millrace_api.validation.connections import resolve
 from millrace_api.validation.loading import read_query
 from millrace_api.validation.unused_settings import unused_settings
 from millrace_jobs.pipeline.build import _closing_watermark
@@ -119,7 +120,7 @@ def queries(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_no_query_in_the_docs_has_a_setting_without_an_effect(page):
-    notes = [unused_settings(read_query(document).spec) for document in queries(page)]
+    notes = [unused_settings(read_query(resolve(document, {}).document).spec) for document in queries(page)]
     assert notes
     assert not any(notes)
 

@@ -11,6 +11,7 @@ from millrace_operator.resources.restrictions import problems
 
 from .cases import SMALLEST
 from .refused_code import CODE
+from .refused_references import REFUSED_REFERENCES
 from .refused_reports import REPORTS
 from .refused_roles import ROLES
 from .refused_tables import ICEBERG, REFUSED_TABLES
@@ -253,6 +254,7 @@ REFUSED = [
         'spec.sink.postgres.host: " evil.example.com" is not allowed in namespace cabs',
     ),
     *REFUSED_TABLES,
+    *REFUSED_REFERENCES,
     (
         "tokenEndpoints",
         {"tokenEndpoints": ["https://login.example.com/**"]},

@@ -76,6 +76,6 @@ def test_what_is_not_allowed_is_an_error_of_its_own():
 
 
 def test_a_rule_has_a_field_for_each_kind_of_server_and_role():
-    beside = {"client_options", "data", "files", "identities", "logins", "s3_endpoints", "tables"}
+    beside = {"client_options", "data", "files", "identities", "logins", "s3_endpoints", "secrets", "tables"}
     assert {each.value for each in _CANONICAL} == {each.value for each in ExternalKind} - beside
     assert {each.value for each in _CANONICAL} <= PolicyRule.model_fields.keys()

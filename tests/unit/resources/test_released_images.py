@@ -22,6 +22,7 @@ JOB = yaml.safe_load((RELEASED / "job.yaml").read_text(encoding="utf-8"))
 CRD = yaml.safe_load((RELEASED / f"{VERSION}.yaml").read_text(encoding="utf-8"))
 NEW_SINCE = (
     "additionalOutputs:",
+    "connection:",
     "table:",
     "s3:",
     "azure:",

@@ -163,7 +163,7 @@ def test_a_process_is_confined_by_the_file_beside_its_query(data: Path) -> None:
 def test_in_a_pod_nothing_is_imported_from_beside_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
     (tmp_path / "query.yaml").write_text(MINIMAL, encoding="utf-8")
-    query_of(tmp_path / "query.yaml", importable=False)
+    query_of(tmp_path / "query.yaml", in_pod=True)
     assert os.environ["PYTHONPATH"] == ""
 
 

@@ -1,0 +1,83 @@
+"""The Connections that one query refers to, as last seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.connections import ConnectionSpec
+from millrace_api.validation.connections import Connections
+from millrace_api.validation.loading import read_connection
+
+from .conditions import shortened
+from .object_sizes import TOO_LARGE, TOO_MANY_VALUES
+
+if TYPE_CHECKING:
+    from .kept import Kept
+
+MOST_BYTES_OF_CONNECTIONS = 1 << 20
+"""Bytes of the Connections of a namespace that are kept; further ones are not valid until others are deleted."""
+
+_LONGEST_BROKERS = 256
+"""Characters of the brokers of a Connection that a status shows."""
+
+Version = tuple[tuple[str, str, int | None], ...]
+"""Name, uid and resource version of each Connection that a query refers to; of a missing one only the name."""
+
+_NOT_KEPT = MillraceError(
+    Problem(
+        f"the namespace has more Connections than the {MOST_BYTES_OF_CONNECTIONS >> 20} MiB that the operator keeps",
+        "delete some",
+    )
+)
+_TOO_LARGE = MillraceError(Problem("it is too large", "shorten its texts and annotations"))
+
+
+@dataclass(frozen=True)
+class ReferredConnections:
+    """The Connections of a query's namespace, as far as the query refers to them.
+
+    Attributes:
+        found: those that it refers to and that exist, by name; None if one is not kept.
+        wanted: the names that it refers to.
+        others: names of all Connections of the namespace.
+    """
+
+    found: Mapping[str, Kept | None] = field(default_factory=dict)
+    wanted: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> Version:
+        """A value that changes when one of these Connections does."""
+        kept = ((name, self.found.get(name)) for name in self.wanted)
+        return tuple((name, each.uid, each.version) if each is not None else (name, "", None) for name, each in kept)
+
+    def shown(self) -> list[tuple[str, int, str]]:
+        """Return name, generation and brokers of each Connection that the query refers to and that exists."""
+        kept = ((name, each) for name, each in self.found.items() if each is not None)
+        return [(name, each.generation, shortened(brokers_in(each.body()), _LONGEST_BROKERS)) for name, each in kept]
+
+    def read(self) -> Connections:
+        """Return the Connections, each with what it leads to or with its problems."""
+        return dict.fromkeys(self.others, _NOT_KEPT) | {name: _read(each) for name, each in self.found.items()}
+
+
+def _read(kept: Kept | None) -> ConnectionSpec | MillraceError:
+    if kept is None:
+        return _NOT_KEPT
+    body = kept.body()
+    if TOO_LARGE in body or TOO_MANY_VALUES in body:
+        return _TOO_LARGE
+    try:
+        return read_connection(body)
+    except MillraceError as error:
+        return type(error)(*error.problems[:1])  # without the traceback, which holds the whole document
+
+
+def brokers_in(body: Mapping[str, Any]) -> str:
+    """Return the brokers that a Connection names, unchecked; empty if it names none."""
+    kafka = (body.get("spec") or {}).get("kafka") or {}
+    return str(kafka.get("bootstrapServers", ""))

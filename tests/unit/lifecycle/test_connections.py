@@ -1,0 +1,258 @@
+"""Connections: a query follows what it refers to, goes on without it, and goes back to what it last was healthy with."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import pytest
+import yaml
+
+from millrace_api.errors import MillraceError
+from millrace_operator.lifecycle.chain_updates import ChainUpdates
+from millrace_operator.lifecycle.chains import Chains
+from millrace_operator.lifecycle.observations import Observations
+from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
+from unit.api.documents import MINIMAL
+
+from .cluster import KEY, SET
+
+LOGIN = {
+    "mechanism": "PLAIN",
+    "username": {"secretKeyRef": {"name": "kafka-login", "key": "user"}},
+    "password": {"secretKeyRef": {"name": "kafka-login", "key": "password"}},
+}
+VERSIONS = itertools.count(1)
+
+
+def query(name="trips", **spec):
+    document = yaml.safe_load(MINIMAL)
+    document["spec"] |= {
+        "sources": {"trips": {"kafka": {"connection": name, "topic": "trips"}, "schema": "cell STRING"}},
+        "query": {"sql": "SELECT cell, count(*) AS n FROM trips GROUP BY cell"},
+        "sink": {"kafka": {"connection": name, "topic": "by-cell"}},
+    }
+    return yaml.safe_dump(document | {"spec": document["spec"] | spec})
+
+
+def connection(brokers="kafka:9093", name="trips", generation=1, uid=None, namespace=KEY.namespace, **kafka):
+    return {
+        "apiVersion": "millrace.io/v1alpha1",
+        "kind": "Connection",
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "uid": uid or f"uid of {name}",
+            "generation": generation,
+            "resourceVersion": str(next(VERSIONS)),
+        },
+        "spec": {"kafka": {"bootstrapServers": brokers, **kafka}},
+    }
+
+
+def shown(cluster, body):
+    """Let the operator see a Connection; return the status of the query after that."""
+    assert cluster.reconciler.observations.connection_seen(copy.deepcopy(body)) == ([KEY] if cluster.query else [])
+    return cluster.settle()
+
+
+def mounted(cluster):
+    """The document that the driver reads."""
+    return yaml.safe_load(cluster.configuration()["data"]["query.yaml"])
+
+
+def runs(cluster):
+    return cluster.pod["metadata"]["annotations"]["millrace.io/revision"]
+
+
+def ready(cluster):
+    found = cluster.condition("Ready")
+    return found.status, found.reason, found.message
+
+
+@pytest.fixture
+def healthy(cluster):
+    """A query with a Connection, whose driver has been ready for long enough."""
+    shown(cluster, connection(sasl=LOGIN))
+    cluster.put(query())
+    cluster.settle()
+    cluster.pod_is_ready()
+    cluster.pass_time(seconds=61)
+    assert ("ConfigMap", "trips-by-cell-healthy") in cluster.objects
+    return cluster
+
+
+def test_a_query_waits_for_its_connection_and_starts_when_there_is_one(cluster):
+    cluster.put(query())
+    cluster.settle()
+    message = (
+        'spec.sources.trips.kafka.connection: there is no Connection "trips"; create it, as in docs/connections.md, or '
+        "write bootstrapServers for brokers without a login"
+    )
+    assert ready(cluster)[:2] == ("False", "ConnectionNotFound")
+    assert ready(cluster)[2].startswith(message)
+    assert cluster.condition("Progressing").reason == "ConnectionNotFound"
+    assert SET not in cluster.objects
+    status = shown(cluster, connection(generation=3))
+    assert cluster.pod is not None
+    (seen,) = status.connections
+    assert (seen.name, seen.generation, seen.brokers) == ("trips", 3, "kafka:9093")
+
+
+def test_the_nearest_name_is_in_the_condition(cluster):
+    cluster.reconciler.observations.connection_seen(connection(name="tripz"))
+    cluster.put(query())
+    cluster.settle()
+    assert 'there is no Connection "trips"; did you mean "tripz"?' in ready(cluster)[2]
+
+
+def test_the_driver_has_what_the_connection_leads_to_and_no_name(healthy):
+    document = mounted(healthy)
+    kafka = document["spec"]["sources"]["trips"]["kafka"]
+    assert (kafka["bootstrapServers"], kafka["topic"], "connection" in kafka) == ("kafka:9093", "trips", False)
+    assert kafka["sasl"]["username"] == {"file": "/etc/millrace/secrets/kafka-login/user"}
+    volumes = healthy.objects[SET]["spec"]["template"]["spec"]["volumes"]
+    assert "kafka-login" in [each["secret"]["secretName"] for each in volumes if "secret" in each]
+
+
+def test_a_changed_connection_replaces_the_driver(healthy):
+    before = runs(healthy)
+    healthy.control, control = (lambda: None), healthy.control  # the driver takes its time
+    shown(healthy, connection("kafka:9094", generation=2, sasl=LOGIN))
+    assert healthy.condition("Progressing").reason == "Replacing"
+    assert healthy.condition("Progressing").message.startswith("Connection trips changed: the driver ends")
+    healthy.control = control
+    healthy.settle()
+    assert runs(healthy) != before
+    assert mounted(healthy)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9094"
+    assert [each.generation for each in healthy.status.connections] == [2]
+
+
+def test_labels_of_a_connection_and_another_name_for_the_same_replace_nothing(healthy):
+    pod = healthy.pod["metadata"]["uid"]
+    body = connection(sasl=LOGIN)
+    body["metadata"]["labels"] = {"team": "a"}
+    shown(healthy, body)
+    healthy.reconciler.observations.connection_seen(connection(name="same", sasl=LOGIN))
+    healthy.put(query("same"))
+    healthy.settle()
+    assert healthy.pod["metadata"]["uid"] == pod
+    assert [each.name for each in healthy.status.connections] == ["same"]
+
+
+def test_a_connection_with_which_a_driver_is_not_healthy_is_rolled_back_to_what_it_was(healthy):
+    before = runs(healthy)
+    shown(healthy, connection("wrong:9093", generation=2, sasl=LOGIN))
+    healthy.driver_starts(serves=False)
+    healthy.pass_time(minutes=10)
+    assert healthy.status.rejected is not None
+    assert runs(healthy) == before
+    assert mounted(healthy)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9093"
+    healthy.pod_is_ready()
+    shown(healthy, connection("kafka:9095", generation=3, sasl=LOGIN))
+    assert mounted(healthy)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9095"
+
+
+def test_a_deleted_connection_ends_nothing(healthy):
+    pod = healthy.pod["metadata"]["uid"]
+    gone = connection(sasl=LOGIN)
+    assert healthy.reconciler.observations.connection_gone(gone) == [KEY]
+    healthy.settle()
+    assert ready(healthy)[:2] == ("False", "ConnectionNotFound")
+    assert healthy.pod["metadata"]["uid"] == pod
+    shown(healthy, connection(sasl=LOGIN, uid="another"))
+    assert ready(healthy)[0] == "True"
+    assert healthy.pod["metadata"]["uid"] == pod
+
+
+def test_a_connection_that_is_not_valid_is_reported_with_its_field(healthy):
+    pod = healthy.pod["metadata"]["uid"]
+    shown(healthy, connection(sasl=LOGIN, options={"acks": "1"}))
+    status, reason, message = ready(healthy)
+    assert (status, reason) == ("False", "ConnectionNotFound")
+    assert 'Connection "trips" is not valid: spec.kafka.options: "acks" may not be set' in message
+    assert healthy.pod["metadata"]["uid"] == pod
+
+
+def test_an_operator_that_starts_again_does_nothing(healthy):
+    healthy.actions.clear()
+    seen = connection(sasl=LOGIN)
+    healthy.start_operator()
+    healthy.reconciler.observations.connection_seen(seen)
+    healthy.settle()
+    assert [action for action in healthy.actions if action[0] != "status"] == []
+
+
+def test_older_versions_and_deletions_of_earlier_objects_do_not_count():
+    observations = Observations()
+    old, new = connection("old:1"), connection("new:1")
+    observations.connection_seen(new)
+    observations.connection_seen(old)
+    assert observations.connections.brokers_of(KEY.namespace, "trips") == "new:1"
+    observations.connection_gone(connection(uid="an earlier one"))
+    assert observations.connections.brokers_of(KEY.namespace, "trips") == "new:1"
+    observations.connection_gone(new)
+    assert observations.connections.brokers_of(KEY.namespace, "trips") is None
+    assert observations.kept_bytes() == {}
+
+
+def test_what_is_kept_of_a_namespace_is_bounded():
+    observations = Observations()
+    size = MOST_BYTES_OF_CONNECTIONS // 4
+    for number in range(5):
+        observations.connection_seen(connection("a" * size, name=f"c{number}"))
+    observations.connection_seen(connection(namespace="other"))
+    kept = observations.kept_bytes()
+    assert 0 < kept[KEY.namespace] <= MOST_BYTES_OF_CONNECTIONS
+    found = observations.connections.of(KEY.namespace, ["c0", "c4"]).read()
+    assert isinstance(found["c4"], MillraceError)
+    assert "more Connections than" in str(found["c4"])
+    assert not isinstance(observations.connections.of("other", ["trips"]).read()["trips"], MillraceError)
+
+
+def test_only_queries_that_refer_to_a_connection_are_queued():
+    observations = Observations()
+    for name, refers in (("one", "trips"), ("two", "orders")):
+        body = yaml.safe_load(query(refers))
+        body["metadata"] |= {"name": name, "namespace": "a", "uid": name, "resourceVersion": str(next(VERSIONS))}
+        observations.query_seen(body)
+    assert observations.connection_seen(connection(namespace="a")) == [("a", "one")]
+    assert observations.connection_seen(connection(namespace="b")) == []
+    body |= {"spec": yaml.safe_load(query())["spec"]}
+    body["metadata"]["resourceVersion"] = str(next(VERSIONS))
+    observations.query_seen(body)
+    assert sorted(observations.connection_seen(connection(namespace="a"))) == [("a", "one"), ("a", "two")]
+    observations.query_gone(body)
+    assert observations.connection_seen(connection(namespace="a")) == [("a", "one")]
+
+
+def test_queries_are_chained_by_the_brokers_of_their_connections():
+    brokers = {}
+    changed = []
+    chains = Chains()
+    updates = ChainUpdates(chains, changed.append, lambda namespace, name: brokers.get((namespace, name)))
+    updates.start()
+
+    def note(name, reads, writes, generation=1):
+        spec = {
+            "sources": {"source": {"kafka": {**reads, "topic": "orders"}, "schema": "n INT"}},
+            "sink": {"kafka": {**writes, "topic": name}},
+        }
+        metadata = {"namespace": "shop", "name": name, "uid": name, "generation": generation}
+        updates.note({"metadata": metadata, "spec": spec, "status": {}})
+
+    def upstream():
+        assert updates.wait(10)
+        return [link.writer for link in chains.upstream_of("shop", "totals").links]
+
+    note("orders", {"bootstrapServers": "elsewhere:9092"}, {"connection": "a"})
+    note("totals", {"connection": "b"}, {"connection": "b"})
+    brokers["shop", "a"] = brokers["shop", "b"] = "kafka:9093"
+    updates.connection_changed("shop")
+    assert upstream() == ["orders"]
+    brokers["shop", "b"] = "other:9093"
+    updates.connection_changed("shop")
+    assert upstream() == []
+    note("totals", {"bootstrapServers": "kafka:9093"}, {"connection": "b"}, generation=2)
+    assert upstream() == ["orders"]
+    updates.stop()
