@@ -18,7 +18,7 @@ from .cache import FailedError, MissingError, cache_folder
 from .parts.base_image import BASE_IMAGE
 from .parts.clock_library import CLOCK_LIBRARY
 from .parts.commands import end_all
-from .parts.debian_packages import IMAGE_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
+from .parts.debian_packages import IMAGE_PACKAGES, MARIADB_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
 from .parts.go_programs import GO_PROGRAMS, S3_SERVER
 from .parts.maven_jars import ICEBERG_JARS, KAFKA_JARS, S3_JARS
 from .parts.millrace_images import MILLRACE_IMAGES
@@ -33,6 +33,7 @@ _LANES: tuple[Sequence[Part], ...] = (
         S3_JARS,
         ICEBERG_JARS,
         POSTGRES_PACKAGES,
+        MARIADB_PACKAGES,
         NODE_PACKAGES,
         IMAGE_PACKAGES,
         CLOCK_LIBRARY,

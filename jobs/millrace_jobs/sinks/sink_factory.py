@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from millrace_api.model.databases import DatabaseSinkSpec
+from millrace_api.model.mysql import MySqlSinkSpec
 from millrace_api.model.registries import MessageFormat, ResultSchemas
 from millrace_api.model.sinks import KafkaSinkSpec
 from millrace_api.model.streamquery import Emit, Spec, StreamQuery
@@ -20,6 +23,9 @@ from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.outputs import Output, OutputSinks, errors_of
+
+if TYPE_CHECKING:
+    from millrace_jobs.sinks.databases.dialect import Dialect
 
 
 def check_sinks(spec: Spec) -> None:
@@ -102,13 +108,11 @@ def open_sink(
         )
     if sink.console is not None:
         return ConsoleSink(sink.console.rows, show)
-    if sink.postgres is not None:
-        from millrace_jobs.postgres.connection import PostgresConnection  # only these queries load the client
-        from millrace_jobs.sinks.postgres.sink import PostgresSink
+    if sink.database is not None:
+        from millrace_jobs.sinks.databases.sink import DatabaseSink  # only these queries load the client
 
         assert results is not None, "a table in a database is checked against the results"
-        connection = PostgresConnection.of(sink.postgres)
-        return PostgresSink(connection, sink.postgres.table, keys, results, query.name, checkpoint_id)
+        return DatabaseSink(_dialect(sink.database), sink.database.table, keys, results, query.name, checkpoint_id)
     if sink.delta is not None:
         from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink  # only these queries load the library
 
@@ -132,6 +136,18 @@ def open_sink(
     if sink.kafka is not None and sink.kafka.schemas is not None:
         return _registered(sink.kafka, sink.kafka.schemas, topic, keys, query.name, checkpoint_id, results)
     return KafkaSink(topic, keys, query.name, checkpoint_id)
+
+
+def _dialect(spec: DatabaseSinkSpec) -> Dialect:
+    if isinstance(spec, MySqlSinkSpec):
+        from millrace_jobs.mysql.connection import MySqlConnection
+        from millrace_jobs.sinks.mysql.dialect import MySqlDialect
+
+        return MySqlDialect(MySqlConnection.of(spec))
+    from millrace_jobs.postgres.connection import PostgresConnection
+    from millrace_jobs.sinks.postgres.dialect import PostgresDialect
+
+    return PostgresDialect(PostgresConnection.of(spec))
 
 
 def _registered(

@@ -119,6 +119,10 @@ def open_table(name: str, spec: SourceSpec, workspace: Path) -> WholeTable:
         from millrace_jobs.sources.postgres_table import PostgresTable  # the client library takes time to load
 
         return PostgresTable(name, spec.postgres, schema_of(spec))
+    if spec.mysql is not None:
+        from millrace_jobs.sources.mysql_table import MySqlTable  # so does this one
+
+        return MySqlTable(name, spec.mysql, schema_of(spec))
     if spec.delta is not None:
         from millrace_jobs.sources.delta_snapshot import DeltaSnapshot  # so does this library
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace_api.model.base import Model
+from millrace_api.model.databases import DatabaseServerSpec
 from millrace_api.model.iceberg import IcebergTableSpec
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.kafka_options import uses_zone
-from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.registries import Avro, Protobuf, ResultSchemas
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.sources import SourceSpec
@@ -61,10 +61,10 @@ def brokers(spec: Spec) -> Asked:
                 yield f"{field}.bootstrapServers", address
 
 
-def databases(spec: Spec) -> Asked:
-    """Yield the addresses of all database servers."""
-    for field, postgres in _databases(spec):
-        for server in postgres.host.split(","):
+def databases(spec: Spec, kind: type[DatabaseServerSpec]) -> Asked:
+    """Yield the addresses of all database servers of a kind."""
+    for field, database in _databases(spec):
+        for server in database.host.split(",") if isinstance(database, kind) else ():
             yield f"{field}.host", server
 
 
@@ -153,9 +153,9 @@ def login_files(spec: Spec) -> Asked:
         yield from _secret_files(f"{field}.tls", kafka.tls)
         yield from _secret_files(f"{field}.sasl", kafka.sasl)
         yield from _secret_files(f"{field}.sasl.oidc", kafka.sasl and kafka.sasl.oidc)
-    for field, postgres in _databases(spec):
-        yield from _secret_files(field, postgres)
-        yield from _secret_files(f"{field}.tls", postgres.tls)
+    for field, database in _databases(spec):
+        yield from _secret_files(field, database)
+        yield from _secret_files(f"{field}.tls", database.tls)
     for field, iceberg in _iceberg(spec):
         yield from _secret_files(f"{field}.catalog.rest", iceberg.catalog.rest)
     yield from _secret_files("spec.s3", spec.s3)
@@ -199,13 +199,14 @@ def _registered(spec: Spec) -> Iterator[tuple[str, Avro | Protobuf | ResultSchem
             yield f"{field}.sink.kafka.schemas", output.sink.kafka.schemas
 
 
-def _databases(spec: Spec) -> Iterator[tuple[str, PostgresServerSpec]]:
+def _databases(spec: Spec) -> Iterator[tuple[str, DatabaseServerSpec]]:
     for name, source in spec.sources.items():
-        if source.postgres is not None:
-            yield f"spec.sources.{name}.postgres", source.postgres
+        database = source.postgres or source.mysql
+        if database is not None:
+            yield f"spec.sources.{name}.{source.kind}", database
     for field, output in spec.outputs.items():
-        if output.sink.postgres is not None:
-            yield f"{field}.sink.postgres", output.sink.postgres
+        if output.sink.database is not None:
+            yield f"{field}.sink.{output.sink.kind}", output.sink.database
     for field, iceberg in _iceberg(spec):
         if iceberg.catalog.postgres is not None:
             yield f"{field}.catalog.postgres", iceberg.catalog.postgres

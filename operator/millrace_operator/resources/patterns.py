@@ -14,7 +14,7 @@ from functools import lru_cache
 from posixpath import normpath
 from typing import Annotated
 
-from millrace_api.model.postgres import PORT
+from millrace_api.model import mysql, postgres
 from millrace_api.model.values import text
 from millrace_api.validation.places import bucket_and_prefix, folder_of, is_object, object_problem
 
@@ -32,7 +32,7 @@ _SERVER = re.compile(rf"(?P<host>{_HOST})(?P<port>{_PORT})?")
 _KAFKA_PORT = ":9092"
 """Port of a broker that names none."""
 
-_POSTGRES_PORT = f":{PORT}"
+_POSTGRES_PORT, _MYSQL_PORT = f":{postgres.PORT}", f":{mysql.PORT}"
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAMED = rf"{_LABEL}(?:\.{_LABEL})*"
@@ -203,9 +203,14 @@ def broker_address(address: str) -> str | None:
     return _server(address, _KAFKA_PORT)
 
 
-def database_address(address: str) -> str | None:
+def postgres_address(address: str) -> str | None:
     """Return a PostgreSQL server as host and port; None if it is anything else."""
     return _server(address, _POSTGRES_PORT)
+
+
+def mysql_address(address: str) -> str | None:
+    """Return a MySQL server as host and port; None if it is anything else."""
+    return _server(address, _MYSQL_PORT)
 
 
 def _server(address: str, port: str) -> str | None:

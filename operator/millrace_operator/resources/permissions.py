@@ -15,6 +15,8 @@ from typing import NamedTuple
 from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.confinement import Confinement
 from millrace_api.model.deployment import PlacementSetting
+from millrace_api.model.mysql import MySqlServerSpec
+from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
@@ -41,9 +43,10 @@ from .patterns import (
     broker_address,
     checkpoint_address,
     data_place,
-    database_address,
     image_repository,
     matches_any,
+    mysql_address,
+    postgres_address,
     url_address,
 )
 from .pod_labels import missing_labels
@@ -158,7 +161,8 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(role_arns(spec), rule.role_arns, str)
     yield from among(brokers(spec), rule.brokers, broker_address)
     yield from among(token_endpoints(spec), rule.token_endpoints, url_address)
-    yield from among(databases(spec), rule.databases, database_address)
+    yield from among(databases(spec, PostgresServerSpec), rule.databases, postgres_address)
+    yield from among(databases(spec, MySqlServerSpec), rule.databases, mysql_address)
     yield from among(catalogs(spec), rule.catalogs, url_address)
     yield from among(table_uris(spec), rule.tables, data_place)
     for field in tables_without_places(spec) if rule.tables is not None else ():

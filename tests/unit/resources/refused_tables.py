@@ -17,6 +17,20 @@ REFUSED_TABLES = [
         'spec.sources.cells.postgres.host: "evil.example.com" is not allowed in namespace cabs',
     ),
     (
+        "databases",
+        {"databases": ["*.db.example.com:3306"]},
+        {"sources__cells": CELLS | {"mysql": CATALOG | {"host": "one.db.example.com", "table": "cells"}}},
+        {"sources__cells": CELLS | {"mysql": CATALOG | {"host": "one.db.example.com:5432", "table": "cells"}}},
+        'spec.sources.cells.mysql.host: "one.db.example.com:5432" is not allowed in namespace cabs',
+    ),
+    (
+        "databases",
+        {"databases": ["*.db.example.com:*"]},
+        {"sink": {"mysql": CATALOG | {"host": "one.db.example.com,two.db.example.com:3307", "table": "cells"}}},
+        {"sink": {"mysql": CATALOG | {"host": "one.db.example.com,evil.example.com", "table": "cells"}}},
+        'spec.sink.mysql.host: "evil.example.com" is not allowed in namespace cabs',
+    ),
+    (
         "tables",
         {"tables": ["s3a://lake/team-a/**"]},
         {"sources__cells": CELLS | {"delta": {"path": "s3a://lake/team-a/cells"}}},
