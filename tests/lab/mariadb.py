@@ -34,6 +34,12 @@ _SETTINGS = {
     "explicit_defaults_for_timestamp": "OFF",
 }
 
+_WHEN_MADE = {"innodb_log_file_size": "16M", "performance_schema": "OFF", "skip_log_bin": "ON"}
+
+_SERVER = "/usr/sbin/mariadbd"
+_SCRIPTS = Path("/usr/share/mysql")
+_SYSTEM = ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
+
 seconds_to_start: list[float] = []
 """Seconds from each start of a server to its first answer."""
 
@@ -53,7 +59,7 @@ class MariaDbServer(DatabaseServer):
         given = self._settings | {"bind_address": self._address, "port": str(self.port), "datadir": str(self.data)}
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
         sockets = [f"--socket={self.folder / 'socket'}", f"--tmpdir={self.folder}"]
-        return [shutil.which("mariadbd") or "/usr/sbin/mariadbd", "--no-defaults", *sockets, *settings]
+        return [_SERVER, "--no-defaults", *sockets, *settings]
 
     def is_ready(self) -> bool:
         """Return whether the server takes connections."""
@@ -82,19 +88,25 @@ class MariaDbServer(DatabaseServer):
         self.restart()
 
     def create(self, folder: Path) -> None:
-        """Make the folder of the data."""
+        """Make the folder of the data, by the server itself with the scripts of its package; a line ends a statement."""
         MARIADB_PACKAGES.find()
-        program = shutil.which("mariadb-install-db") or "/usr/bin/mariadb-install-db"
-        options = ["--no-defaults", f"--datadir={folder}", "--auth-root-authentication-method=normal", "--skip-test-db"]
-        users = self.folder / "users.sql"
+        folder.mkdir()
+        give(folder)
         password = PASSWORD.replace("'", "''")
-        users.write_text(
-            f"CREATE DATABASE {DATABASE};\nCREATE USER {OWNER}@'%' IDENTIFIED BY '{password}';\n"
-            f"GRANT ALL ON *.* TO {OWNER}@'%' WITH GRANT OPTION;\n",
-            encoding="utf-8",
-        )
-        command = [*unprivileged(), program, *options, f"--extra-file={users}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        commands = [
+            "CREATE DATABASE mysql;",
+            "USE mysql;",
+            "SET @auth_root_socket = NULL, @skip_auth_anonymous = 1;",
+            *((_SCRIPTS / name).read_text(encoding="utf-8") for name in _SYSTEM),
+            "FLUSH PRIVILEGES;",
+            f"CREATE DATABASE {DATABASE};",
+            f"CREATE USER {OWNER}@'%' IDENTIFIED BY '{password}';",
+            f"GRANT ALL ON *.* TO {OWNER}@'%' WITH GRANT OPTION;",
+        ]
+        settings = [f"--{name.replace('_', '-')}={value}" for name, value in _WHEN_MADE.items()]
+        command = [*unprivileged(), _SERVER, "--no-defaults", "--bootstrap", f"--datadir={folder}", *settings]
+        script = "\n".join(commands)
+        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, f"the server's folder cannot be made: {done.stdout}{done.stderr}"
 
 

@@ -57,7 +57,15 @@ class Rows(Protocol):
         ...
 
 
-class Session(Protocol):
+class HasSocket(Protocol):
+    """A connection, also one that is not open yet."""
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket."""
+        ...
+
+
+class Session(HasSocket, Protocol):
     """An open connection, in autocommit mode."""
 
     @property
@@ -71,10 +79,6 @@ class Session(Protocol):
 
     def transaction(self) -> AbstractContextManager[Any]:
         """Return a context that commits what is done in it, and takes it back if it raises."""
-        ...
-
-    def fileno(self) -> int:
-        """Return the file descriptor of the socket."""
         ...
 
     def close(self) -> None:
@@ -136,7 +140,7 @@ class DatabaseConnection(ABC):
 
 
 @contextmanager
-def time_limit(session: Session, seconds: float = STATEMENT_SECONDS) -> Iterator[None]:
+def time_limit(session: HasSocket, seconds: float = STATEMENT_SECONDS) -> Iterator[None]:
     """Break the connection if the block takes longer than ``seconds`` and a grace period: clients would wait for ever.
 
     The call that waits then raises the error of a lost connection.

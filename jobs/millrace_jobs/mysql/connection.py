@@ -70,8 +70,8 @@ class MySqlSession:
         Raises:
             pymysql.err.Error: the server refuses it, or the connection is lost.
         """
-        cursor = self._connection.cursor()
-        cursor.execute(query, params)  # type: ignore[arg-type]  # the stubs know no bytes
+        cursor: Cursor = self._connection.cursor()
+        cursor.execute(query, params)
         return cursor
 
     def write(self, query: str | bytes) -> int:

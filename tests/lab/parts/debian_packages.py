@@ -110,7 +110,7 @@ MARIADB_PACKAGES = DebianPackages(
     "Debian packages for MariaDB",
     {
         "/usr/sbin/mariadbd": "mariadb-server-core",
-        "/usr/bin/mariadb-install-db": "mariadb-server-core",
+        "/usr/share/mysql/mysql_system_tables.sql": "mariadb-server-core",
         "setpriv": "util-linux",
     },
 )
