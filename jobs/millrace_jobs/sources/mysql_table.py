@@ -31,7 +31,7 @@ _HOLDS: Final = {
     "BOOLEAN": ("tinyint", "bit"),
     "SMALLINT": _SMALL,
     "INT": _NORMAL,
-    "BIGINT": _LARGE,
+    "BIGINT": (*_LARGE, "bigint unsigned"),
     "FLOAT": ("float",),
     "DOUBLE": ("float", "double", *_NORMAL, "int unsigned"),
     "DATE": ("date",),
@@ -39,7 +39,10 @@ _HOLDS: Final = {
     "BINARY": ("binary",),
     "DECIMAL": ("decimal", *_LARGE, "bigint unsigned"),
 }
-"""Types of MySQL whose values each type can have without loss; of a DECIMAL and a BOOLEAN, each value is looked at."""
+"""Types of MySQL whose values each type can have without loss.
+
+Of a DECIMAL, a BOOLEAN and an unsigned BIGINT, each value is looked at.
+"""
 
 _DECIMAL = "DECIMAL(p,s) with the digits that its values have"
 _WRITTEN: Final = {
@@ -49,7 +52,7 @@ _WRITTEN: Final = {
     **dict.fromkeys(_NORMAL[len(_SMALL) :], "INT"),
     "int unsigned": "BIGINT",
     "bigint": "BIGINT",
-    "bigint unsigned": "DECIMAL(20,0)",
+    "bigint unsigned": "BIGINT or DECIMAL(20,0)",
     "float": "FLOAT",
     "double": "DOUBLE",
     "date": "DATE",

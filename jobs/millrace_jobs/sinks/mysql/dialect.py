@@ -131,14 +131,16 @@ class MySqlDialect(Dialect):
         return f"MODIFY {quoted(column.name)} {column.staged} NOT NULL"
 
     def batches(self, session: Session, table: str) -> tuple[bool, str]:
-        """Return whether the table of batches exists, and the command that creates it."""
+        """Return whether the table of batches exists, and the command that creates it.
+
+        To a user without rights on it, the server does not say whether it exists.
+        """
         try:
             session.execute(f"SELECT 1 FROM {table} LIMIT 0")
         except pymysql.err.Error as error:
-            if not is_denied(error):
-                if number_of(error) != _NO_SUCH_TABLE:
-                    raise
-                return False, _BATCHES.format(table)
+            if number_of(error) != _NO_SUCH_TABLE and not is_denied(error):
+                raise
+            return False, _BATCHES.format(table)
         return True, _BATCHES.format(table)
 
     def insert_if_missing(self, rest: str) -> str:
