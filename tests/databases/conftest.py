@@ -60,3 +60,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for kind, seconds in (("PostgreSQL", postgres.seconds_to_start), ("MariaDB", mariadb.seconds_to_start)):
         if seconds:
             terminalreporter.line(starts(kind, seconds))
+            seconds.clear()  # another folder of tests reports them, too

@@ -48,3 +48,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report how long servers took to start."""
     if mariadb.seconds_to_start:
         terminalreporter.line(starts("MariaDB", mariadb.seconds_to_start))
+        mariadb.seconds_to_start.clear()
