@@ -218,7 +218,7 @@ class MySqlConnection(DatabaseConnection):
             _keep_alive(server)
             session = MySqlSession(pymysql.Connection(host=host, port=port, **self.settings(password, tls)), server)
         try:
-            with time_limit(_Line(session), limits.CONNECT_SECONDS):
+            with time_limit(_UnopenedSession(session), limits.CONNECT_SECONDS):
                 session.begin(reads=reads)
         except BaseException as error:
             session.close()
@@ -259,7 +259,7 @@ class MySqlConnection(DatabaseConnection):
         return context
 
 
-class _Line:
+class _UnopenedSession:
     """A session that is not connected yet, for a limit of time."""
 
     def __init__(self, session: MySqlSession) -> None:

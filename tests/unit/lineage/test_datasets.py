@@ -114,7 +114,10 @@ def test_a_relative_path_is_absolute():
             {"postgres": {**SERVER, "table": "taxi.trips", "key": ["city"]}},
             [("postgres://db-a.example.org:5432", "sales.taxi.trips", None)],
         ),
-        ({"mysql": {**SERVER, "table": "a.trips"}}, [("mysql://db-a.example.org:3306", "a.trips", None)]),
+        (
+            {"mysql": {**SERVER, "table": "a.trips", "key": ["city"]}},
+            [("mysql://db-a.example.org:3306", "a.trips", None)],
+        ),
         ({"iceberg": {**ICEBERG, "key": ["city"]}}, [("https://catalog.example.org/iceberg", "sales.trips", None)]),
         (
             {"iceberg": {**ICEBERG, "location": "s3a://lake/trips", "key": ["city"]}},
