@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -64,14 +64,14 @@ class MySqlSession:
         """Whether the connection is lost."""
         return not self._connection.open
 
-    def execute(self, query: str | bytes, params: Sequence[object] | None = None, /) -> Cursor:
+    def execute(self, query: str | bytes, params: Any = None, /) -> Cursor:
         """Run a statement, with values for its ``%s``.
 
         Raises:
             pymysql.err.Error: the server refuses it, or the connection is lost.
         """
         cursor: Cursor = self._connection.cursor()
-        cursor.execute(query, params)
+        cursor.execute(query, params)  # type: ignore[arg-type]  # the stubs know no bytes
         return cursor
 
     def write(self, query: str | bytes) -> int:
