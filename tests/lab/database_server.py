@@ -159,7 +159,8 @@ def unprivileged() -> list[str]:
         return []
     if shutil.which("setpriv") is None:
         raise MissingError("not installed: setpriv")
-    return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"]
+    # a change of the user clears the signal that ends it with this process
+    return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--pdeathsig=KILL", "--"]
 
 
 def give(path: Path) -> None:
