@@ -2,6 +2,7 @@
 
 REST = {"uri": "https://catalog.example.com/iceberg"}
 CATALOG = {"database": "lake", "user": "millrace"}
+RESULTS = CATALOG | {"table": "cells", "key": ["cell"]}
 CELLS = {"schema": "cell STRING, area STRING", "table": {"keys": ["cell"], "static": True, "refreshEvery": "5m"}}
 TABLE = {"catalog": {"rest": REST}, "table": "sales.cells"}
 STREAM = {"schema": "cell STRING, at TIMESTAMP"}
@@ -26,8 +27,8 @@ REFUSED_TABLES = [
     (
         "databases",
         {"databases": ["*.db.example.com:*"]},
-        {"sink": {"mysql": CATALOG | {"host": "one.db.example.com,two.db.example.com:3307", "table": "cells"}}},
-        {"sink": {"mysql": CATALOG | {"host": "one.db.example.com,evil.example.com", "table": "cells"}}},
+        {"sink": {"mysql": RESULTS | {"host": "one.db.example.com,two.db.example.com:3307"}}},
+        {"sink": {"mysql": RESULTS | {"host": "one.db.example.com,evil.example.com"}}},
         'spec.sink.mysql.host: "evil.example.com" is not allowed in namespace cabs',
     ),
     (
