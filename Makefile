@@ -62,7 +62,7 @@ test: setup  ## Run every test that this machine can run, and say what was skipp
 tests-of-spark: FOLDERS = tests/spark --numprocesses=$(WORKERS) --dist=worksteal
 tests-of-cluster: FOLDERS = tests/cluster
 tests-of-services: FOLDERS = tests/apiserver tests/prometheus
-tests-of-kafka: FOLDERS = tests/kafka tests/object_store tests/postgres tests/lakehouse
+tests-of-kafka: FOLDERS = tests/kafka tests/object_store tests/postgres tests/mysql tests/databases tests/lakehouse
 tests-of-units: FOLDERS = tests/unit --numprocesses=$(WORKERS) --dist=worksteal
 tests-of-cluster tests-of-services tests-of-kafka tests-of-units: lab-for-tests
 $(addprefix tests-of-,$(TESTS)):

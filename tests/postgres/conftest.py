@@ -44,3 +44,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report how long servers took to start."""
     if postgres.seconds_to_start:
         terminalreporter.line(starts("PostgreSQL", postgres.seconds_to_start))
+        postgres.seconds_to_start.clear()

@@ -6,12 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from databases.sinks import PASSWORD_VARIABLE
 from lab.postgres import DATABASE, OWNER, PostgresServer
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.postgres.table import PostgresTable
 from millrace_jobs.sources.source_factory import schema_of
-
-from .sinks import PASSWORD_VARIABLE
 
 
 def source(server: PostgresServer, columns: str, keys: list[str], **postgres: Any) -> dict[str, Any]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lab.cache import require
+from databases.certificates import certificate_for
+from databases.sinks import FRESH, open_sink, write
 from lab.ports import free_port
 from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.postgres import errors
-
-from .sinks import FRESH, open_sink, write
+from millrace_jobs.databases import errors
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -204,24 +201,9 @@ def test_a_password_that_has_expired_is_a_refused_login(server, make_table, resu
     )
 
 
-@pytest.fixture
-def certificates(tmp_path: Path) -> Callable[[str], tuple[Path, Path]]:
-    """Return a function that makes a certificate for a name, signed by itself, and its key."""
-    require("openssl")
-
-    def make(name: str) -> tuple[Path, Path]:
-        certificate, key = tmp_path / f"{name}.pem", tmp_path / f"{name}.key"
-        subject = ["-subj", f"/CN={name}", "-addext", f"subjectAltName={'IP' if name[0].isdigit() else 'DNS'}:{name}"]
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-        subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-        return certificate, key
-
-    return make
-
-
-def test_tls_verifies_the_server(own_server, spark, results, certificates):
+def test_tls_verifies_the_server(own_server, results, tmp_path: Path):
     own_server.execute(f"CREATE TABLE results ({GOOD})")
-    right, wrong = certificates("127.0.0.1"), certificates("other.example.org")
+    right, wrong = certificate_for("127.0.0.1", tmp_path), certificate_for("other.example.org", tmp_path)
     own_server.use_tls(*right)
     sink = open_sink(own_server, "results", results, tls={"ca": {"file": str(right[0])}})
     sink.prepare(FRESH)

@@ -12,7 +12,7 @@ import pytest
 
 from lab.postgres import PASSWORD, PostgresServer
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.sources.postgres import table as postgres_table
+from millrace_jobs.sources import database_table
 
 from .tables import read
 
@@ -83,7 +83,7 @@ def test_a_time_as_text_is_what_the_server_writes(server: PostgresServer) -> Non
 
 
 def test_many_blocks(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_table, "_BLOCK_BYTES", 5_000)
+    monkeypatch.setattr(database_table, "_BLOCK_BYTES", 5_000)
     query = "SELECT n, repeat('x\n', (n % 9)::int) AS t FROM generate_series(1, 20000) AS n -- all of them"
     found = read(server, "n BIGINT, t STRING", query=query)
     assert found.num_rows == 20_000
@@ -91,7 +91,7 @@ def test_many_blocks(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_byte_order_mark_is_part_of_a_text(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_table, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(database_table, "_BLOCK_BYTES", 1)
     query = r"SELECT repeat(U&'\FEFF', n) || 'x' AS t FROM generate_series(0, 2) AS n"
     assert sorted(read(server, "t STRING", query=query)["t"].to_pylist()) == ["x", "\ufeffx", "\ufeff\ufeffx"]
 

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from databases.sinks import FRESH, open_sink, rows, write
 from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError, TransientError
-
-from .sinks import FRESH, open_sink, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -135,4 +134,16 @@ def test_a_value_that_the_table_does_not_take_is_an_error_that_does_not_pass(
     assert "while writing batch 0 to table" in str(raised.value)
     assert str(raised.value).startswith("spec.sink.postgres.")
     assert write(sink, spark.sql("SELECT 2 AS k, CAST(NULL AS STRING) AS v").where("k = 3"), 0) == 0
+    sink.close()
+
+
+def test_names_may_be_any_and_are_found_in_other_case(spark, server, make_table):
+    table = make_table('"a ""b""" text PRIMARY KEY, "window" jsonb, tripcount bigint, "per%cent" bigint')
+    results = spark.sql(
+        "SELECT 'x' AS `a \"b\"`, named_struct('start', TIMESTAMP'2024-01-01') AS window, 1L AS tripCount, 2L AS `per%cent`"
+    )
+    sink = open_sink(server, table, results, ['a "b"'])
+    sink.prepare(FRESH)
+    assert write(sink, results, 0) == 1
+    assert rows(server, table) == [("x", {"start": "2024-01-01T00:00:00.000000Z"}, 1, 2)]
     sink.close()

@@ -1,4 +1,4 @@
-"""Where results go: files, the terminal, Kafka, a table in Kafka, in PostgreSQL or of a lakehouse."""
+"""Where results go: files, the terminal, Kafka, a table in Kafka, in a database or of a lakehouse."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.kafka import REFERENCE_RULES, KafkaReference
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
+from millrace_api.model.mysql import MySqlSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.registries import MessageFormat, ResultSchemas
 from millrace_api.model.sources import FileFormat, SourceSpec
@@ -137,7 +138,7 @@ class TableSinkSpec(KafkaReference):
     )
 
 
-_KINDS = ("files", "console", "kafka", "table", "postgres", "delta", "iceberg")
+_KINDS = ("files", "console", "kafka", "table", "postgres", "mysql", "delta", "iceberg")
 
 
 class SinkSpec(Model):
@@ -150,12 +151,13 @@ class SinkSpec(Model):
     kafka: KafkaSinkSpec | None = Field(default=None, description="A Kafka topic.")
     table: TableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
     postgres: PostgresSinkSpec | None = Field(default=None, description="A table in PostgreSQL.")
+    mysql: MySqlSinkSpec | None = Field(default=None, description="A table in MySQL or MariaDB.")
     delta: DeltaSinkSpec | None = Field(default=None, description="A Delta table.")
     iceberg: IcebergSinkSpec | None = Field(default=None, description="An Iceberg table.")
 
     @property
     def kind(self) -> str:
-        """The kind that is given, as in YAML: files, console, kafka, table, postgres, delta or iceberg."""
+        """The kind that is given, as in YAML: files, console, kafka, table, postgres, mysql, delta or iceberg."""
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
     @property
@@ -167,20 +169,25 @@ class SinkSpec(Model):
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns that the user has written; empty for kinds that have none."""
-        keyed = self.kafka or self.table or self.postgres or self.lakehouse
+        keyed = self.kafka or self.table or self.database or self.lakehouse
         return () if keyed is None else keyed.key
 
     @property
     def replaces_rows(self) -> bool:
         """Whether results are rows of a table, which later results replace and remove."""
-        keyed = self.postgres or self.lakehouse
+        keyed = self.database or self.lakehouse
         return self.table is not None or (keyed is not None and bool(keyed.key))
 
     @property
     def appends_once(self) -> bool:
         """Whether results are rows of a table without a key, which nothing replaces or removes."""
-        keyed = self.postgres or self.lakehouse
+        keyed = self.database or self.lakehouse
         return keyed is not None and not keyed.key
+
+    @property
+    def database(self) -> PostgresSinkSpec | MySqlSinkSpec | None:
+        """The table of a database that results go to, of whatever kind."""
+        return self.postgres or self.mysql
 
     @property
     def lakehouse(self) -> LakehouseSinkSpec | None:
@@ -191,7 +198,7 @@ class SinkSpec(Model):
     def records_batches(self) -> bool:
         """Whether the place of the results itself knows which batches it has, and lacks those of another place."""
         in_objects = self.files is not None and not self.files.is_local
-        return in_objects or any(each is not None for each in (self.kafka, self.table, self.postgres, self.lakehouse))
+        return in_objects or any(each is not None for each in (self.kafka, self.table, self.database, self.lakehouse))
 
     @property
     def has_history(self) -> bool:
@@ -212,6 +219,8 @@ class SinkSpec(Model):
             return other.console is not None
         if self.postgres is not None and other.postgres is not None:
             return self.postgres.is_table_of(other.postgres)
+        if self.mysql is not None and other.mysql is not None:
+            return self.mysql.is_table_of(other.mysql)
         if self.files is not None and other.files is not None:
             return PurePosixPath(self.files.path) == PurePosixPath(other.files.path)
         if self.delta is not None and other.delta is not None:

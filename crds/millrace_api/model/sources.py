@@ -16,6 +16,7 @@ from millrace_api.model.generators import NexmarkSourceSpec, RateSourceSpec
 from millrace_api.model.iceberg import IcebergSourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.lakehouse import DeltaSourceSpec
+from millrace_api.model.mysql import MySqlSourceSpec
 from millrace_api.model.postgres import PostgresSourceSpec
 from millrace_api.model.registries import Avro, Protobuf
 from millrace_api.model.tables import CHANGED_AT, STATIC_TABLE_RULES, WHOLE_TABLES, TableSpec
@@ -326,6 +327,9 @@ class SourceSpec(Model):
     nexmark: NexmarkSourceSpec | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
     postgres: PostgresSourceSpec | None = Field(
         default=None, description="A table of a PostgreSQL database, for table: {static: true}."
+    )
+    mysql: MySqlSourceSpec | None = Field(
+        default=None, description="A table of a MySQL or MariaDB database, for table: {static: true}."
     )
     delta: DeltaSourceSpec | None = Field(
         default=None,

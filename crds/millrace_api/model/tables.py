@@ -9,10 +9,10 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule
 from millrace_api.model.values import ByteSize, ColumnName, Count, Flag, PositiveDuration
 
-WHOLE_TABLES: Final = ("postgres", "delta", "iceberg")
+WHOLE_TABLES: Final = ("postgres", "mysql", "delta", "iceberg")
 """Kinds of sources that are tables, which can be read as a whole."""
 
-IS_WHOLE: Final = "(has(self.postgres) || has(self.delta) || has(self.iceberg))"
+IS_WHOLE: Final = "(has(self.postgres) || has(self.mysql) || has(self.delta) || has(self.iceberg))"
 """CEL: a source is of such a kind."""
 
 CHANGED_AT: Final = "_changed_at"
@@ -45,6 +45,16 @@ def _changes(kind: str, what: str) -> tuple[Rule, ...]:
     )
 
 
+def _static_only(kind: str) -> Rule:
+    return Rule(
+        "a table of a database is read as a static table",
+        "add table: {keys: [...], static: true}, and refreshEvery: 5m in it to read it again",
+        (kind, "table"),
+        f"!has(self.{kind}) || (has(self.table) && self.table.static)",
+        lambda s: getattr(s, kind) is None or s.is_static,
+    )
+
+
 def _with_schema(kind: str) -> Rule:
     return Rule(
         f"schema is missing: which columns of the {kind} table are read",
@@ -67,13 +77,7 @@ STATIC_TABLE_RULES: Final = (
             or (s.watermark is None and (s.is_whole or (s.files is not None and not s.files.max_files_per_batch)))
         ),
     ),
-    Rule(
-        "a table of a database is read as a static table",
-        "add table: {keys: [...], static: true}, and refreshEvery: 5m in it to read it again",
-        ("postgres", "table"),
-        "!has(self.postgres) || (has(self.table) && self.table.static)",
-        lambda s: s.postgres is None or s.is_static,
-    ),
+    *(_static_only(kind) for kind in ("postgres", "mysql")),
     Rule(
         "a static table has all rows of a table of a lakehouse, and is no stream that starts somewhere",
         "leave startFrom, startingVersion, startingSnapshot, otherCommits and maxFilesPerBatch out",

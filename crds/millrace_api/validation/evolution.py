@@ -63,6 +63,8 @@ _FIELDS = {
         spec.additionalOutputs.*.sink.table.options
         spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user
         spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
+        spec.additionalOutputs.*.sink.mysql.host spec.additionalOutputs.*.sink.mysql.user
+        spec.additionalOutputs.*.sink.mysql.password spec.additionalOutputs.*.sink.mysql.tls
         spec.additionalOutputs.*.sink.delta.sortBy spec.additionalOutputs.*.sink.delta.schemaEvolution
         spec.additionalOutputs.*.sink.delta.maintenance spec.additionalOutputs.*.sink.files.filesPerPartition
         spec.additionalOutputs.*.sink.iceberg.sortBy spec.additionalOutputs.*.sink.iceberg.schemaEvolution
@@ -80,7 +82,7 @@ _FIELDS = {
     SpecChange.NAME: "metadata.name",
     SpecChange.RECORDS: """
         spec.sources.*.rate spec.sources.*.nexmark
-        spec.sources.*.postgres spec.sources.*.delta spec.sources.*.iceberg
+        spec.sources.*.postgres spec.sources.*.mysql spec.sources.*.delta spec.sources.*.iceberg
         spec.sources.*.format spec.sources.*.timestampFormat spec.sources.*.timeFormats spec.sources.*.avro.writerSchema
         spec.sources.*.protobuf.message spec.sources.*.protobuf.descriptorFile spec.sources.*.protobuf.descriptorSet
         spec.sources.*.files.path spec.sources.*.files.format

@@ -106,8 +106,8 @@ def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grou
     """Return the key columns: those given in the sink, or else the grouping columns; None if rows have no key.
 
     The key of a table must identify its rows, so it consists of all grouping columns and no others. Messages of a
-    ``kafka`` sink may have any key; without a grouping column in the result, they have none. A ``postgres`` sink has
-    only a key that is given.
+    ``kafka`` sink may have any key; without a grouping column in the result, they have none. A table of a database
+    has only a key that is given.
 
     Args:
         sink: sink of the query.

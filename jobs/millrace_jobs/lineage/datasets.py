@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from millrace_api.model.iceberg import IcebergTableSpec
 from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.mysql import MySqlServerSpec
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.sources import SourceSpec
@@ -80,6 +81,8 @@ def _read(source: SourceSpec, found: Sequence[str]) -> Iterator[Dataset]:
         yield _iceberg(source.iceberg)
     elif source.postgres is not None and source.postgres.table is not None:
         yield _postgres(source.postgres, source.postgres.table)
+    elif source.mysql is not None and source.mysql.table is not None:
+        yield _mysql(source.mysql, source.mysql.table)
 
 
 def _written(sink: SinkSpec) -> Iterator[Dataset]:
@@ -91,6 +94,8 @@ def _written(sink: SinkSpec) -> Iterator[Dataset]:
         yield _iceberg(sink.iceberg)
     elif sink.postgres is not None:
         yield _postgres(sink.postgres, sink.postgres.table)
+    elif sink.mysql is not None:
+        yield _mysql(sink.mysql, sink.mysql.table)
     elif (kafka := sink.kafka or sink.table) is not None:
         yield Dataset(_cluster(kafka), kafka.topic)
 
@@ -125,6 +130,11 @@ def _folder(path: str) -> str:
 def _postgres(server: PostgresServerSpec, table: str) -> Dataset:
     name = table if "." in table else f"public.{table}"
     return Dataset(_server("postgres", *min(server.addresses)), f"{server.database}.{name}")
+
+
+def _mysql(server: MySqlServerSpec, table: str) -> Dataset:
+    name = table if "." in table else f"{server.database}.{table}"
+    return Dataset(_server("mysql", *min(server.addresses)), name)
 
 
 def _server(scheme: str, host: str, port: int) -> str:

@@ -86,7 +86,7 @@ def compile_tables(
     shown = [output.sink.kind for output in eager if not output.sink.replaces_rows]
     if query.contents is Contents.TABLE and shown and not query.replaces:
         message = f"the rows of the result change, which {shown[0]} cannot show"
-        hint = "write the results to sink.table, or to sink.postgres, sink.delta or sink.iceberg with a key"
+        hint = "write the results to sink.table, or to sink.postgres, sink.mysql, sink.delta or sink.iceberg with a key"
         raise MillraceError(Problem(message, hint, field="spec.sink"))
     return query
 

@@ -145,7 +145,8 @@ class PolicyRule(Model):
         description="URLs that tokens for logins to Kafka may come from, in sasl.oidc.tokenEndpoint.",
     )
     databases: tuple[DatabasePattern, ...] | None = Field(
-        default=None, description="PostgreSQL servers, host:port, that sources, sinks and catalogs may name."
+        default=None,
+        description="Servers of PostgreSQL and MySQL, host:port, that sources, sinks and catalogs may name.",
     )
     s3_endpoints: tuple[UrlPattern, ...] | None = Field(
         default=None,

@@ -106,6 +106,14 @@ class PostgresPackages(DebianPackages):
         return super()._missing() | ({} if there else {"postgres": "postgresql"})
 
 
+MARIADB_PACKAGES = DebianPackages(
+    "Debian packages for MariaDB",
+    {
+        "/usr/sbin/mariadbd": "mariadb-server-core",
+        "/usr/share/mysql/mysql_system_tables.sql": "mariadb-server-core",
+        "setpriv": "util-linux",
+    },
+)
 POSTGRES_PACKAGES = PostgresPackages("Debian packages for PostgreSQL", {"setpriv": "util-linux"})
 
 

@@ -13,14 +13,14 @@ BROKEN = [
         MINIMAL,
         7,
         "      timestampFormat: iso",
-        "6: spec.sources.trips: exactly one of files, replay, rate, kafka, nexmark, postgres, delta, iceberg is needed; "
+        "6: spec.sources.trips: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg is needed; "
         'write one kind, such as files: {path: "data/*.csv"}',
     ),
     (
         MINIMAL,
         7,
         "      files: {path: a, format: csv}\n      kafka: {bootstrapServers: b, topic: c}",
-        "8: spec.sources.trips.kafka: exactly one of files, replay, rate, kafka, nexmark, postgres, delta, iceberg is "
+        "8: spec.sources.trips.kafka: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg is "
         "needed (got files, kafka); "
         'write one kind, such as files: {path: "data/*.csv"}',
     ),
@@ -257,7 +257,7 @@ BROKEN = [
         MINIMAL,
         11,
         "  sink: {console: {}, files: {path: out}}",
-        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, delta, iceberg is needed (got files, console); "
+        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, mysql, delta, iceberg is needed (got files, console); "
         "write one kind, such as console: {}",
     ),
     (

@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.databases.connection import DatabaseConnection
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.lookups.history import NO_TIMES
@@ -24,6 +25,7 @@ from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console.sink import ConsoleSink, _Head
+from millrace_jobs.sinks.databases.sink import DatabaseSink
 from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.registered.result_schema import ResultSchema
@@ -33,7 +35,6 @@ from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
 from millrace_jobs.sinks.outputs import OutputSinks
-from millrace_jobs.sinks.postgres.sink import PostgresSink
 from millrace_jobs.sinks.sink_factory import open_sinks
 
 from .documents import BROKERS, FILES, query
@@ -79,7 +80,7 @@ def described(sink: Sink) -> object:
     if isinstance(sink, ConsoleSink):
         rows = pa.RecordBatch.from_pydict({"k": list(range(50))})
         return sink.place, [batch.num_rows for batch in _Head(sink._rows)(iter([rows]))]
-    if isinstance(sink, PostgresSink):
+    if isinstance(sink, DatabaseSink):
         return sink.place, sink._wanted
     if isinstance(sink, DeltaSink):
         return sink.place, sink._keys, sink._spec.model_dump(exclude={"path", "key"})
@@ -109,6 +110,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         "kafka": TOPIC,
         "table": TOPIC,
         "postgres": DATABASE,
+        "mysql": DATABASE,
         "delta": DELTA,
         "iceberg": ICEBERG,
     }
@@ -129,7 +131,8 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
     yield from of_schemas(f"{place}.kafka", documents["kafka"], see, number)
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
-    yield from of_postgres(f"{place}.postgres", documents["postgres"], see, number)
+    for kind in ("postgres", "mysql"):
+        yield from of_database(f"{place}.{kind}", documents[kind], see, number)
     yield from of_delta(f"{place}.delta", documents["delta"], see)
     yield from of_iceberg(f"{place}.iceberg", documents["iceberg"], see, number)
 
@@ -163,13 +166,13 @@ def of_schemas(place: str, base: Document, see: See, number: Number) -> Iterator
     yield from registry_probes(f"{place}.schemas", in_avro, lambda asked: schema(asked).registry(), secret_probes)
 
 
-def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:
-    """Yield the probes of a table in PostgreSQL; no server is asked."""
+def of_database(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:
+    """Yield the probes of a table in a database; no server is asked."""
 
-    def connection(asked: StreamQuery) -> PostgresConnection:
+    def connection(asked: StreamQuery) -> DatabaseConnection:
         sink = opened(asked, number)
-        assert isinstance(sink, PostgresSink)
-        return sink._connection
+        assert isinstance(sink, DatabaseSink)
+        return sink._dialect.connection
 
     yield from server_probes(place, base, connection)
     yield Probe(f"{place}.table", base, ("out", "sales.out"), see)
@@ -177,13 +180,18 @@ def of_postgres(place: str, base: Document, see: See, number: Number) -> Iterato
 
 
 def server_probes(
-    place: str, base: Document, connection: Callable[[StreamQuery], PostgresConnection]
+    place: str, base: Document, connection: Callable[[StreamQuery], DatabaseConnection]
 ) -> Iterator[Probe]:
-    """Yield the probes of a connection to PostgreSQL, used as ``connection`` returns it."""
+    """Yield the probes of a connection to a database, used as ``connection`` returns it."""
 
     def settings(asked: StreamQuery) -> object:
+        given = connection(asked)
+        if not isinstance(given, PostgresConnection):
+            login = None if given.password is None else given.password.resolve()
+            tls = None if given.tls is None else [(part, secret.resolve()) for part, secret in given.tls]
+            return given.hosts, given.database, given.user, login, tls
         with TemporaryDirectory() as folder:
-            found = connection(asked).settings(Path(folder))
+            found = given.settings(Path(folder))
             files = {name: Path(folder, name).read_text() for name in found if Path(folder, name).exists()}
             return found | files
 

@@ -10,11 +10,13 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.databases.connection import DatabaseConnection
 from millrace_jobs.pipeline.explain import _source_step
-from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.sources.database_table import DatabaseTable
 from millrace_jobs.sources.lakehouse.delta_snapshot import DeltaSnapshot
 from millrace_jobs.sources.lakehouse.iceberg_snapshot import IcebergSnapshot
+from millrace_jobs.sources.mysql.table import MySqlTable
 from millrace_jobs.sources.postgres.table import PostgresTable
 from millrace_jobs.sources.source_factory import open_table
 
@@ -25,7 +27,7 @@ from .probe import ABSENT, Document, Probe, probes, written
 SOURCE = "spec.sources.*"
 DATABASE = {"host": "db", "database": "sales", "user": "millrace", "table": "cities"}
 ICEBERG = {"catalog": {"rest": REST}, "table": "a.cities"}
-KINDS = {"postgres": DATABASE, "delta": {"path": "cities"}, "iceberg": ICEBERG}
+KINDS = {"postgres": DATABASE, "mysql": DATABASE, "delta": {"path": "cities"}, "iceberg": ICEBERG}
 ROWS = {"schema": "city STRING, n INT", "table": {"keys": ["n"], "static": True}}
 
 
@@ -46,16 +48,18 @@ def described(asked: StreamQuery) -> object:
     opened = open_table("cities", spec_of(asked), Path())
     if isinstance(opened, PostgresTable):
         return opened._relation.as_string()
+    if isinstance(opened, MySqlTable):
+        return opened._relation
     if isinstance(opened, DeltaSnapshot):
         return str(opened._place)
     assert isinstance(opened, IcebergSnapshot)
     return opened._spec.table, opened._spec.location, opened._spec.catalog
 
 
-def connection(asked: StreamQuery) -> PostgresConnection:
-    """Return the connection of a table in PostgreSQL."""
+def connection(asked: StreamQuery) -> DatabaseConnection:
+    """Return the connection of a table in a database."""
     opened = open_table("cities", spec_of(asked), Path())
-    assert isinstance(opened, PostgresTable)
+    assert isinstance(opened, DatabaseTable)
     return opened._connection
 
 
@@ -90,11 +94,12 @@ def of_tables() -> Iterator[Probe]:
     documents = {kind: with_table(ROWS | {kind: given}) for kind, given in KINDS.items()}
     none = with_table(ROWS)
     yield from (Probe(f"{SOURCE}.{kind}", none, (ABSENT, given), described) for kind, given in KINDS.items())
-    place = f"{SOURCE}.postgres"
-    yield from server_probes(place, documents["postgres"], connection)
-    yield Probe(f"{place}.table", documents["postgres"], ("cities", "sales.cities"), described)
-    neither = written(documents["postgres"], f"{place}.table", ABSENT)
-    yield Probe(f"{place}.query", neither, ("SELECT 'Rome' AS city, 1 AS n", "TABLE cities"), described)
+    for kind in ("postgres", "mysql"):
+        place = f"{SOURCE}.{kind}"
+        yield from server_probes(place, documents[kind], connection)
+        yield Probe(f"{place}.table", documents[kind], ("cities", "sales.cities"), described)
+        neither = written(documents[kind], f"{place}.table", ABSENT)
+        yield Probe(f"{place}.query", neither, ("SELECT 'Rome' AS city, 1 AS n", "TABLE cities"), described)
     yield Probe(f"{SOURCE}.delta.path", documents["delta"], ("cities", "s3a://lake/cities"), described)
     place = f"{SOURCE}.iceberg"
     yield from probes(

@@ -44,6 +44,7 @@ SOURCES = [
 STATIC_SOURCES = [
     ({"postgres": {**SERVER, "table": "cities"}}, [("postgres://db-a.example.org:5432", "sales.public.cities")]),
     ({"postgres": {**SERVER, "query": "SELECT city FROM a JOIN b USING (id)"}}, []),
+    ({"mysql": {**SERVER, "table": "cities"}}, [("mysql://db-a.example.org:3306", "sales.cities")]),
     ({"delta": {"path": "/data/cities"}}, [("file", "/data/cities")]),
     ({"iceberg": ICEBERG}, [("https://catalog.example.org/iceberg", "sales.trips")]),
 ]
@@ -112,6 +113,10 @@ def test_a_relative_path_is_absolute():
         (
             {"postgres": {**SERVER, "table": "taxi.trips", "key": ["city"]}},
             [("postgres://db-a.example.org:5432", "sales.taxi.trips", None)],
+        ),
+        (
+            {"mysql": {**SERVER, "table": "a.trips", "key": ["city"]}},
+            [("mysql://db-a.example.org:3306", "a.trips", None)],
         ),
         ({"iceberg": {**ICEBERG, "key": ["city"]}}, [("https://catalog.example.org/iceberg", "sales.trips", None)]),
         (

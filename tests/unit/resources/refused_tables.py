@@ -2,6 +2,7 @@
 
 REST = {"uri": "https://catalog.example.com/iceberg"}
 CATALOG = {"database": "lake", "user": "millrace"}
+RESULTS = CATALOG | {"table": "cells", "key": ["cell"]}
 CELLS = {"schema": "cell STRING, area STRING", "table": {"keys": ["cell"], "static": True, "refreshEvery": "5m"}}
 TABLE = {"catalog": {"rest": REST}, "table": "sales.cells"}
 STREAM = {"schema": "cell STRING, at TIMESTAMP"}
@@ -15,6 +16,20 @@ REFUSED_TABLES = [
         {"sources__cells": CELLS | {"postgres": CATALOG | {"host": "one.db.example.com", "table": "cells"}}},
         {"sources__cells": CELLS | {"postgres": CATALOG | {"host": "evil.example.com", "table": "cells"}}},
         'spec.sources.cells.postgres.host: "evil.example.com" is not allowed in namespace cabs',
+    ),
+    (
+        "databases",
+        {"databases": ["*.db.example.com:3306"]},
+        {"sources__cells": CELLS | {"mysql": CATALOG | {"host": "one.db.example.com", "table": "cells"}}},
+        {"sources__cells": CELLS | {"mysql": CATALOG | {"host": "one.db.example.com:5432", "table": "cells"}}},
+        'spec.sources.cells.mysql.host: "one.db.example.com:5432" is not allowed in namespace cabs',
+    ),
+    (
+        "databases",
+        {"databases": ["*.db.example.com:*"]},
+        {"sink": {"mysql": RESULTS | {"host": "one.db.example.com,two.db.example.com:3307"}}},
+        {"sink": {"mysql": RESULTS | {"host": "one.db.example.com,evil.example.com"}}},
+        'spec.sink.mysql.host: "evil.example.com" is not allowed in namespace cabs',
     ),
     (
         "tables",

@@ -261,3 +261,5 @@ def test_secrets_of_a_database_are_read_from_mounted_volumes() -> None:
     assert refused(asked) == ["spec.sink.postgres.tls.ca.file"]
     asked = query(sink={"postgres": database | secrets})
     assert refused(asked) == ["spec.sink.postgres.password.file", "spec.sink.postgres.tls.ca.file"]
+    asked = query(sink={"mysql": database | secrets})
+    assert refused(asked) == ["spec.sink.mysql.password.file", "spec.sink.mysql.tls.ca.file"]

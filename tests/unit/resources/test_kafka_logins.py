@@ -91,12 +91,13 @@ def test_a_pod_has_no_secret_that_it_does_not_use():
     catalog = {"rest": {"uri": "https://catalog", "token": reference("catalog")}}
     asked["spec"]["sources"] |= {
         "people": {"postgres": database | {"table": "people"}, **static},
+        "shops": {"mysql": database | {"table": "shops", "password": reference("shops")}, **static},
         "places": {"iceberg": {"catalog": catalog, "table": "a.b"}, **static},
     }
     receiver = {"url": "https://marquez/api/v1/lineage", "apiKey": reference("marquez")}
     asked["spec"] |= {"lineage": {"http": receiver}, "partitioner": {"placement": "Auto"}}
     found = {role: secrets_of(pod) for role, pod in pods(read_query(asked)).items()}
-    both = {"kafka-login", "registry", "database", "catalog", "elsewhere"}
+    both = {"kafka-login", "registry", "database", "shops", "catalog", "elsewhere"}
     assert found == {"driver": both | {"marquez"}, "executor": both, "partitioner": {"kafka-login", "registry"}}
 
 

@@ -13,7 +13,8 @@ class PostgresSinkConnector(SinkConnector[PostgresSinkSpec]):
     def open(self, spec: PostgresSinkSpec, context: SinkContext) -> Sink:
         """Return the sink of a table; only queries with one load the client library."""
         from millrace_jobs.postgres.connection import PostgresConnection
-        from millrace_jobs.sinks.postgres.sink import PostgresSink
+        from millrace_jobs.sinks.databases.sink import DatabaseSink
+        from millrace_jobs.sinks.postgres.dialect import PostgresDialect
 
-        connection, query = PostgresConnection.of(spec), context.query.name
-        return PostgresSink(connection, spec.table, context.keys, context.columns, query, context.checkpoint_id)
+        dialect, query = PostgresDialect(PostgresConnection.of(spec)), context.query.name
+        return DatabaseSink(dialect, spec.table, context.keys, context.columns, query, context.checkpoint_id)

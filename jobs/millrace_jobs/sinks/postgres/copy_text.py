@@ -12,12 +12,9 @@ tabs, NULL is ``\N``, and a backslash, a tab or a line break in a text is escape
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import (
@@ -44,6 +41,7 @@ from pyspark.sql.types import (
 
 from millrace_jobs.sinks.base import TIMES_AS_TEXT
 from millrace_jobs.sinks.column_names import named
+from millrace_jobs.sinks.databases.dialect import ColumnType
 
 LINE = "line"
 """Name of the column with the lines."""
@@ -58,21 +56,6 @@ _INTEGERS: Mapping[type[DataType], tuple[str, int]] = MappingProxyType(
 """Smallest type of PostgreSQL that holds a type of integers, and the digits that its values have."""
 
 _HOLDS = {"int2": 5, "int4": 10, "int8": 19}
-
-
-@dataclass(frozen=True)
-class ColumnType:
-    """The types of a table's column that hold all values of a result's type.
-
-    Args:
-        name: the type for CREATE TABLE.
-        accepted: names of all of them in ``pg_type``.
-        digits: digits before and after the point that a ``numeric`` has to hold; None for other types.
-    """
-
-    name: str
-    accepted: frozenset[str]
-    digits: tuple[int, int] | None = None
 
 
 def column_type(kind: DataType) -> ColumnType | None:
@@ -108,16 +91,6 @@ def lines(results: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the results as the column ``LINE``, each row with a line break at its end."""
     fields = [F.coalesce(_text(results, name), F.lit("\\N")) for name in columns]
     return results.select(F.concat(F.concat_ws("\t", *fields), F.lit("\n")).alias(LINE))
-
-
-def payload(batch: pa.RecordBatch) -> memoryview:
-    """Return the lines of a batch of ``lines``, without a copy: Arrow keeps strings one after another."""
-    column = batch.column(0)
-    _, offsets, data = column.buffers()
-    if data is None or not len(column):
-        return memoryview(b"")
-    ends = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
-    return memoryview(data)[int(ends[column.offset]) : int(ends[column.offset + len(column)])]
 
 
 def _text(results: DataFrame, name: str) -> Column:

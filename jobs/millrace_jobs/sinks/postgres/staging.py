@@ -1,35 +1,67 @@
-"""The statements that bring the results of a batch into their table, by way of a temporary table of the session."""
+"""How the results of a batch get into their table: by COPY into a temporary table, and one statement from there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
+from typing import Any, cast
 
+import pyarrow as pa
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
+from millrace_jobs.databases.connection import Session, time_limit
+from millrace_jobs.postgres.connection import PostgresSession
 from millrace_jobs.sinks.base import ADMITTED
-from millrace_jobs.sinks.postgres.target import TargetTable
+from millrace_jobs.sinks.databases import dialect
+from millrace_jobs.sinks.databases.arrow_stream import texts
+from millrace_jobs.sinks.databases.dialect import TargetTable
 from millrace_jobs.tables.changes import WEIGHT
 
 _STAGED = Identifier("millrace_staged")
-_PART, _ROW, _REMOVED = map(Identifier, ("millrace_part", "millrace_row", "millrace_removed"))
+_PART, _ROW, _REMOVED = Identifier(dialect.PART), Identifier(dialect.ROW), Identifier(dialect.REMOVED)
 
 _MARKS: Mapping[str, str] = MappingProxyType({ADMITTED: "boolean", WEIGHT: "bigint"})
 """Types of the columns that say whether a row is there, or how often it is added or removed."""
 
 
 @dataclass(frozen=True)
-class Statements:
-    """The statements for one table.
-
-    The staged rows have the columns of the table, then ``mark``, which is ADMITTED, WEIGHT or None, and the number of
-    the Spark partition that they come from. Together with their order in it, that is the order of the results, in
-    which the last row of a key counts.
-    """
+class PostgresStaging:
+    """Results in a temporary table of the session; ``mark`` is ADMITTED, WEIGHT or None."""
 
     table: TargetTable
     mark: str | None = None
+
+    def create(self, session: Session) -> None:
+        """Create the temporary table."""
+        session.execute(self.create_staged)
+
+    def empty(self, session: Session) -> None:
+        """Remove the rows of the last batch."""
+        session.execute(SQL("TRUNCATE {}").format(_STAGED))
+
+    def fill(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
+        """Copy the results into the temporary table as they come."""
+        first = next(batches, None)  # no transaction is open while Spark computes
+        if first is None:
+            return
+        postgres = cast(PostgresSession, session)
+        with postgres.transaction(), postgres.cursor() as cursor:
+            cursor.execute("SET LOCAL statement_timeout = 0")  # lasts as long as Spark computes
+            with cursor.copy(self.copy) as copy:
+                for batch in chain([first], batches):
+                    with time_limit(session):
+                        copy.write(texts(batch)[0])
+
+    def repeated_key(self, session: Session) -> tuple[Any, ...] | None:
+        """Return a key that two rows have which a batch of weighted changes adds; None if there is none."""
+        found: tuple[Any, ...] | None = session.execute(self.find_repeated_key).fetchone()
+        return found
+
+    def merge(self, session: Session) -> int:
+        """Bring the staged rows into the table, and return the number of rows that were inserted or replaced."""
+        return session.execute(self.merge_staged).rowcount
 
     @property
     def create_staged(self) -> Composed:
@@ -44,11 +76,6 @@ class Statements:
         return SQL(command).format(_STAGED, SQL(", ").join(columns), _PART, _ROW)
 
     @property
-    def empty_staged(self) -> Composed:
-        """Remove all rows of the temporary table."""
-        return SQL("TRUNCATE {}").format(_STAGED)
-
-    @property
     def copy(self) -> Composed:
         """Read rows into the temporary table."""
         marks = [] if self.mark is None else [self.mark]
@@ -56,9 +83,9 @@ class Statements:
         return SQL("COPY {} ({}, {}) FROM STDIN").format(_STAGED, columns, _PART)
 
     @property
-    def merge(self) -> Composed:
+    def merge_staged(self) -> Composed:
         """Bring the staged rows into the table: upsert and delete by key, or append without a key."""
-        columns, table = _listed(self.table.columns), self.table.identifier
+        columns, table = _listed(self.table.columns), self._name
         if not self.table.key:
             order = SQL("ORDER BY {}, {}").format(_PART, _ROW)
             return SQL("INSERT INTO {} ({}) SELECT {} FROM {} {}").format(table, columns, columns, _STAGED, order)
@@ -71,12 +98,16 @@ class Statements:
         return SQL("WITH {} {}").format(SQL(", ").join(steps), insert)
 
     @property
-    def repeated_key(self) -> Composed:
+    def find_repeated_key(self) -> Composed:
         """Select a key that two rows have which a batch of weighted changes adds."""
         key = _listed(self.table.key)
         return SQL("SELECT {0} FROM ({1}) AS net WHERE {2} > 0 GROUP BY {0} HAVING count(*) > 1 LIMIT 1").format(
             key, self._net, Identifier(WEIGHT)
         )
+
+    @property
+    def _name(self) -> Identifier:
+        return Identifier(self.table.schema, self.table.name)
 
     @property
     def _latest(self) -> Composed:
@@ -106,7 +137,7 @@ class Statements:
     def _delete(self) -> Composed:
         same = [SQL("kept.{0} = latest.{0}").format(Identifier(name)) for name in self.table.key]
         return SQL("DELETE FROM {} AS kept USING latest WHERE latest.{} AND {}").format(
-            self.table.identifier, _REMOVED, SQL(" AND ").join(same)
+            self._name, _REMOVED, SQL(" AND ").join(same)
         )
 
     @property

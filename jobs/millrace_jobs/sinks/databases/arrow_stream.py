@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.errors.exceptions.captured import unwrap_spark_exception
 from pyspark.serializers import read_int
@@ -44,6 +46,20 @@ def arrow_batches(results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
         raise
     with unwrap_spark_exception():
         server.getResult()
+
+
+def texts(batch: pa.RecordBatch) -> tuple[memoryview, npt.NDArray[np.int64]]:
+    """Return the texts of a batch of one column, without a copy, and where each of them ends.
+
+    Arrow keeps strings one after another. NULL counts as an empty text.
+    """
+    column = batch.column(0)
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return memoryview(b""), np.zeros(len(column), np.int64)
+    ends = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
+    ends = ends[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return memoryview(data)[int(ends[0]) : int(ends[-1])], ends[1:] - ends[0]
 
 
 class _UnorderedBatches(ArrowStreamSerializer):

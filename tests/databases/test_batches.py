@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lab.mariadb import MariaDbServer
+from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultKeys
 from millrace_jobs.tables.changes import WEIGHT
 
 from .sinks import FRESH, open_sink, rows, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.spark]
 
-COUNTS = "k text PRIMARY KEY, n bigint"
+COUNTED = {
+    PostgresServer: "id bigint, at timestamptz DEFAULT now(), place bigint GENERATED ALWAYS AS IDENTITY",
+    MariaDbServer: "id bigint, at datetime DEFAULT now(), place bigint AUTO_INCREMENT PRIMARY KEY",
+}
+COUNTS = "k {text} PRIMARY KEY, n bigint"
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def test_a_result_replaces_the_row_with_its_key_and_a_batch_without_rows_counts(
     assert write(sink, counts(b=3), 2) == 1
     assert rows(server, table) == [("a", 1), ("b", 3), ("theirs", 7)]
     schema = table.split(".")[0]
-    record = server.execute(f'SELECT "table", checkpoint, query, batch, epoch FROM {schema}.millrace_batches')
+    record = server.execute(f"SELECT b.table, checkpoint, query, batch, epoch FROM {schema}.millrace_batches b")
     assert record == [("results", "a-checkpoint", "counts", 2, 1)]
     sink.close()
 
@@ -53,7 +59,7 @@ def test_the_last_row_of_a_key_counts_in_the_order_of_the_partitions(spark, serv
 
 
 def test_results_without_a_key_are_appended_in_their_order(spark, server, make_table):
-    table = make_table("id bigint, at timestamptz DEFAULT now(), place bigint GENERATED ALWAYS AS IDENTITY")
+    table = make_table(COUNTED[type(server)])
     results = spark.range(0, 25_000, 1, 3)
     sink = open_sink(server, table, results)
     sink.prepare(FRESH)
@@ -61,31 +67,19 @@ def test_results_without_a_key_are_appended_in_their_order(spark, server, make_t
     assert write(sink, results, 0) == 0
     assert write(sink, results.where("id < 2"), 1) == 2
     assert server.execute(
-        f"SELECT count(*), count(DISTINCT id), bool_and(place = id + 1 OR place > 25000) FROM {table}"
-    ) == [(25_002, 25_000, True)]
+        f"SELECT count(*), count(DISTINCT id), min(CASE WHEN place = id + 1 OR place > 25000 THEN 1 ELSE 0 END) FROM {table}"
+    ) == [(25_002, 25_000, 1)]
     sink.close()
 
 
 def test_a_table_of_key_columns_only_keeps_each_key_once(spark, server, make_table):
-    table = make_table("k text, l text, PRIMARY KEY (l, k)")
+    table = make_table("k {text}, l {text}, PRIMARY KEY (l, k)")
     results = spark.sql("SELECT 'a' AS k, 'b' AS l")
     sink = open_sink(server, table, results, ["k", "l"])
     sink.prepare(FRESH)
     for number in range(2):
         write(sink, results, number)
     assert rows(server, table) == [("a", "b")]
-    sink.close()
-
-
-def test_names_may_be_any_and_are_found_in_other_case(spark, server, make_table):
-    table = make_table('"a ""b""" text PRIMARY KEY, "window" jsonb, tripcount bigint, "per%cent" bigint')
-    results = spark.sql(
-        "SELECT 'x' AS `a \"b\"`, named_struct('start', TIMESTAMP'2024-01-01') AS window, 1L AS tripCount, 2L AS `per%cent`"
-    )
-    sink = open_sink(server, table, results, ['a "b"'])
-    sink.prepare(FRESH)
-    assert write(sink, results, 0) == 1
-    assert rows(server, table) == [("x", {"start": "2024-01-01T00:00:00.000000Z"}, 1, 2)]
     sink.close()
 
 
@@ -123,7 +117,7 @@ def test_changes_are_netted_and_a_key_of_two_rows_is_refused(spark, server, make
 
 @pytest.mark.parametrize("key", [["k"], []], ids=["upserted", "appended"])
 def test_a_batch_that_runs_again_is_written_once(server, make_table, counts, key):
-    table = make_table("k text PRIMARY KEY, n bigint" if key else "k text, n bigint")
+    table = make_table("k {text} PRIMARY KEY, n bigint" if key else "k {text}, n bigint")
     first = open_sink(server, table, counts(a=1), key)
     first.prepare(FRESH)
     for number in range(3):
@@ -155,7 +149,7 @@ def test_a_driver_that_was_followed_writes_nothing(server, make_table, counts):
 
 
 def test_of_two_drivers_that_begin_at_once_one_writes(server, make_table, counts):
-    table = make_table("k text, n bigint")
+    table = make_table("k {text}, n bigint")
     sinks = [open_sink(server, table, counts(a=1)) for _ in range(4)]
     with ThreadPoolExecutor(len(sinks)) as threads:
         list(threads.map(lambda sink: sink.prepare(FRESH), sinks))

@@ -1,4 +1,4 @@
-"""The sink that writes results to a table in PostgreSQL, each batch exactly once.
+"""The sink that writes results to a table in a database, each batch exactly once.
 
 The results of a batch are copied into a temporary table while Spark computes them. Then one short transaction locks the
 checkpoint's row of ``millrace_batches``, brings the results into the table, and records the batch. After a crash, Spark
@@ -11,35 +11,30 @@ stay. Without a key, results are appended.
 
 from __future__ import annotations
 
-from itertools import chain
-
-import psycopg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.postgres.connection import CONNECT_SECONDS, SINK, PostgresConnection, Session, time_limit
-from millrace_jobs.postgres.errors import is_conflict, patiently, postgres_problem
+from millrace_jobs.databases import connection as limits
+from millrace_jobs.databases.connection import Session, time_limit
+from millrace_jobs.databases.errors import patiently
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.postgres.arrow_stream import arrow_batches
-from millrace_jobs.sinks.postgres.batches import BatchRecord
-from millrace_jobs.sinks.postgres.copy_text import lines, payload
-from millrace_jobs.sinks.postgres.statements import Statements
-from millrace_jobs.sinks.postgres.target import WantedTable
+from millrace_jobs.sinks.databases.arrow_stream import arrow_batches
+from millrace_jobs.sinks.databases.batches import BatchRecord
+from millrace_jobs.sinks.databases.dialect import PART, Dialect, Staging
+from millrace_jobs.sinks.databases.wanted import WantedTable
 from millrace_jobs.tables.changes import WEIGHT
 
 _MERGES = 5
 """How often a merge is tried while other transactions get in its way."""
 
-_PART = "millrace_part"
 
-
-class PostgresSink(Sink):
+class DatabaseSink(Sink):
     """A sink that upserts and deletes rows of a table by key, or appends to it.
 
     Args:
-        connection: the database.
+        dialect: the database.
         table: name of the table, as the user wrote it.
         keys: key of the results; without columns, results are appended.
         results: columns of the results.
@@ -49,27 +44,28 @@ class PostgresSink(Sink):
 
     def __init__(
         self,
-        connection: PostgresConnection,
+        dialect: Dialect,
         table: str,
         keys: ResultKeys,
         results: StructType,
         query: str,
         checkpoint_id: str,
     ) -> None:
-        self._connection = connection
+        self._dialect = dialect
         self._mark = WEIGHT if keys.weighted else ADMITTED if keys.retracts else None
         removes = self._mark is not None
-        self._wanted = WantedTable(table, results, keys.columns or (), removes, connection)
+        self._wanted = WantedTable(table, results, keys.columns or (), removes, dialect)
         self._query = query
         self._checkpoint = checkpoint_id
         self._open: Session | None = None
         self._record: BatchRecord | None = None
-        self._statements: Statements | None = None
+        self._staging: Staging | None = None
 
     @property
     def place(self) -> str:
         """Table, database and servers."""
-        return f"table {self._wanted.name} in {self._connection.database} at {self._connection.place}"
+        connection = self._dialect.connection
+        return f"table {self._wanted.name} in {connection.database} at {connection.place}"
 
     def prepare(self, last: LastBatch) -> None:
         """Check the table, and take over its record of batches; other drivers on this checkpoint can no longer write.
@@ -82,7 +78,7 @@ class PostgresSink(Sink):
 
         def take() -> None:
             self.close()
-            session = self._connection.open()
+            session = self._dialect.connection.open()
             try:
                 with time_limit(session):
                     self._take(session, last)
@@ -91,34 +87,42 @@ class PostgresSink(Sink):
                 raise
             self._open = session
 
-        patiently(take, f"looking for table {self._wanted.name}", self._connection)
+        doing = f"looking for table {self._wanted.name}"
+
+        def worded(error: Exception) -> MillraceError | None:
+            return self._dialect.problem(error, doing) if isinstance(error, self._dialect.error) else None
+
+        patiently(take, worded)
 
     def shape(self, results: DataFrame) -> DataFrame:
-        """Encode the results as the lines that are copied into the temporary table."""
+        """Encode the results as the texts that are sent to the temporary table."""
         marks = [] if self._mark is None else [self._mark]
-        return lines(results.withColumn(_PART, F.spark_partition_id()), [*self._wanted.results.names, *marks, _PART])
+        placed = results.withColumn(PART, F.spark_partition_id())
+        return self._dialect.encoded(placed, [*self._wanted.results.names, *marks, PART], self._mark)
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute a batch, and write it if it is not in the table yet; return the number of rows written."""
         assert self._record is not None, "the sink has not been prepared"
+        assert self._staging is not None
         if batch.number <= self._record.last:
             results.write.format("noop").mode("overwrite").save()
             return 0
         doing = f"writing batch {batch.number} to table {self._wanted.name}"
         try:
             session = self._session()
-            self._stage(session, results)
+            with arrow_batches(results) as batches:
+                self._staging.fill(session, batches)
             return self._merge(session, batch)
-        except psycopg.Error as error:
-            raise postgres_problem(error, doing, self._connection) from error
+        except self._dialect.error as error:
+            raise self._dialect.problem(error, doing) from error
 
     def withdraw(self) -> None:
         """Remove the record that ``prepare`` has made."""
         if self._record is not None and self._open is not None:
             try:
-                with time_limit(self._open, CONNECT_SECONDS):
+                with time_limit(self._open, limits.CONNECT_SECONDS):
                     self._record.withdraw(self._open)
-            except psycopg.Error:
+            except self._dialect.error:
                 pass  # the error that the run failed with is reported
 
     def close(self) -> None:
@@ -130,67 +134,55 @@ class PostgresSink(Sink):
     def _take(self, session: Session, last: LastBatch) -> None:
         table = self._wanted.find(session)
         if self._record is None or self._record.table != table:
-            self._record = BatchRecord(table, self._query, self._checkpoint)
+            self._record = BatchRecord(self._dialect, table, self._query, self._checkpoint)
         self._record.take(session, last)
-        self._statements = Statements(table, self._mark)
-        session.execute(self._statements.create_staged)
+        self._staging = self._dialect.staging(table, self._mark)
+        self._staging.create(session)
 
     def _session(self) -> Session:
         """Return a session with an empty temporary table: a new one if the server has ended the last one."""
-        assert self._statements is not None, "the sink has not been prepared"
+        assert self._staging is not None, "the sink has not been prepared"
         if self._open is not None:
             try:
-                with time_limit(self._open, CONNECT_SECONDS):
-                    self._open.execute(self._statements.empty_staged)
+                with time_limit(self._open, limits.CONNECT_SECONDS):
+                    self._staging.empty(self._open)
                     return self._open
-            except psycopg.Error:  # nothing is lost with the session, and if the server itself fails, so does a new one
+            except (
+                self._dialect.error
+            ):  # nothing is lost with the session, and if the server itself fails, so does a new one
                 self.close()
-        session = self._connection.open()
-        with time_limit(session, CONNECT_SECONDS):
-            session.execute(self._statements.create_staged)
+        session = self._dialect.connection.open()
+        with time_limit(session, limits.CONNECT_SECONDS):
+            self._staging.create(session)
         self._open = session
         return session
 
-    def _stage(self, session: Session, results: DataFrame) -> None:
-        """Copy the results into the temporary table, as they come."""
-        assert self._statements is not None
-        with arrow_batches(results) as batches:
-            first = next(batches, None)  # no transaction is open while Spark computes
-            if first is None:
-                return
-            with session.transaction(), session.cursor() as cursor:
-                cursor.execute("SET LOCAL statement_timeout = 0")  # lasts as long as Spark computes
-                with cursor.copy(self._statements.copy) as copy:
-                    for batch in chain([first], batches):
-                        with time_limit(session):
-                            copy.write(payload(batch))
-
     def _merge(self, session: Session, batch: ResultBatch) -> int:
         """Bring the staged results into the table, and record the batch; return the number of rows written."""
-        assert self._statements is not None
+        assert self._staging is not None
         assert self._record is not None
         for attempt in range(_MERGES):
             try:
                 with time_limit(session), session.transaction():
                     self._require_unique(session)
                     self._record.lock(session, batch)
-                    rows = session.execute(self._statements.merge).rowcount
+                    rows = self._staging.merge(session)
                     self._record.add(session, batch)
                 self._record.committed(batch)
                 return rows
-            except psycopg.Error as error:
-                if not is_conflict(error) or session.broken or attempt == _MERGES - 1:
+            except self._dialect.error as error:
+                if not self._dialect.is_conflict(error) or session.broken or attempt == _MERGES - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
     def _require_unique(self, session: Session) -> None:
         """Raise MillraceError if a batch of weighted changes adds two rows with one key."""
-        assert self._statements is not None
+        assert self._staging is not None
         if self._mark != WEIGHT:
             return
-        found = session.execute(self._statements.repeated_key).fetchone()
+        found = self._staging.repeated_key(session)
         if found is not None:
             key = ", ".join(map(str, found))
             message = f"two rows of the result have the key {key}, so one of them would be lost"
             hint = "write a key that identifies the rows of the result"
-            raise MillraceError(Problem(message, hint, field=f"{SINK}.key"))
+            raise MillraceError(Problem(message, hint, field=f"{self._dialect.connection.field}.key"))

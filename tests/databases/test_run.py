@@ -1,9 +1,10 @@
-"""Whole queries into PostgreSQL by ``millrace run``, killed at random moments, against DuckDB's answer."""
+"""Whole queries into databases by ``millrace run``, killed at random moments, against DuckDB's answer."""
 
 from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from lab.postgres import PostgresServer
+from lab.mariadb import MariaDbServer
 from lab.processes import Mark
 from lab.waiting import wait_until
 from spark.answers import assert_same, duckdb_rows, with_zones
@@ -21,9 +22,10 @@ from spark.questions import Hop, Question
 from spark.test_kill import QUESTION as ALL_GROUPS
 from spark.test_kill import Process, choose_plan, document, recording
 
-from .sinks import spec
+from .conftest import KINDS
+from .sinks import Server, spec
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.in_turn]
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 RECORDS = 50_000
 RATE = 2_500
@@ -36,7 +38,7 @@ QUESTION = Question(
 )
 """Groups come and go: values are as often negative as positive."""
 
-COLUMNS = "window_start timestamptz, window_end timestamptz, key text, records bigint, total bigint, last timestamptz"
+COLUMNS = "window_start {time}, window_end {time}, {key} {text}, records bigint, total bigint, last {time}"
 KEY = ["window_start", "window_end", "key"]
 
 
@@ -44,22 +46,35 @@ def query(folder: Path, sink: dict[str, Any], emit: str) -> dict[str, Any]:
     """Return the query over the recording, with its results in a table."""
     found = document(folder, emit)
     found["spec"]["sources"]["events"]["replay"]["rate"] = RATE
-    return found | {"spec": found["spec"] | {"query": {"sql": QUESTION.spark}, "sink": {"postgres": sink}}}
+    return found | {"spec": found["spec"] | {"query": {"sql": QUESTION.spark}, "sink": sink}}
 
 
-def in_table(server: PostgresServer, table: str) -> list[tuple[Any, ...]]:
+def in_table(server: Server, table: str) -> list[tuple[Any, ...]]:
     """Return the rows of a table, with times without a zone."""
-    rows = server.execute(f"SELECT {', '.join(name.split()[0] for name in COLUMNS.split(', '))} FROM {table}")
+    rows = server.execute(f"SELECT * FROM {table}")
     return [tuple(each.replace(tzinfo=None) if isinstance(each, datetime) else each for each in row) for row in rows]
 
 
-def test_two_outputs_of_one_computation(server: PostgresServer, make_table, tmp_path: Path) -> None:
+def columns(server: Server, key: Sequence[str] = ()) -> str:
+    """Return the columns of a table for the results."""
+    words = ("datetime(6)", "`key`") if isinstance(server, MariaDbServer) else ("timestamptz", "key")
+    listed = COLUMNS.replace("{time}", words[0]).replace("{key}", words[1])
+    return f"{listed}, PRIMARY KEY ({', '.join(key).replace(' key', f' {words[1]}')})" if key else listed
+
+
+def sink(server: Server, table: str, **fields: Any) -> dict[str, Any]:
+    """Return the sink of a query."""
+    return {"mysql" if isinstance(server, MariaDbServer) else "postgres": spec(server, table, **fields)}
+
+
+@pytest.mark.parametrize("server", KINDS[:1], indirect=True)
+def test_two_outputs_of_one_computation(server: Server, make_table, tmp_path: Path) -> None:
     events = recording(seed=1).slice(0, 20_000)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
-    live, final = make_table(f"{COLUMNS}, PRIMARY KEY ({', '.join(KEY)})"), make_table(COLUMNS)
-    asked = query(tmp_path, spec(server, live, key=KEY), "OnUpdate")
+    live, final = make_table(columns(server, KEY)), make_table(columns(server))
+    asked = query(tmp_path, sink(server, live, key=KEY), "OnUpdate")
     asked["spec"]["query"] = {"sql": ALL_GROUPS.spark}
-    asked["spec"]["additionalOutputs"] = {"final": {"emit": "OnWindowClose", "sink": {"postgres": spec(server, final)}}}
+    asked["spec"]["additionalOutputs"] = {"final": {"emit": "OnWindowClose", "sink": sink(server, final)}}
     (tmp_path / "query.yaml").write_text(yaml.safe_dump(asked), encoding="utf-8")
     result = Project(tmp_path).millrace("run", "query.yaml", "--once")
     assert (result.status, result.err) == (0, ""), result
@@ -70,16 +85,22 @@ def test_two_outputs_of_one_computation(server: PostgresServer, make_table, tmp_
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("emit", "key"), [("OnUpdate", KEY), ("OnWindowClose", [])], ids=["upserted and deleted", "appended"]
+    ("server", "emit", "key"),
+    [
+        pytest.param(*KINDS[0].values, "OnUpdate", KEY, id="upserted and deleted", marks=KINDS[0].marks),
+        pytest.param(*KINDS[0].values, "OnWindowClose", [], id="appended", marks=KINDS[0].marks),
+        pytest.param(*KINDS[1].values, "OnUpdate", KEY, id="upserted and deleted in MySQL", marks=KINDS[1].marks),
+    ],
+    indirect=["server"],
 )
-def test_a_query_that_is_killed_again_and_again(server: PostgresServer, make_table, tmp_path: Path, emit, key):
+def test_a_query_that_is_killed_again_and_again(server: Server, make_table, tmp_path: Path, emit, key):
     chance = random.Random(emit)
     events = recording(seed=len(emit)).slice(0, RECORDS)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
-    table = make_table(f"{COLUMNS}, PRIMARY KEY ({', '.join(key)})" if key else COLUMNS)
+    table = make_table(columns(server, key))
     file, plan_file = tmp_path / "query.yaml", tmp_path / "plan.yaml"
-    sink = spec(server, table) | ({"key": key} if key else {})
-    file.write_text(yaml.safe_dump(query(tmp_path, sink, emit)), encoding="utf-8")
+    given = sink(server, table, **({"key": key} if key else {}))
+    file.write_text(yaml.safe_dump(query(tmp_path, given, emit)), encoding="utf-8")
     command = [str(Path(sys.executable).parent / "millrace"), "run", str(file), "--plan", str(plan_file)]
     mark = Mark()
     for number in range(3):
@@ -92,4 +113,6 @@ def test_a_query_that_is_killed_again_and_again(server: PostgresServer, make_tab
     assert last.wait() == 0, last.output
     wait_until(lambda: not mark.processes(), "all processes of the killed runs have ended")
     assert_same(in_table(server, table), duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)
-    assert f"results=table {table} in postgres at {server.host}" in last.output.replace('"', "")
+    assert f"results=table {table} in {spec(server, table)['database']} at {server.host}" in last.output.replace(
+        '"', ""
+    )

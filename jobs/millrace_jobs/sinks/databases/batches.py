@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-from psycopg import Cursor, errors
-from psycopg.sql import SQL, Composed, Identifier
+from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
-from millrace_jobs.postgres.connection import SINK, Session
+from millrace_jobs.databases.connection import Rows, Session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.postgres.target import TargetTable
+from millrace_jobs.sinks.databases.dialect import Dialect, TargetTable
 
 BATCHES = "millrace_batches"
 """Name of the table, in the schema of the results' table."""
@@ -26,40 +23,32 @@ BATCHES = "millrace_batches"
 NO_BATCH = -1
 """Number before that of the first batch."""
 
-_CREATE = """
-CREATE TABLE IF NOT EXISTS {} (
-    "table" text NOT NULL,
-    checkpoint text NOT NULL,
-    query text NOT NULL,
-    batch bigint NOT NULL,
-    epoch bigint,
-    driver uuid NOT NULL,
-    written timestamp with time zone NOT NULL DEFAULT now(),
-    PRIMARY KEY ("table", checkpoint)
-)"""
 _RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
 
 class _Record(NamedTuple):
     batch: int
-    driver: uuid.UUID
+    driver: str
 
 
 class BatchRecord:
     """The row of a checkpoint that writes to a table.
 
     Args:
+        dialect: the database.
         table: the table.
         query: name of the query.
         checkpoint_id: id of its checkpoint.
     """
 
-    def __init__(self, table: TargetTable, query: str, checkpoint_id: str) -> None:
+    def __init__(self, dialect: Dialect, table: TargetTable, query: str, checkpoint_id: str) -> None:
+        self._dialect = dialect
         self._table = table
-        self._name = Identifier(table.schema, BATCHES)
+        self._name = dialect.quoted(table.schema, BATCHES)
+        self._where = f"{dialect.quoted('table')} = %s AND checkpoint = %s"
         self._query = query
         self._checkpoint = checkpoint_id
-        self._driver = uuid.uuid4()
+        self._driver = str(uuid.uuid4())
         self._is_new = False
         self._last = NO_BATCH
 
@@ -78,23 +67,20 @@ class BatchRecord:
 
         Raises:
             MillraceError: the record does not match Spark's log, or this user lacks the rights.
-            psycopg.Error: the database has failed.
+            Exception: the client library's error: the database has failed.
         """
         self._create(session)
-        insert = SQL(
-            'INSERT INTO {} ("table", checkpoint, query, batch, driver) '
-            "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
-        )
-        update = SQL('UPDATE {} SET query = %s, batch = %s, driver = %s WHERE "table" = %s AND checkpoint = %s')
         with session.transaction():
             # Of two drivers that begin at once, the second one waits here: a row that is missing cannot be locked.
+            row = f"({self._dialect.quoted('table')}, checkpoint, query, batch, driver) VALUES (%s, %s, %s, %s, %s)"
+            insert = self._dialect.insert_if_missing(f"{self._with_values} {row}")
             values = [*self._key, self._query, NO_BATCH, self._driver]
-            is_new = self._allowed(session, insert.format(self._name), values).rowcount == 1
+            is_new = self._allowed(session, insert, values).rowcount == 1
             found = None if is_new else self._locked(session)
             self._require_known(session, found, last)
             self._last = self._before_next(found, last)
-            values = [self._query, self._last, self._driver, *self._key]
-            self._allowed(session, update.format(self._name), values)
+            update = f"UPDATE {self._with_values} SET query = %s, batch = %s, driver = %s WHERE {self._where}"
+            self._allowed(session, update, [self._query, self._last, self._driver, *self._key])
         self._is_new = self._is_new or is_new
 
     def lock(self, session: Session, batch: ResultBatch) -> None:
@@ -109,12 +95,15 @@ class BatchRecord:
                 f"another driver has taken over writing the results of {self._query} to table {self._table.full_name}"
             )
             hint = "run only one driver on a checkpoint: stop this one or the other one"
-            raise MillraceError(Problem(f"{message} before batch {batch.number}", hint, field=SINK))
+            raise MillraceError(
+                Problem(f"{message} before batch {batch.number}", hint, field=self._dialect.connection.field)
+            )
 
     def add(self, session: Session, batch: ResultBatch) -> None:
         """Record the batch in the transaction that ``lock`` began."""
-        command = SQL('UPDATE {} SET batch = %s, epoch = %s, written = now() WHERE "table" = %s AND checkpoint = %s')
-        session.execute(command.format(self._name), [batch.number, batch.epoch, *self._key])
+        changes = "batch = %s, epoch = %s, written = CURRENT_TIMESTAMP"
+        command = f"UPDATE {self._with_values} SET {changes} WHERE {self._where}"
+        session.execute(command, [batch.number, batch.epoch, *self._key])
 
     def committed(self, batch: ResultBatch) -> None:
         """Take note that the transaction with this batch is committed."""
@@ -123,12 +112,17 @@ class BatchRecord:
     def withdraw(self, session: Session) -> None:
         """Remove the row, if this run has made it and no driver has followed."""
         if self._is_new:
-            command = SQL('DELETE FROM {} WHERE "table" = %s AND checkpoint = %s AND driver = %s')
-            session.execute(command.format(self._name), [*self._key, self._driver])
+            command = f"DELETE FROM {self._with_values} WHERE {self._where} AND driver = %s"
+            session.execute(command, [*self._key, self._driver])
 
     @property
     def _key(self) -> tuple[str, str]:
         return self._table.name, self._checkpoint
+
+    @property
+    def _with_values(self) -> str:
+        """The name of the table of batches for a statement that has values, in which a percent sign is doubled."""
+        return self._name.replace("%", "%%")
 
     def _create(self, session: Session) -> None:
         """Create the table if it is missing.
@@ -136,34 +130,40 @@ class BatchRecord:
         Raises:
             MillraceError: this user may not create it, or not write to it.
         """
-        command = SQL(_CREATE).format(self._name)
-        full = self._name.as_string(session)
+        exists, command = self._dialect.batches(session, self._name)
+        if exists:
+            return
         try:
-            if session.execute("SELECT to_regclass(%s)", [full]).fetchone() == (None,):
-                session.execute(command)
-        except (errors.UniqueViolation, errors.DuplicateTable):
-            pass  # another query has just created it
-        except errors.InsufficientPrivilege:
-            user = Identifier(session.info.user).as_string(session)
-            created = " ".join(command.as_string(session).split())
-            message = f"user {session.info.user} may not create table {BATCHES} in schema {self._table.schema}"
-            hint = f"create it as its owner: {created}; GRANT {_RIGHTS} ON {full} TO {user};"
-            raise MillraceError(Problem(message, hint, field=f"{SINK}.user")) from None
+            session.execute(command)
+        except self._dialect.error as error:
+            if self._dialect.is_there(error):
+                return  # another query has just created it
+            if not self._dialect.is_denied(error):
+                raise
+            user, created = self._dialect.connection.user, " ".join(command.split())
+            message = f"user {user} may not create table {BATCHES} in schema {self._table.schema}"
+            raise self._denied(message, f"create it as its owner: {created}; {self._grant(session)}") from None
 
     def _locked(self, session: Session) -> _Record | None:
-        command = SQL('SELECT batch, driver FROM {} WHERE "table" = %s AND checkpoint = %s FOR UPDATE')
-        found = self._allowed(session, command.format(self._name), self._key).fetchone()
-        return None if found is None else _Record(*found)
+        command = f"SELECT batch, driver FROM {self._with_values} WHERE {self._where} FOR UPDATE"
+        found = self._allowed(session, command, self._key).fetchone()
+        return None if found is None else _Record(found[0], str(found[1]))
 
-    def _allowed(self, session: Session, command: Composed, values: Sequence[object]) -> Cursor[tuple[Any, ...]]:
+    def _allowed(self, session: Session, command: str, values: Sequence[object]) -> Rows:
         """Run a command on the table, and say which rights are missing if it is not allowed."""
         try:
             return session.execute(command, values)
-        except errors.InsufficientPrivilege:
-            user, full = Identifier(session.info.user).as_string(session), self._name.as_string(session)
-            message = f"user {session.info.user} may not use table {self._table.schema}.{BATCHES}"
-            hint = f"GRANT {_RIGHTS} ON {full} TO {user};"
-            raise MillraceError(Problem(message, hint, field=f"{SINK}.user")) from None
+        except self._dialect.error as error:
+            if not self._dialect.is_denied(error):
+                raise
+            message = f"user {self._dialect.connection.user} may not use table {self._table.schema}.{BATCHES}"
+            raise self._denied(message, self._grant(session)) from None
+
+    def _grant(self, session: Session) -> str:
+        return f"GRANT {_RIGHTS} ON {self._name} TO {self._dialect.grantee(session)};"
+
+    def _denied(self, message: str, hint: str) -> MillraceError:
+        return MillraceError(Problem(message, hint, field=f"{self._dialect.connection.field}.user"))
 
     def _require_known(self, session: Session, found: _Record | None, last: LastBatch) -> None:
         """Refuse batches that Spark's log does not have, and a table that an earlier checkpoint has filled."""
@@ -171,14 +171,15 @@ class BatchRecord:
             newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
             raise self._mismatch(
                 f"has results up to batch {found.batch}, but the checkpoint knows of {newest}",
-                f"restore the newest checkpoint, or {self._start_over(session)}",
+                f"restore the newest checkpoint, or {self._start_over()}",
             )
         if found is None and last.begun is None:
-            command = SQL('SELECT 1 FROM {} WHERE "table" = %s AND query = %s AND batch >= 0')
-            if session.execute(command.format(self._name), [self._table.name, self._query]).fetchone():
+            same = f"{self._dialect.quoted('table')} = %s AND query = %s AND batch >= 0"
+            command = f"SELECT 1 FROM {self._with_values} WHERE {same}"
+            if session.execute(command, [self._table.name, self._query]).fetchone():
                 raise self._mismatch(
                     f"has results of an earlier run of {self._query}, which began with another checkpoint",
-                    f"to start over, {self._start_over(session)}; or write another table",
+                    f"to start over, {self._start_over()}; or write another table",
                 )
 
     def _before_next(self, found: _Record | None, last: LastBatch) -> int:
@@ -199,12 +200,13 @@ class BatchRecord:
             )
         return known
 
-    def _start_over(self, session: Session) -> str:
-        values = SQL("{}, {}").format(self._table.name, self._query).as_string(session)
-        table, query = values.split(", ", 1)
-        full = self._name.as_string(session)
-        delete = f'DELETE FROM {full} WHERE "table" = {table} AND query = {query};'
-        return f"empty the table and its record: TRUNCATE {self._table.identifier.as_string(session)}; {delete}"
+    def _start_over(self) -> str:
+        dialect, table = self._dialect, self._table
+        same = f"{dialect.quoted('table')} = {dialect.literal(table.name)} AND query = {dialect.literal(self._query)}"
+        delete = f"DELETE FROM {self._name} WHERE {same};"
+        return f"empty the table and its record: TRUNCATE {dialect.quoted(table.schema, table.name)}; {delete}"
 
     def _mismatch(self, what: str, hint: str) -> MillraceError:
-        return MillraceError(Problem(f"table {self._table.full_name} {what}", hint, field=f"{SINK}.table"))
+        return MillraceError(
+            Problem(f"table {self._table.full_name} {what}", hint, field=f"{self._dialect.connection.field}.table")
+        )

@@ -1,0 +1,284 @@
+"""Connections to a MySQL or MariaDB server.
+
+A session says what it depends on, whatever the server's defaults are: strict values, UTC, limits of time. A server that
+is not strict cuts texts off, and replaces values that it cannot hold, without an error.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+import pymysql
+from pymysql.constants import CLIENT, CR, ER
+from pymysql.cursors import Cursor, SSCursor
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.databases import connection as limits
+from millrace_jobs.databases.connection import DatabaseConnection, system_authorities, time_limit
+
+SINK = "spec.sink.mysql"
+"""Field of a query with its sink; messages name the field of the connection."""
+
+READ_ONLY = 1290
+"""The server's error number for a write while it is read-only."""
+
+_SESSION_SECONDS = 28_800
+"""Seconds for which a session may say nothing between transactions, as long as Spark computes."""
+
+_LOSSY = {ER.WARN_DATA_OUT_OF_RANGE, ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE, ER.DATA_TOO_LONG,
+          ER.TRUNCATED_WRONG_VALUE_FOR_FIELD, ER.WARN_NULL_TO_NOTNULL}  # fmt: skip
+"""Warnings that a value was changed. Even a strict server only warns where it cuts spaces off a VARCHAR."""
+
+_LOST = (CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST)
+
+_PARTS = {"ca": "the certificate authority", "certificate": "the client certificate"}
+
+_MODES = (
+    "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,"
+    "NO_ENGINE_SUBSTITUTION"
+)
+
+
+class MySqlSession:
+    """An open connection, in autocommit mode; ``largest_packet`` is the most bytes that a statement may have.
+
+    Args:
+        connection: PyMySQL's connection, which is not connected yet.
+        server: the socket.
+    """
+
+    def __init__(self, connection: pymysql.Connection[Any], server: socket.socket) -> None:
+        self._connection = connection
+        self._line = server.dup()  # TLS takes the socket itself away
+        self.is_mariadb = False
+        self.largest_packet = 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection is lost."""
+        return not self._connection.open
+
+    def execute(self, query: str | bytes, params: Any = None, /) -> Cursor:
+        """Run a statement, with values for its ``%s``.
+
+        Raises:
+            pymysql.err.Error: the server refuses it, or the connection is lost.
+        """
+        cursor: Cursor = self._connection.cursor()
+        cursor.execute(query, params)  # type: ignore[arg-type]  # the stubs know no bytes
+        return cursor
+
+    def write(self, query: str | bytes) -> int:
+        """Run a statement that writes rows, none of whose values may be changed by the server; return their number.
+
+        Raises:
+            pymysql.err.Error: as ``execute``, or a value would be changed.
+        """
+        cursor = self.execute(query)
+        if cursor.warning_count:
+            for _, number, text in self.execute("SHOW WARNINGS").fetchall():
+                if number in _LOSSY:
+                    raise pymysql.err.DataError(number, text)
+        return cursor.rowcount
+
+    def stream(self, query: str) -> SSCursor:
+        """Run a query whose rows come as they are taken."""
+        cursor = self._connection.cursor(SSCursor)
+        cursor.execute(query)
+        return cursor
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what is done in this context, and take it back if it raises.
+
+        The server ends the session, and so the transaction, if the client says nothing for ``IDLE_SECONDS``.
+        """
+        self.execute(f"SET SESSION wait_timeout = {max(1, round(limits.IDLE_SECONDS))}")
+        self.execute("START TRANSACTION")
+        try:
+            yield
+        except BaseException:
+            with suppress(pymysql.err.Error):
+                self.execute("ROLLBACK")
+                self._be_patient()
+            raise
+        self.execute("COMMIT")
+        with suppress(pymysql.err.Error):  # what is committed is so even if the connection breaks here
+            self._be_patient()
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket."""
+        if self.broken:
+            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the connection is closed")
+        return self._line.fileno()
+
+    def close(self) -> None:
+        """End the session."""
+        if not self.broken:
+            with suppress(pymysql.err.Error, OSError):
+                self._connection.close()
+        self._line.close()
+
+    def begin(self, *, reads: bool) -> None:
+        """Connect, log in, and set what the session depends on.
+
+        Raises:
+            pymysql.err.Error: the server cannot be reached, or refuses.
+        """
+        self._connection.connect(self._line.dup())
+        seconds = round(limits.LOCK_SECONDS)
+        found = self.execute("SELECT @@version, @@max_allowed_packet, @@global.read_only").fetchall()
+        version, packet, read_only = found[0]
+        self.is_mariadb, self.largest_packet = "mariadb" in str(version).lower(), int(packet)
+        if str(read_only).upper() not in ("0", "OFF") and not reads:
+            raise pymysql.err.OperationalError(READ_ONLY, "the server is read-only")
+        settings = {
+            "sql_mode": f"'{_MODES}'",
+            "time_zone": "'+00:00'",
+            "innodb_lock_wait_timeout": seconds,
+            "lock_wait_timeout": seconds,
+            "wait_timeout": _SESSION_SECONDS,
+            "net_write_timeout": round(limits.STATEMENT_SECONDS),
+            "max_sort_length": 4096,  # no key is longer: what is sorted by its beginning only is not sorted
+            "sql_notes": 1,
+        }
+        if self.is_mariadb:
+            settings["max_statement_time"] = limits.STATEMENT_SECONDS
+        self.execute(f"SET SESSION {', '.join(f'{name} = {value}' for name, value in settings.items())}")
+        self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    def _be_patient(self) -> None:
+        self.execute(f"SET SESSION wait_timeout = {_SESSION_SECONDS}")
+
+
+class _NoPassword:
+    """Refuses to send the password as it is, which a false server would ask for."""
+
+    def __init__(self, connection: object) -> None:
+        pass
+
+    def authenticate(self, packet: object) -> NoReturn:
+        raise pymysql.err.OperationalError(ER.ACCESS_DENIED_ERROR, "the server asks for the password in clear text")
+
+
+@dataclass(frozen=True)
+class MySqlConnection(DatabaseConnection):
+    """Address and login of a server."""
+
+    server: ClassVar[str] = "MySQL"
+
+    field: str = SINK
+
+    def open(self, *, reads: bool = False) -> MySqlSession:
+        """Open a session with the first server that accepts writes, or that answers for one that only ``reads``.
+
+        Raises:
+            MillraceError: a secret cannot be read, or no certificate.
+            pymysql.err.Error: no server can be reached, or all of them refuse; the first one's error.
+        """
+        password, tls = self.password.resolve() if self.password is not None else "", self._tls()
+        first: pymysql.err.Error | None = None
+        for host, port in self.hosts:
+            try:
+                return self._open(host, port, password, tls, reads=reads)
+            except pymysql.err.Error as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def settings(self, password: str, tls: ssl.SSLContext | None) -> dict[str, Any]:
+        """Return PyMySQL's settings; none comes from files of options. Do not store them: they have the password."""
+        more: dict[str, Any] = {} if tls is None else {"ssl": tls}
+        if tls is None:  # encrypted where the server can, but anyone could be that
+            more["auth_plugin_map"] = dict.fromkeys(("mysql_clear_password", "dialog"), _NoPassword)
+        return more | {
+            "user": self.user,
+            "password": password.encode(),
+            "database": self.database,
+            "charset": "utf8mb4",
+            "collation": "utf8mb4_bin",
+            "autocommit": True,
+            "client_flag": CLIENT.FOUND_ROWS,
+            "program_name": "millrace",
+            "defer_connect": True,
+        }
+
+    def _open(self, host: str, port: int, password: str, tls: ssl.SSLContext | None, *, reads: bool) -> MySqlSession:
+        try:
+            server = socket.create_connection((host, port), limits.CONNECT_SECONDS)
+        except OSError as error:
+            raise pymysql.err.OperationalError(CR.CR_CONN_HOST_ERROR, str(error)) from error
+        with server:
+            _keep_alive(server)
+            session = MySqlSession(pymysql.Connection(host=host, port=port, **self.settings(password, tls)), server)
+        try:
+            with time_limit(_UnopenedSession(session), limits.CONNECT_SECONDS):
+                session.begin(reads=reads)
+        except BaseException as error:
+            session.close()
+            if isinstance(error, RuntimeError):  # PyMySQL lacks a library to encrypt the password with
+                message = f"MySQL at {self.place} encrypts no connection, and asks for an encrypted password"
+                hint = "turn TLS on at the server, or use a user with mysql_native_password"
+                raise MillraceError(Problem(message, hint, field=f"{self.field}.tls")) from error
+            if isinstance(error, pymysql.err.OperationalError) and error.args[0] in _LOST:
+                raise pymysql.err.OperationalError(CR.CR_CONN_HOST_ERROR, "it does not answer") from error
+            raise
+        return session
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """Return what verifies the server; None without TLS.
+
+        Raises:
+            MillraceError: a secret cannot be read, or is no certificate.
+        """
+        if self.tls is None:
+            return None
+        given = {part: secret.resolve() for part, secret in self.tls}
+        ca = given.get("ca")
+        part = "ca"
+        try:
+            context = ssl.create_default_context(
+                cafile=None if ca else system_authorities(f"{self.field}.tls"), cadata=ca
+            )
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if "certificate" in given:
+                part = "certificate"
+                with tempfile.NamedTemporaryFile("w", prefix="millrace-tls-", encoding="utf-8") as file:
+                    file.write(f"{given['certificate']}\n{given.get('key', '')}\n")
+                    file.flush()
+                    context.load_cert_chain(file.name)
+        except (ssl.SSLError, ValueError) as error:
+            message = f"{_PARTS[part]} for MySQL at {self.place} is not in PEM: {error}"
+            raise MillraceError(Problem(message, "correct it", field=f"{self.field}.tls.{part}")) from error
+        return context
+
+
+class _UnopenedSession:
+    """A session that is not connected yet, for a limit of time."""
+
+    def __init__(self, session: MySqlSession) -> None:
+        self._session = session
+
+    def fileno(self) -> int:
+        return self._session._line.fileno()
+
+
+def _keep_alive(server: socket.socket) -> None:
+    """Notice within a minute that a connection is cut off silently."""
+    server.settimeout(None)
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPINTVL", 10),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", 60_000),
+    ):
+        if hasattr(socket, option):
+            server.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

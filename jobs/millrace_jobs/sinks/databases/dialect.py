@@ -1,0 +1,202 @@
+"""What a sink needs to know of a kind of database: its tables and types, its statements, and its errors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType
+
+from millrace_api.errors import MillraceError
+from millrace_jobs.databases.connection import DatabaseConnection, Session
+
+PART, ROW, REMOVED = "millrace_part", "millrace_row", "millrace_removed"
+"""Columns of staged rows: the Spark partition they come from, their place in it, and whether their key is removed."""
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """The types of a table's column that hold all values of a result's type.
+
+    Args:
+        name: the type for CREATE TABLE.
+        accepted: names of all of them, as in ``TableColumn.base``.
+        digits: digits before and after the point that a decimal column has to hold; None for other types.
+    """
+
+    name: str
+    accepted: frozenset[str]
+    digits: tuple[int, int] | None = None
+
+
+class Obstacle(NamedTuple):
+    """Why a column cannot be used: the end of a sentence about it, and the change of its table that helps."""
+
+    what: str
+    change: str
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table in the database.
+
+    ``base`` is the name of its type without digits. ``digits`` are those before and after the point that it has; None
+    without limits. ``staged`` is the type for a temporary table. The obstacles are to any values, and to a key.
+    """
+
+    name: str
+    type: str
+    base: str
+    digits: tuple[int, int] | None
+    not_null: bool
+    has_default: bool
+    generated: bool
+    staged: str
+    obstacle: Obstacle | None = None
+    key_obstacle: Obstacle | None = None
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table in the database; ``refusal`` says why no sink can write to it, and what to do instead."""
+
+    schema: str
+    name: str
+    columns: Mapping[str, TableColumn]
+    unique: Sequence[frozenset[str]]
+    refusal: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """A table that suits the results: its name, and its columns with their types, in the order of the result's."""
+
+    schema: str
+    name: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    key: tuple[str, ...]
+
+    @property
+    def full_name(self) -> str:
+        """Schema and name."""
+        return f"{self.schema}.{self.name}"
+
+
+class Staging(Protocol):
+    """The results of one batch in temporary tables of a session, from where they are merged into their table.
+
+    The staged rows have the columns of the table, then a mark, which is ADMITTED, WEIGHT or none, and the number of the
+    Spark partition that they come from. Together with their order in it, that is the order of the results, in which the
+    last row of a key counts.
+    """
+
+    def create(self, session: Session) -> None:
+        """Create the temporary tables."""
+        ...
+
+    def empty(self, session: Session) -> None:
+        """Remove the rows of the last batch."""
+        ...
+
+    def fill(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write the encoded results into the temporary tables as they come; no transaction is open before the first."""
+        ...
+
+    def repeated_key(self, session: Session) -> tuple[Any, ...] | None:
+        """Return a key that two rows have which a batch of weighted changes adds; None if there is none."""
+        ...
+
+    def merge(self, session: Session) -> int:
+        """Upsert and delete rows by key, or append without a key; return the number of rows that were written."""
+        ...
+
+
+class Dialect(ABC):
+    """A kind of database, with the connection to one of its servers."""
+
+    error: ClassVar[type[Exception]]
+    """Base of the client library's errors."""
+
+    def __init__(self, connection: DatabaseConnection) -> None:
+        self.connection = connection
+
+    @property
+    def server(self) -> str:
+        """The kind of server, as messages name it."""
+        return self.connection.server
+
+    @abstractmethod
+    def problem(self, error: Exception, doing: str) -> MillraceError:
+        """Return an error of the client library as a sentence; a TransientError if it may pass by itself."""
+
+    @abstractmethod
+    def is_conflict(self, error: Exception) -> bool:
+        """Return whether a transaction has failed because of another one, so that it can be tried again."""
+
+    @abstractmethod
+    def is_denied(self, error: Exception) -> bool:
+        """Return whether the user lacks a right."""
+
+    @abstractmethod
+    def is_there(self, error: Exception) -> bool:
+        """Return whether a table could not be created because another session has just done so."""
+
+    @abstractmethod
+    def quoted(self, *names: str) -> str:
+        """Return a name, or names joined by dots, for a statement without values."""
+
+    @abstractmethod
+    def literal(self, text: str) -> str:
+        """Return a text for a statement."""
+
+    @abstractmethod
+    def grantee(self, session: Session) -> str:
+        """Return this session's user for GRANT."""
+
+    @abstractmethod
+    def column_type(self, kind: DataType) -> ColumnType | None:
+        """Return the types of a table's column for a result's type; None if no column holds it."""
+
+    @abstractmethod
+    def find(self, session: Session, name: str) -> FoundTable | None:
+        """Return the table with the name that the user wrote; None if there is none."""
+
+    @abstractmethod
+    def missing_rights(self, session: Session, table: FoundTable, wanted: Sequence[str]) -> list[str]:
+        """Return which of these rights the user lacks on a table."""
+
+    @abstractmethod
+    def definition(self, session: Session, name: str, kind: ColumnType, *, is_key: bool) -> str:
+        """Return a column for CREATE TABLE."""
+
+    @abstractmethod
+    def changed_type(self, name: str, type: str) -> str:
+        """Return the part of ALTER TABLE that gives a column another type."""
+
+    @abstractmethod
+    def without_null(self, column: TableColumn) -> str:
+        """Return the part of ALTER TABLE that makes a column NOT NULL."""
+
+    @abstractmethod
+    def batches(self, session: Session, table: str) -> tuple[bool, str]:
+        """Return whether the table of batches beside ``table`` exists, and the command that creates it."""
+
+    @abstractmethod
+    def insert_if_missing(self, rest: str) -> str:
+        """Return the statement that inserts a row, whose table and values are ``rest``, unless its key is there."""
+
+    @abstractmethod
+    def encoded(self, results: DataFrame, columns: Sequence[str], mark: str | None) -> DataFrame:
+        """Return the results as one column of texts, which tasks compute and ``Staging.fill`` takes.
+
+        ``columns`` are all that are staged: those of the table, the mark, and PART.
+        """
+
+    @abstractmethod
+    def staging(self, table: TargetTable, mark: str | None) -> Staging:
+        """Return what stages the results for a table."""

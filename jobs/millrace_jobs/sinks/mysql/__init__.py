@@ -1,0 +1,1 @@
+"""What the sinks of databases need to know of MySQL and MariaDB."""

@@ -1,0 +1,135 @@
+r"""Results as rows of an INSERT, encoded by Spark in its tasks: one text ``(1,'a',NULL),`` for each row.
+
+So no value passes through Python: the driver sends the bytes of Arrow's strings as they are. LOAD DATA LOCAL would be a
+little less text, but many servers refuse it, and it turns every error of a value into a warning. The text of a value:
+
+- BOOLEAN and integers: as Spark casts it
+- FLOAT, DOUBLE: with an exponent, which MySQL reads exactly; NaN and infinity as a number that it refuses
+- DECIMAL: in quotes, so that MySQL reads it as a decimal even with an exponent
+- STRING: in quotes, with backslashes and quotes escaped, which the sessions' ``sql_mode`` allows
+- TIMESTAMP, TIMESTAMP_NTZ: in UTC, as sessions have it
+- BINARY: hexadecimal digits
+- ARRAY, STRUCT, MAP: JSON, as in Kafka messages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    CharType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from millrace_jobs.sinks.base import TIMES_AS_TEXT
+from millrace_jobs.sinks.column_names import named
+from millrace_jobs.sinks.databases.dialect import PART, ColumnType
+from millrace_jobs.tables.changes import WEIGHT
+
+ROWS = "row"
+"""Name of the column with the rows."""
+
+DIGEST = "millrace_digest"
+"""Staged column of weighted changes: rows are the same exactly if it is, whatever the collations of their columns."""
+
+_JSON = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
+_TEXTS = (StringType, CharType, VarcharType)
+_NESTED = (ArrayType, StructType, MapType)
+_MOST_SCALE = 30
+
+TEXT = "longtext CHARACTER SET utf8mb4"
+"""The type for texts of any length, in any language."""
+
+_INTEGERS: Mapping[type[DataType], tuple[str, int]] = MappingProxyType(
+    {ByteType: ("tinyint", 3), ShortType: ("smallint", 5), IntegerType: ("int", 10), LongType: ("bigint", 19)}
+)
+"""Smallest type of MySQL that holds a type of integers, and the digits that its values have."""
+
+_HOLDS = {"tinyint": 3, "smallint": 5, "mediumint": 7, "int": 10, "bigint": 19}
+
+
+def column_type(kind: DataType) -> ColumnType | None:
+    """Return the types of a table's column for a result's type; None if no column holds it."""
+    if isinstance(kind, DecimalType):
+        if kind.scale > _MOST_SCALE:
+            return None
+        digits = (kind.precision - kind.scale, kind.scale)
+        return ColumnType(f"decimal({kind.precision},{kind.scale})", frozenset({"decimal"}), digits)
+    if type(kind) in _INTEGERS:
+        name, integers = _INTEGERS[type(kind)]
+        wide = {each for each, holds in _HOLDS.items() if holds >= integers}
+        return ColumnType(name, frozenset({*wide, "decimal"}), (integers, 0))
+    if isinstance(kind, _NESTED):
+        return ColumnType("json", frozenset({"json", "longtext"}))
+    return next((each for kinds, each in _TYPES if isinstance(kind, kinds)), None)
+
+
+_TYPES: tuple[tuple[tuple[type[DataType], ...], ColumnType], ...] = (
+    ((BooleanType,), ColumnType("tinyint(1)", frozenset({"tinyint"}))),
+    ((FloatType,), ColumnType("float", frozenset({"float"}))),
+    ((DoubleType,), ColumnType("double", frozenset({"double"}))),
+    (_TEXTS, ColumnType(TEXT, frozenset({"varchar", "tinytext", "text", "mediumtext", "longtext", "json"}))),
+    ((BinaryType,), ColumnType("longblob", frozenset({"varbinary", "tinyblob", "blob", "mediumblob", "longblob"}))),
+    ((DateType,), ColumnType("date", frozenset({"date"}))),
+    ((TimestampType,), ColumnType("datetime(6)", frozenset({"datetime(6)", "timestamp(6)"}))),
+    ((TimestampNTZType,), ColumnType("datetime(6)", frozenset({"datetime(6)"}))),
+)
+
+
+def rows(results: DataFrame, columns: Sequence[str], mark: str | None) -> DataFrame:
+    """Return the results as the column ``ROWS``, each row with a comma at its end; weighted changes with DIGEST."""
+    fields = [F.coalesce(_literal(results, name), F.lit("NULL")) for name in columns]
+    if mark == WEIGHT:
+        values = [field for field, name in zip(fields, columns, strict=True) if name not in (WEIGHT, PART)]
+        fields.append(F.concat(F.lit("x'"), F.sha2(F.concat_ws(",", *values), 256), F.lit("'")))
+    return results.select(F.concat(F.lit("("), F.concat_ws(",", *fields), F.lit("),")).alias(ROWS))
+
+
+def _literal(results: DataFrame, name: str) -> Column:
+    column, kind = named(name), results.schema[name].dataType
+    if isinstance(kind, _NESTED):
+        return _quoted(_escaped(F.to_json(column, _JSON)))
+    if isinstance(kind, _TEXTS):
+        return _quoted(_escaped(column))
+    if isinstance(kind, BinaryType):
+        return F.concat(F.lit("x"), _quoted(F.hex(column)))
+    if isinstance(kind, TimestampType | TimestampNTZType | DateType | DecimalType):
+        return _quoted(column.cast("string"))
+    if isinstance(kind, FloatType | DoubleType):
+        number = column.cast("double")
+        text = number.cast("string")
+        is_none = F.isnan(number) | (F.abs(number) == float("inf"))
+        return (
+            F.when(is_none, F.lit("1e999"))
+            .when(F.contains(text, F.lit("E")), text)
+            .otherwise(F.concat(text, F.lit("E0")))
+        )
+    return column.cast("string")
+
+
+def _quoted(text: Column) -> Column:
+    return F.concat(F.lit("'"), text, F.lit("'"))
+
+
+def _escaped(text: Column) -> Column:
+    return F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("'"), F.lit("''"))
