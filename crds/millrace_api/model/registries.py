@@ -106,7 +106,7 @@ class Avro(Model):
         description="Avro schema as JSON; messages carry no framing. Default: those in the registry of the connection, "
         "whose framing messages carry.",
     )
-    registry: Text | None = Field(
+    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
         default=None,
         description="Deprecated: URL of a schema registry without a login; write it in a Connection.",
     )

@@ -21,7 +21,7 @@ from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import is_object, paths, table_uris
 
-from .asked import Asked, images, lineage_namespaces, readers, s3_endpoints, secrets, tables_without_places
+from .asked import AWS, Asked, images, lineage_namespaces, readers, s3_endpoints, secrets, tables_without_places
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
@@ -168,7 +168,9 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     for field, name in lineage_namespaces(spec) if rule.lineage is not None else ():
         if name != namespace:
             yield Problem(f"{quote(name)} is {where}", "leave it out: a job is in its query's namespace", field=field)
-    yield from among(s3_endpoints(spec), rule.s3_endpoints, url_address)
+    from_s3 = any(is_object(each.value) for each in given(spec, "spec", ExternalKind.CODE))
+    trusted = (AWS,) if from_s3 and rule.s3_endpoints is None else rule.s3_endpoints  # whose bucket has the code
+    yield from among(s3_endpoints(spec), trusted, url_address)
     others = ((field, name) for field, name in readers(spec) if name != namespace)
     yield from among(others, rule.lookup_namespaces, str)
     yield from among(paths(spec), rule.files, data_place)

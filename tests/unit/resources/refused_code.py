@@ -40,4 +40,12 @@ CODE = [
         {"code": [_code("s3a://code/a.jar")]},
         'spec.s3.endpoint: "https://s3.amazonaws.com" is not allowed in namespace cabs',
     ),
+    (
+        "s3Endpoints",
+        {"code": ["s3a://code/**"]},
+        {"code": [_code("s3a://code/a.jar")]},
+        {"code": [_code("s3a://code/a.jar")], "s3": {"endpoint": "http://minio.evil.com:9000"}},
+        'spec.s3.endpoint: "http://minio.evil.com:9000" is not allowed in namespace cabs; '
+        "write what matches one of https://s3.amazonaws.com",
+    ),
 ]
