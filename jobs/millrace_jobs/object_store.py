@@ -189,26 +189,43 @@ class ObjectPath:
         return self._put_if(content, {"e_tag": tag})
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Delete the object; the store does not say whether it existed."""
-        with _os_errors(self):
-            self._client.delete(self.key)
+        """Delete the object; only Azure reports a missing one, as FileNotFoundError unless ``missing_ok``."""
+        try:
+            with _os_errors(self):
+                self._client.delete(self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     def remove_all(self) -> None:
         """Delete all objects below this place."""
-        with _os_errors(self):
-            for found in self._client.list(f"{self.key}/"):
-                self._client.delete([each["path"] for each in found])
+        for keys in self._keys_below():
+            self._delete(keys)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Delete objects that are directly in this place."""
-        with _os_errors(self):
-            self._client.delete([f"{self.key}/{name}" for name in names])
+        """Delete objects that are directly in this place, of those that exist."""
+        self._delete([f"{self.key}/{name}" for name in names])
 
     def copy_to(self, other: ObjectPath) -> None:
         """Let the store copy the object to another place in the bucket, where it replaces what there is."""
         assert self.bucket == other.bucket
         with _os_errors(self):
             self._client.copy(self.key, other.key)
+
+    def _keys_below(self) -> Iterator[list[str]]:
+        """Yield the keys of all objects below this place, those of one answer at a time."""
+        with _os_errors(self):
+            for found in self._client.list(f"{self.key}/"):
+                yield [each["path"] for each in found]
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Delete the objects of these keys that exist."""
+        try:
+            with _os_errors(self):
+                self._client.delete(keys)
+        except FileNotFoundError:  # of one of them, which may have stopped the deletion of others
+            for key in keys:
+                ObjectPath(self.scheme, self.bucket, key).unlink(missing_ok=True)
 
     def _head(self) -> ObjectMeta:
         """Return what the store says of the object without its content."""

@@ -81,6 +81,15 @@ def test_what_stands_for_a_folder_is_no_object(place: ObjectPath) -> None:
     assert sorted(place.objects()) == [("a/b", 1), ("empty", 0)]
 
 
+def test_a_missing_object_does_not_stop_a_removal(place: ObjectPath) -> None:
+    (place / "a").write_bytes(b"1")
+    with pytest.raises(FileNotFoundError):
+        (place / "none").unlink()
+    (place / "none").unlink(missing_ok=True)
+    place.remove(["none", "a"])
+    assert not list(place.objects())
+
+
 def test_a_missing_container_is_named(azure: AzuriteServer) -> None:
     elsewhere = ObjectPath.of(f"{azure.place.replace('//lake@', '//nowhere@')}/checkpoint")
     for act in (elsewhere.read_bytes, lambda: list(elsewhere.iterdir()), lambda: elsewhere.create(b"")):
