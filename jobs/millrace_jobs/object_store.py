@@ -251,8 +251,11 @@ class ObjectPath:
     def _is_object(self, key: str) -> bool:
         """Return whether an empty object is one, and does not stand for a folder, as Hadoop and consoles make them."""
         if self.scheme == AZURE:
-            with _os_errors(self):
-                return _IS_FOLDER not in self._client.get(key).attributes
+            try:
+                with _os_errors(self):
+                    return _IS_FOLDER not in self._client.get(key).attributes
+            except FileNotFoundError:  # another process has deleted it since it was listed
+                return False
         return ObjectPath(
             self.scheme, self.bucket, key
         ).exists()  # the client drops the slash that such a key ends with

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from obstore.store import LocalStore
@@ -47,6 +48,22 @@ def test_a_place_is_removed_while_another_process_removes_it(
     monkeypatch.setattr(LocalStore, "delete", after_another)
     place.remove_all()
     assert not list(place.objects())
+
+
+def test_an_empty_object_that_is_deleted_while_it_is_listed_is_left_out(
+    place: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (place / name).write_bytes(b"")
+    get = LocalStore.get
+
+    def after_another(self: LocalStore, key: str) -> Any:
+        if key.endswith("/a"):
+            self.delete(key)
+        return get(self, key)
+
+    monkeypatch.setattr(LocalStore, "get", after_another)
+    assert list(place.objects()) == [("b", 0)]
 
 
 def test_half_a_content_of_a_table_is_removed(place: ObjectPath) -> None:
