@@ -114,7 +114,10 @@ class ObjectPath:
             return any(self._client.list(f"{self.key}/", chunk_size=1))
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """Yield the objects that are directly in this place, in the order of their keys."""
+        """Yield the objects that are directly in this place, in the order of their keys.
+
+        In Azure, empty objects that stand for folders are among them.
+        """
         with _os_errors(self):
             found = self._client.list_with_delimiter(f"{self.key}/")["objects"]
         yield from (ObjectPath(self.scheme, self.bucket, each["path"]) for each in found)
