@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -87,11 +87,22 @@ class MySqlSession:
                     raise pymysql.err.DataError(number, text)
         return cursor.rowcount
 
-    def stream(self, query: str) -> SSCursor:
-        """Run a query whose rows come as they are taken."""
+    def stream(self, query: str) -> Generator[tuple[Any, ...], None, None]:
+        """Run a query, and yield its rows as they come; the session ends if they are not taken to their end.
+
+        The protocol cannot cancel a query, so another statement of this session would have to read all rows first.
+        """
         cursor = self._connection.cursor(SSCursor)
         cursor.execute(query)
-        return cursor
+        result: Any = cursor._result  # type: ignore[attr-defined]
+        try:
+            while (row := cursor.fetchone()) is not None:
+                yield row
+        finally:
+            if result.unbuffered_active:
+                result.unbuffered_active = False  # PyMySQL reads the rest of an active one when it closes the cursor
+                self.close()
+            cursor.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
