@@ -88,6 +88,7 @@ KINDS = [
          "timestamp(6) NULL", instant),
     Kind("a_timestamp_ntz", pa.timestamp("us"), st.integers(FIRST_TIME, LAST_TIME), "datetime(6)", instant),
     Kind("a_array", pa.list_(pa.string()), st.lists(ALL_TEXTS | st.none(), max_size=4), "json"),
+    Kind("a_array_of_doubles", pa.list_(pa.float64()), st.lists(DOUBLES | st.none(), max_size=4), "json"),
     Kind("a_struct", pa.struct([("a", pa.string()), ("b", pa.int64())]),
          st.fixed_dictionaries({"a": TEXTS | st.none(), "b": st.integers(-(2**63), 2**63 - 1)}), "json"),
 ]  # fmt: skip
