@@ -20,9 +20,9 @@ COLUMNS = "n BIGINT, t STRING"
 
 
 def sent(server: MariaDbServer) -> int:
-    """Return the bytes that the server has sent in all, once it has no other session."""
-    sessions = "SELECT count(*) FROM information_schema.PROCESSLIST WHERE command <> 'Daemon'"
-    wait_until(lambda: server.execute(sessions) == [(1,)], "the session of the read ends")
+    """Return the bytes that the server has sent in all, once it answers no read."""
+    reads = f"SELECT 1 FROM information_schema.PROCESSLIST WHERE info LIKE concat('%', 'seq_1_to_', {ROWS}, '%')"
+    wait_until(lambda: not server.execute(reads), "the server ends the read")
     return int(server.execute("SHOW GLOBAL STATUS LIKE 'Bytes_sent'")[0][1])
 
 
