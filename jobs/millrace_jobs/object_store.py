@@ -114,7 +114,10 @@ class ObjectPath:
             return any(self._client.list(f"{self.key}/", chunk_size=1))
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """Yield the objects that are directly in this place, in the order of their keys."""
+        """Yield the objects that are directly in this place, in the order of their keys.
+
+        In Azure, empty objects that stand for folders are among them.
+        """
         with _os_errors(self):
             found = self._client.list_with_delimiter(f"{self.key}/")["objects"]
         yield from (ObjectPath(self.scheme, self.bucket, each["path"]) for each in found)
@@ -189,26 +192,43 @@ class ObjectPath:
         return self._put_if(content, {"e_tag": tag})
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Delete the object; the store does not say whether it existed."""
-        with _os_errors(self):
-            self._client.delete(self.key)
+        """Delete the object; only Azure reports a missing one, as FileNotFoundError unless ``missing_ok``."""
+        try:
+            with _os_errors(self):
+                self._client.delete(self.key)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     def remove_all(self) -> None:
         """Delete all objects below this place."""
-        with _os_errors(self):
-            for found in self._client.list(f"{self.key}/"):
-                self._client.delete([each["path"] for each in found])
+        for keys in self._keys_below():
+            self._delete(keys)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Delete objects that are directly in this place."""
-        with _os_errors(self):
-            self._client.delete([f"{self.key}/{name}" for name in names])
+        """Delete objects that are directly in this place, of those that exist."""
+        self._delete([f"{self.key}/{name}" for name in names])
 
     def copy_to(self, other: ObjectPath) -> None:
         """Let the store copy the object to another place in the bucket, where it replaces what there is."""
         assert self.bucket == other.bucket
         with _os_errors(self):
             self._client.copy(self.key, other.key)
+
+    def _keys_below(self) -> Iterator[list[str]]:
+        """Yield the keys of all objects below this place, those of one answer at a time."""
+        with _os_errors(self):
+            for found in self._client.list(f"{self.key}/"):
+                yield [each["path"] for each in found]
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Delete the objects of these keys that exist."""
+        try:
+            with _os_errors(self):
+                self._client.delete(keys)
+        except FileNotFoundError:  # of one of them, which may have stopped the deletion of others
+            for key in keys:
+                ObjectPath(self.scheme, self.bucket, key).unlink(missing_ok=True)
 
     def _head(self) -> ObjectMeta:
         """Return what the store says of the object without its content."""
@@ -234,8 +254,11 @@ class ObjectPath:
     def _is_object(self, key: str) -> bool:
         """Return whether an empty object is one, and does not stand for a folder, as Hadoop and consoles make them."""
         if self.scheme == AZURE:
-            with _os_errors(self):
-                return _IS_FOLDER not in self._client.get(key).attributes
+            try:
+                with _os_errors(self):
+                    return _IS_FOLDER not in self._client.get(key).attributes
+            except FileNotFoundError:  # another process has deleted it since it was listed
+                return False
         return ObjectPath(
             self.scheme, self.bucket, key
         ).exists()  # the client drops the slash that such a key ends with

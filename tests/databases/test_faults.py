@@ -159,6 +159,24 @@ def test_a_table_that_was_changed_meanwhile(server, make_table, results):
     sink.close()
 
 
+def test_a_new_session_that_cannot_stage_results_is_closed(server, make_table, results, monkeypatch):
+    sink = open_sink(server, make_table("id bigint"), results(0))
+    sink.prepare(FRESH)
+    sink.close()
+    opened = []
+
+    def refused(self, session):
+        opened.append(session)
+        session.execute("SELECT * FROM nowhere.at_all")
+
+    monkeypatch.setattr(type(sink._staging), "create", refused)
+    with pytest.raises(MillraceError, match="while writing batch 0"):
+        write(sink, results(0), 0)
+    (session,) = opened
+    with pytest.raises(sink._dialect.error):
+        session.execute("SELECT 1")
+
+
 def test_a_patient_start_outlasts_a_short_absence_of_the_server(own_server, results):
     own_server.execute("CREATE TABLE results (id bigint)")
     sink = open_sink(own_server, "results", results(0))

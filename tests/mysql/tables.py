@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,13 @@ def source(server: MariaDbServer, columns: str, keys: list[str], **mysql: Any) -
 
 def read(server: MariaDbServer, columns: str, **mysql: Any) -> pa.Table:
     """Return the rows of a table or a query."""
+    schema, records = begin_to_read(server, columns, **mysql)
+    return pa.Table.from_batches(list(records), schema)
+
+
+def begin_to_read(server: MariaDbServer, columns: str, **mysql: Any) -> tuple[pa.Schema, Iterator[Any]]:
+    """Return the columns of a table or a query, and its rows, which are read as they are taken."""
     spec = SourceSpec.model_validate(source(server, columns, [columns.split()[0]], **mysql))
     assert spec.mysql is not None
-    found = MySqlTable("customers", spec.mysql, schema_of(spec)).read(None)
-    return pa.Table.from_batches(list(found.records), schema_of(spec))  # type: ignore[arg-type]
+    schema = schema_of(spec)
+    return schema, MySqlTable("customers", spec.mysql, schema).read(None).records

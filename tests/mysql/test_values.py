@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
+import pymysql
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from databases.sinks import FRESH, open_sink, rows, write
+from databases.sinks import FRESH, dialect, open_sink, rows, write
 from lab.mariadb import MariaDbServer
 from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.mysql.connection import MySqlSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
@@ -85,6 +88,7 @@ KINDS = [
          "timestamp(6) NULL", instant),
     Kind("a_timestamp_ntz", pa.timestamp("us"), st.integers(FIRST_TIME, LAST_TIME), "datetime(6)", instant),
     Kind("a_array", pa.list_(pa.string()), st.lists(ALL_TEXTS | st.none(), max_size=4), "json"),
+    Kind("a_array_of_doubles", pa.list_(pa.float64()), st.lists(DOUBLES | st.none(), max_size=4), "json"),
     Kind("a_struct", pa.struct([("a", pa.string()), ("b", pa.int64())]),
          st.fixed_dictionaries({"a": TEXTS | st.none(), "b": st.integers(-(2**63), 2**63 - 1)}), "json"),
 ]  # fmt: skip
@@ -169,6 +173,26 @@ def test_no_value_is_changed_silently(
         assert str(raised.value).startswith("spec.sink.mysql.")
         assert write(sink, spark.sql("SELECT 2 AS k, CAST(NULL AS STRING) AS v").where("k = 3"), 0) == 0
     sink.close()
+
+
+def test_warnings_are_found_whatever_the_server_shows_of_them(spark: SparkSession, own_server: MariaDbServer) -> None:
+    own_server.execute("SET GLOBAL max_error_count = 0")
+    own_server.execute("CREATE TABLE results (v varchar(4))")
+    results = spark.sql("SELECT 'abc   ' AS v")
+    sink = open_sink(own_server, "results", results)
+    sink.prepare(FRESH)
+    with pytest.raises(MillraceError, match=r"does not take a value \(Data truncated for column 'v'"):
+        write(sink, results, 0)
+    sink.close()
+
+
+def test_a_warning_that_the_server_does_not_show_is_an_error(server: MariaDbServer, make_table: MakeTable) -> None:
+    table = make_table("v varchar(4)")
+    with closing(dialect(server, table).connection.open()) as opened:
+        session = cast(MySqlSession, opened)
+        session.execute("SET SESSION max_error_count = 0")
+        with pytest.raises(pymysql.err.DataError, match="shows 0 of 1 warnings, so it may have changed it"):
+            session.write(f"INSERT INTO {table} VALUES ('abc   ')")
 
 
 def test_keys_that_differ_in_one_character_stay_apart(

@@ -79,6 +79,16 @@ def test_what_stands_for_a_folder_is_no_object(place: ObjectPath) -> None:
     for name in ("a", "none"):  # as Hadoop's client makes them
         (place / name)._client.put((place / name).key, b"", attributes={"hdi_isfolder": "true"})
     assert sorted(place.objects()) == [("a/b", 1), ("empty", 0)]
+    assert [each.name for each in place.iterdir()] == ["a", "empty", "none"]
+
+
+def test_a_missing_object_does_not_stop_a_removal(place: ObjectPath) -> None:
+    (place / "a").write_bytes(b"1")
+    with pytest.raises(FileNotFoundError):
+        (place / "none").unlink()
+    (place / "none").unlink(missing_ok=True)
+    place.remove(["none", "a"])
+    assert not list(place.objects())
 
 
 def test_a_missing_container_is_named(azure: AzuriteServer) -> None:

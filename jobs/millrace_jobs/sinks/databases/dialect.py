@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -26,11 +26,13 @@ class ColumnType:
         name: the type for CREATE TABLE.
         accepted: names of all of them, as in ``TableColumn.base``.
         digits: digits before and after the point that a decimal column has to hold; None for other types.
+        lossy: types that would change values, and what they do, as a relative clause.
     """
 
     name: str
     accepted: frozenset[str]
     digits: tuple[int, int] | None = None
+    lossy: Mapping[str, str] = field(default_factory=dict)
 
 
 class Obstacle(NamedTuple):

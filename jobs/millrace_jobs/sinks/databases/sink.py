@@ -152,8 +152,12 @@ class DatabaseSink(Sink):
             ):  # nothing is lost with the session, and if the server itself fails, so does a new one
                 self.close()
         session = self._dialect.connection.open()
-        with time_limit(session, limits.CONNECT_SECONDS):
-            self._staging.create(session)
+        try:
+            with time_limit(session, limits.CONNECT_SECONDS):
+                self._staging.create(session)
+        except BaseException:
+            session.close()
+            raise
         self._open = session
         return session
 

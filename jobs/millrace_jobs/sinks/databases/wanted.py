@@ -99,7 +99,8 @@ class WantedTable:
                 message = f"column {name} of table {table} has values that the database generates"
                 yield self._problem(message, "leave the column out of the SELECT list", "table")
             elif column.base not in wanted.accepted or not _holds(column, wanted):
-                message = f"column {name} of table {table} is {column.type}, and the result has {_sql(each.dataType)}"
+                found = ", ".join(filter(None, (column.type, wanted.lossy.get(column.base))))
+                message = f"column {name} of table {table} is {found}, and the result has {_sql(each.dataType)}"
                 command = f"ALTER TABLE {table} {self.dialect.changed_type(name, wanted.name)}"
                 yield self._problem(
                     message, f"change it, as in {command}; or cast the column in the SELECT list", "table"

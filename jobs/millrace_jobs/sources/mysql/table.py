@@ -12,7 +12,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pymysql
 from pymysql.constants import FIELD_TYPE, FLAG
-from pymysql.cursors import SSCursor
 
 from millrace_api.model.mysql import MySqlSourceSpec
 from millrace_jobs.databases.connection import time_limit
@@ -130,8 +129,8 @@ class MySqlTable(DatabaseTable):
         # as binary, so that the client leaves the bytes as they are
         fields = ", ',', ".join(texts)
         line = f"CAST(CONCAT({fields}, '\\n') AS BINARY)"
-        with closing(session.stream(f"SELECT {line} FROM {self._relation}")) as cursor:
-            yield from map(self._whole, _taken(cursor))
+        with closing(session.stream(f"SELECT {line} FROM {self._relation}")) as taken:
+            yield from map(self._whole, taken)
 
     def _whole(self, row: tuple[bytes | None]) -> bytes:
         if row[0] is None:  # CONCAT warns of a text that is too long, and returns NULL
@@ -172,11 +171,6 @@ def _field(text: str) -> str:
     """Return the expression of a field of CSV: empty for NULL, else in quotes; the comparison is one of bytes."""
     shown = f"CONVERT({text} USING utf8mb4) COLLATE utf8mb4_bin"
     return f"""IF({text} IS NULL, '', CONCAT('"', REPLACE({shown}, '"', '""'), '"'))"""
-
-
-def _taken(cursor: SSCursor) -> Iterator[tuple[bytes | None]]:
-    while (row := cursor.fetchone()) is not None:
-        yield row
 
 
 def _quoted(name: str) -> str:
