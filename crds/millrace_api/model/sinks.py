@@ -9,13 +9,14 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.externals import External, ExternalKind
+from millrace_api.model.files import FileFormat
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.kafka import REFERENCE_RULES, KafkaReference
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
 from millrace_api.model.mysql import MySqlSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.registries import MessageFormat, ResultSchemas
-from millrace_api.model.sources import FileFormat, SourceSpec
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
 
 FileCount = Annotated[Count, Field(le=1000)]

@@ -10,16 +10,9 @@ from collections.abc import Iterator, Mapping
 from millrace_api.errors import Problem
 from millrace_api.model.dedicated import dedicated_obstacle
 from millrace_api.model.deployment import PlacementSetting, ScalingMode
+from millrace_api.model.files import FileFormat, FilesSourceSpec, ReplaySourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
-from millrace_api.model.sources import (
-    CorruptPolicy,
-    FileFormat,
-    FilesSourceSpec,
-    RecordFormat,
-    ReplaySourceSpec,
-    SourceSpec,
-    TimestampFormat,
-)
+from millrace_api.model.sources import CorruptPolicy, RecordFormat, SourceSpec, TimestampFormat
 from millrace_api.model.streamquery import PythonQuery, Spec
 
 _LEAVE = "leave it out"

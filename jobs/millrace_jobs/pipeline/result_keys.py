@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.files import FileFormat
 from millrace_api.model.sinks import FilesSinkSpec
-from millrace_api.model.sources import FileFormat
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import Group, filters_groups

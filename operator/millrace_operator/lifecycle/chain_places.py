@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from millrace_api.model import topic_patterns
+from millrace_api.model.files import path_parts, path_reads
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.sinks import SinkSpec
-from millrace_api.model.sources import SourceSpec, path_parts, path_reads
+from millrace_api.model.sources import SourceSpec
 
 MOST_PLACES = 64
 """Places of one query that are compared: topics and paths that it reads, and as many that it writes."""

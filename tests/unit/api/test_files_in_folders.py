@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.files import FilesSourceSpec
 from millrace_api.model.sinks import FilesSinkSpec, SinkSpec
-from millrace_api.model.sources import FilesSourceSpec
 from millrace_api.validation.loading import read_query
 
 DOCUMENT = """

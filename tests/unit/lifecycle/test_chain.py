@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_api.model.sources import FilesSourceSpec
+from millrace_api.model.files import FilesSourceSpec
 from millrace_api.model.status import Attempt, Phase
 from millrace_operator.lifecycle.chain import Upstream, UpstreamState
 from millrace_operator.lifecycle.chain_places import MOST_PATTERNS

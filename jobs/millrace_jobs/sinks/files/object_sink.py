@@ -21,8 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.files import FileFormat
 from millrace_api.model.sinks import FilesSinkSpec, result_file
-from millrace_api.model.sources import FileFormat
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.sources import FileOrder, FilesSourceSpec
+from millrace_api.model.files import FileOrder, FilesSourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_jobs.disk import process_folder
 from millrace_jobs.object_store import ObjectPath

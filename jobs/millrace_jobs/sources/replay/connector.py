@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace_api.model.sources import ReplaySourceSpec
+from millrace_api.model.files import ReplaySourceSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.connector import SourceConnector, SourceContext
