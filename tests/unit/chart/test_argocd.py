@@ -145,6 +145,7 @@ def test_each_reason_has_a_health(tmp_path):
             "PodRefused",
             "Failed",
             "BackingOff",
+            "ConnectionNotFound",
         },
     }
 

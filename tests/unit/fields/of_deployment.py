@@ -248,7 +248,7 @@ def replanned(asked: StreamQuery) -> object:
 
 
 def _named(asked: StreamQuery) -> dict[str, Any]:
-    return asked.to_document() | {"metadata": {"name": KEY.name}}
+    return asked.to_short_document() | {"metadata": {"name": KEY.name}}
 
 
 TEMPLATE = {"spec": {"priorityClassName": "steady"}}
