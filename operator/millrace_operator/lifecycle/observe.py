@@ -28,7 +28,7 @@ from millrace_api.model.streamquery import (
 from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
 from ..resources.names import Manifest, Owner
-from ..resources.objects import PLAN_SETTINGS
+from ..resources.objects import PLAN_SETTINGS, to_json
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION, revision
@@ -46,7 +46,7 @@ from .object_sizes import (
     TOO_LARGE,
     TOO_MANY_VALUES,
 )
-from .referred_connections import ReferredConnections, Version
+from .referred_connections import AddedSize, ReferredConnections, Version
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
@@ -136,6 +136,32 @@ class ObservedQuery:
             if TOO_MANY_VALUES in found:
                 number = f"{found[TOO_MANY_VALUES]} values, of {MOST_VALUES} that it may have"
                 return MillraceError(Problem(f"{kind} {name} has {number}", _REMOVE))
+        return None
+
+    @cached_property
+    def added_size(self) -> AddedSize:
+        """What the query takes more, at most, with what its Connections lead to."""
+        return self.connections.added_to(self.body)
+
+    @property
+    def too_large_with_connections(self) -> MillraceError | None:
+        """Why the query may not be resolved: it would be larger than a query may be as written; None if it may.
+
+        Each source and sink gets a copy of its Connection, so a few long ones could take any memory. The spec is saved
+        as resolved once it is healthy, and one that is too large would not be read again.
+        """
+        added, spec = self.added_size, to_json(self.body.get("spec")).encode()
+        if not added.bytes:
+            return None
+        hint = "shorten the Connections that it names most often, or split the query"
+        if (size := len(spec) + added.bytes) > LARGEST_QUERY:
+            message = (
+                f"the query takes {size >> 10} KiB with its Connections, of {LARGEST_QUERY >> 10} KiB that one may take"
+            )
+            return MillraceError(Problem(message, hint))
+        if (values := values_in(spec) + added.values) > MOST_VALUES_OF_QUERY:
+            message = f"the query has {values} values with its Connections, of {MOST_VALUES_OF_QUERY} that one may have"
+            return MillraceError(Problem(message, hint))
         return None
 
     @property

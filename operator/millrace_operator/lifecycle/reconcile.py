@@ -18,7 +18,7 @@ from millrace_api.validation.loading import read_query
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
-from ..resources.permissions import Permissions
+from ..resources.permissions import MOST_PROBLEMS, Permissions
 from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
@@ -71,9 +71,6 @@ Changes and dry runs count; watches do not.
 
 REQUESTS_OF_READING = 100
 """Requests that count for reading a query again with all its objects, which may be many and large."""
-
-MOST_PROBLEMS = 20
-"""Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
 
 UNSEEN_SECONDS = 5.0
 """Seconds after which a query is looked at again whose objects may not be listed."""
@@ -306,6 +303,8 @@ class Reconciler:
 
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
         try:
+            if (too_large := observed.too_large_with_connections) is not None:
+                raise too_large
             query = read_query(observed.body, observed.connections.read())
             if forbidden := problems(query):
                 raise MillraceError(*forbidden)

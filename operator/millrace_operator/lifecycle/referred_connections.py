@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.connections import ConnectionSpec
-from millrace_api.validation.connections import Connections
+from millrace_api.validation.connections import Connections, references
 from millrace_api.validation.loading import read_connection
 
 from .conditions import shortened
-from .object_sizes import TOO_LARGE, TOO_MANY_VALUES
+from .json_values import values_in
+from .object_sizes import BYTES_OF_VALUE, TOO_LARGE, TOO_MANY_VALUES
 
 if TYPE_CHECKING:
     from .kept import Kept
@@ -33,6 +36,18 @@ _NOT_KEPT = MillraceError(
     )
 )
 _TOO_LARGE = MillraceError(Problem("it is too large", "shorten its texts and annotations"))
+
+
+class AddedSize(NamedTuple):
+    """What a query takes more, at most, once its references are resolved: bytes of JSON, and values."""
+
+    bytes: int = 0
+    values: int = 0
+
+    @property
+    def counted(self) -> int:
+        """The bytes that it counts, as those of an object that is kept."""
+        return max(self.bytes, BYTES_OF_VALUE * self.values)
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,13 @@ class ReferredConnections:
         """Return name, generation and brokers of each Connection that the query refers to and that exists."""
         kept = ((name, each) for name, each in self.found.items() if each is not None)
         return [(name, each.generation, shortened(brokers_in(each.body()), _LONGEST_BROKERS)) for name, each in kept]
+
+    def added_to(self, query: Mapping[str, Any]) -> AddedSize:
+        """Return what a query's document takes more once each reference is replaced by what it leads to."""
+        texts = {name: msgspec.json.encode(each.body().get("spec")) for name, each in self.found.items() if each}
+        sizes = {name: AddedSize(len(text), values_in(text)) for name, text in texts.items()}
+        added = [sizes[name] for _, name in references(query) if name in sizes]
+        return AddedSize(sum(each.bytes for each in added), sum(each.values for each in added))
 
     def read(self) -> Connections:
         """Return the Connections, each with what it leads to or with its problems."""

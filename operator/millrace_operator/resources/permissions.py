@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, quote
@@ -73,6 +74,10 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
 """The one form that patterns match of what a field of a rule restricts, which has the name of the kind."""
 
 
+MOST_PROBLEMS = 20
+"""Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
+
+
 class Account(NamedTuple):
     """A ServiceAccount."""
 
@@ -108,16 +113,12 @@ class Permissions:
         """Check a query that has no other problems.
 
         Raises:
-            NotAllowedError: with all that it asks for and may not have, each with its field and what is allowed.
+            NotAllowedError: with what it asks for and may not have, each with its field and what is allowed; of more
+                than ``MOST_PROBLEMS``, with the first.
         """
-        found = list(self._account_problems(query, namespace))
-        rules = self._policy.rules_for(namespace)
-        for rule in rules:
-            found += _rule_problems(rule, query, namespace)
-        if rules:
-            found += path_problems(query, f"not allowed in namespace {namespace}")
+        found = dict.fromkeys(islice(self._problems(query, namespace), MOST_PROBLEMS))
         if found:
-            raise NotAllowedError(*dict.fromkeys(found))
+            raise NotAllowedError(*found)
 
     def confinement(self, query: StreamQuery, namespace: str) -> Confinement | None:
         """Return what the driver of a query enforces; None without a rule for its namespace.
@@ -136,6 +137,14 @@ class Permissions:
         rules = self._policy.rules_for(namespace)
         allowed = [set(rule.identity_endpoints) for rule in rules]
         return tuple(sorted(set.intersection(*allowed))) if allowed else ()
+
+    def _problems(self, query: StreamQuery, namespace: str) -> Iterator[Problem]:
+        yield from self._account_problems(query, namespace)
+        rules = self._policy.rules_for(namespace)
+        for rule in rules:
+            yield from _rule_problems(rule, query, namespace)
+        if rules:
+            yield from path_problems(query, f"not allowed in namespace {namespace}")
 
     def _account_problems(self, query: StreamQuery, namespace: str) -> Iterator[Problem]:
         name = query.spec.service_account_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ import yaml
 from millrace_api.errors import MillraceError
 from millrace_operator.lifecycle.chain_updates import ChainUpdates
 from millrace_operator.lifecycle.chains import Chains
+from millrace_operator.lifecycle.checked_queries import CheckedQueries
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
 from unit.api.documents import MINIMAL
@@ -172,6 +174,46 @@ def test_a_connection_that_is_not_valid_is_reported_with_its_field(healthy):
     assert (status, reason) == ("False", "ConnectionNotFound")
     assert 'Connection "trips" is not valid: spec.kafka.options: "acks" may not be set' in message
     assert healthy.pod["metadata"]["uid"] == pod
+
+
+def many_sources(number):
+    kafka = {"connection": "trips", "topic": "trips"}
+    sources = {f"s{each}": {"kafka": kafka, "schema": "cell STRING"} for each in range(number)}
+    return query(sources={"trips": {"kafka": kafka, "schema": "cell STRING"}} | sources)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "secret", "sources"), [("b" * 4096, "ca", 45), ("b", "n" * 12_000, 14)], ids=["brokers", "secret"]
+)
+def test_a_query_that_is_too_large_with_its_connections_is_refused(healthy, brokers, secret, sources):
+    """Each source has a copy, and the spec that was saved as healthy could not be read again."""
+    ca = {"secretKeyRef": {"name": secret, "key": "ca"}}
+    shown(healthy, connection(brokers, generation=2, sasl=LOGIN, tls={"ca": ca}))
+    before = runs(healthy)
+    healthy.put(many_sources(sources))
+    healthy.settle()
+    status, reason, message = ready(healthy)
+    assert (status, reason) == ("False", "InvalidQuery")
+    said = r"the query takes (19|20)\d KiB with its Connections, of 128 KiB that one may take; shorten the Connections"
+    assert re.match(said, message)
+    assert runs(healthy) == before
+
+
+def test_values_that_connections_lead_to_count_as_those_of_the_query(cluster):
+    cluster.reconciler.observations.connection_seen(connection(sasl=LOGIN, options={f"o{n}": "1" for n in range(400)}))
+    cluster.put(many_sources(15))
+    cluster.settle()
+    assert re.match(r"the query has 7\d+ values with its Connections, of 5000 that one may have", ready(cluster)[2])
+
+
+def test_a_checked_query_counts_what_its_connections_lead_to(healthy):
+    observed = healthy.reconciler.observations.of(KEY)
+    checked = CheckedQueries()
+    checked.put(KEY, observed, healthy.reconciler.query_of(KEY, observed))
+    size = checked._sizes[KEY.namespace]
+    assert size - max(observed.size, 2 << 10) >= observed.added_size.bytes > 2 * len(str(LOGIN))
+    checked.put(KEY, observed, MillraceError("a query that is not resolved takes no more than it was"))
+    assert checked._sizes[KEY.namespace] == max(observed.size, 2 << 10)
 
 
 def test_an_operator_that_starts_again_does_nothing(healthy):
