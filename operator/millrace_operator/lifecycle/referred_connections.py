@@ -57,7 +57,7 @@ class ReferredConnections:
     Attributes:
         found: those that it refers to and that exist, by name; None if one is not kept.
         wanted: the names that it refers to.
-        others: names of all Connections of the namespace.
+        others: names of Connections of the namespace, as many as a message suggests from.
     """
 
     found: Mapping[str, Kept | None] = field(default_factory=dict)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
-from millrace_api.validation.connections import references
+from millrace_api.validation.connections import MOST_SUGGESTED, references
 
 from ..resources.names import Manifest
 from .kept import Kept
@@ -21,6 +22,8 @@ class SeenConnections:
         self._lock = threading.Lock()
         self._kept: defaultdict[str, dict[str, Kept | None]] = defaultdict(dict)
         """Connections by namespace and name; None for one that there is no room for."""
+        self._bytes: defaultdict[str, int] = defaultdict(int)
+        """Bytes that are kept, by namespace; summed up for each event, many Connections would take quadratic time."""
         self._brokers: dict[tuple[str, str], str] = {}
         self._uids: dict[tuple[str, str], str] = {}
         self._names: dict[tuple[str, str], frozenset[str]] = {}
@@ -35,8 +38,9 @@ class SeenConnections:
             before = found.get(name)
             if before is not None and now.is_older_than(before):
                 return
-            size = sum(len(each) for at, each in found.items() if each is not None and at != name)
+            size = self._bytes[namespace] - (0 if before is None else len(before))
             found[name] = now if size + len(now) <= MOST_BYTES_OF_CONNECTIONS else None
+            self._bytes[namespace] = size + (0 if found[name] is None else len(now))
             self._uids[namespace, name] = metadata["uid"]
             self._brokers[namespace, name] = brokers_in(body) if found[name] is not None else ""
 
@@ -47,9 +51,11 @@ class SeenConnections:
         with self._lock:
             if self._uids.get((namespace, name)) != metadata["uid"]:
                 return
-            del self._kept[namespace][name], self._uids[namespace, name], self._brokers[namespace, name]
+            before = self._kept[namespace].pop(name)
+            self._bytes[namespace] -= 0 if before is None else len(before)
+            del self._uids[namespace, name], self._brokers[namespace, name]
             if not self._kept[namespace]:
-                del self._kept[namespace]
+                del self._kept[namespace], self._bytes[namespace]
 
     def refers(self, namespace: str, query: str, body: Mapping[str, Any]) -> None:
         """Store which names a query refers to."""
@@ -76,7 +82,8 @@ class SeenConnections:
             return ReferredConnections()
         with self._lock:
             known = self._kept.get(namespace, {})
-            return ReferredConnections({name: known[name] for name in wanted if name in known}, wanted, tuple(known))
+            others = tuple(islice(known, MOST_SUGGESTED))
+            return ReferredConnections({name: known[name] for name in wanted if name in known}, wanted, others)
 
     def brokers_of(self, namespace: str, name: str) -> str | None:
         """Return the brokers that a Connection names, unchecked; None if it does not exist."""
@@ -86,4 +93,4 @@ class SeenConnections:
     def kept_bytes(self) -> dict[str, int]:
         """Return the bytes that are kept, by namespace."""
         with self._lock:
-            return {of: sum(map(len, filter(None, found.values()))) for of, found in self._kept.items()}
+            return dict(self._bytes)

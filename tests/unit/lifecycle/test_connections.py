@@ -9,10 +9,13 @@ import re
 import pytest
 import yaml
 
+from millrace_api import errors
 from millrace_api.errors import MillraceError
+from millrace_api.validation.loading import read_query
 from millrace_operator.lifecycle.chain_updates import ChainUpdates
 from millrace_operator.lifecycle.chains import Chains
 from millrace_operator.lifecycle.checked_queries import CheckedQueries
+from millrace_operator.lifecycle.kept import Kept
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
 from unit.api.documents import MINIMAL
@@ -250,6 +253,26 @@ def test_what_is_kept_of_a_namespace_is_bounded():
     assert isinstance(found["c4"], MillraceError)
     assert "more Connections than" in str(found["c4"])
     assert not isinstance(observations.connections.of("other", ["trips"]).read()["trips"], MillraceError)
+
+
+def test_many_connections_are_neither_summed_up_for_each_event_nor_all_compared_with_a_missing_name(monkeypatch):
+    measured, compared = [], []
+    length, nearest = Kept.__len__, errors.nearest
+    monkeypatch.setattr(Kept, "__len__", lambda each: measured.append(1) or length(each))
+    monkeypatch.setattr(errors, "nearest", lambda name, known: compared.append(len(known)) or nearest(name, known))
+    observations = Observations()
+    for number in range(300):
+        observations.connection_seen(connection(name=f"c{number}"))
+    assert len(measured) < 5 * 300
+    observations.connection_gone(connection(name="c7"))
+    found = observations.connections.of(KEY.namespace, ["missing", "c299"]).read()
+    with pytest.raises(MillraceError, match='there is no Connection "missing"; write one of c0'):
+        read_query(yaml.safe_load(query("missing")), found)
+    assert compared == [100, 100]
+    assert not isinstance(found["c299"], MillraceError)
+    for number in range(300):
+        observations.connection_gone(connection(name=f"c{number}"))
+    assert observations.kept_bytes() == {}
 
 
 def test_only_queries_that_refer_to_a_connection_are_queued():
