@@ -170,6 +170,19 @@ def test_a_deleted_connection_ends_nothing(healthy):
     assert healthy.pod["metadata"]["uid"] == pod
 
 
+def test_a_query_whose_connection_is_gone_is_suspended_and_resumed_only_with_it(healthy):
+    healthy.reconciler.observations.connection_gone(connection(sasl=LOGIN))
+    healthy.put(query(state="Suspended"))
+    assert healthy.settle().phase == "Suspended"
+    assert healthy.pod is None
+    assert ready(healthy)[:2] == ("False", "ConnectionNotFound")
+    healthy.put(query())
+    assert healthy.settle().phase == "Suspended"
+    assert healthy.pod is None
+    assert shown(healthy, connection(sasl=LOGIN, uid="another")).phase == "Deploying"
+    assert healthy.pod is not None
+
+
 def test_a_connection_that_is_not_valid_is_reported_with_its_field(healthy):
     pod = healthy.pod["metadata"]["uid"]
     shown(healthy, connection(sasl=LOGIN, options={"acks": "1"}))
