@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from .kept import Kept
 
 MOST_BYTES_OF_CONNECTIONS = 1 << 20
-"""Bytes of the Connections of a namespace that are kept; further ones are not valid until others are deleted."""
+"""Bytes of the Connections of a namespace that are kept; further ones are not valid until there is room again."""
 
 _LONGEST_BROKERS = 256
 """Characters of the brokers of a Connection that a status shows."""
 
-Version = tuple[tuple[str, str, int | None], ...]
-"""Name, uid and resource version of each Connection that a query refers to; of a missing one only the name."""
+Version = tuple[tuple[str, str, int], ...]
+"""Name, uid and generation of each Connection that a query refers to; of a missing one, and of one not kept, no uid."""
+
+_MISSING, _UNKNOWN = ("", 0), ("", -1)
 
 _NOT_KEPT = MillraceError(
     Problem(
@@ -66,9 +68,19 @@ class ReferredConnections:
 
     @property
     def version(self) -> Version:
-        """A value that changes when one of these Connections does."""
-        kept = ((name, self.found.get(name)) for name in self.wanted)
-        return tuple((name, each.uid, each.version) if each is not None else (name, "", None) for name, each in kept)
+        """A value that changes when one of these Connections does: its spec, not its labels and annotations."""
+        return tuple((name, *self._version_of(name)) for name in self.wanted)
+
+    def _version_of(self, name: str) -> tuple[str, int]:
+        found = self.found.get(name)
+        if found is not None:
+            return found.uid, found.generation
+        return _UNKNOWN if name in self.found else _MISSING
+
+    @property
+    def not_kept(self) -> list[str]:
+        """Names of those that exist and are not kept."""
+        return [name for name, each in self.found.items() if each is None]
 
     def shown(self) -> list[tuple[str, int, str]]:
         """Return name, generation and brokers of each Connection that the query refers to and that exists."""

@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from millrace_api.validation.connections import MOST_SUGGESTED, references
 
@@ -15,17 +15,36 @@ from .kept import Kept
 from .referred_connections import MOST_BYTES_OF_CONNECTIONS, ReferredConnections, brokers_in
 
 
+_ROOM = 0.9
+"""Share of these bytes below which Connections are read again that were not kept."""
+
+
+class _Entry(NamedTuple):
+    """A Connection and its brokers; without room for it, only what identifies it, and None."""
+
+    kept: Kept
+    brokers: str | None
+
+    @property
+    def whole(self) -> Kept | None:
+        """The Connection; None if it is not kept."""
+        return None if self.brokers is None else self.kept
+
+    @property
+    def size(self) -> int:
+        """Bytes that it counts."""
+        return 0 if self.brokers is None else len(self.kept)
+
+
 class SeenConnections:
     """Cache of all Connections, and of the names that queries refer to. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: defaultdict[str, dict[str, Kept | None]] = defaultdict(dict)
-        """Connections by namespace and name; None for one that there is no room for."""
+        self._entries: defaultdict[str, dict[str, _Entry]] = defaultdict(dict)
+        """Connections by namespace and name."""
         self._bytes: defaultdict[str, int] = defaultdict(int)
         """Bytes that are kept, by namespace; summed up for each event, many Connections would take quadratic time."""
-        self._brokers: dict[tuple[str, str], str] = {}
-        self._uids: dict[tuple[str, str], str] = {}
         self._names: dict[tuple[str, str], frozenset[str]] = {}
         """Names that a query refers to, by the query's namespace and name."""
 
@@ -34,28 +53,31 @@ class SeenConnections:
         metadata, now = body["metadata"], Kept(body)
         namespace, name = metadata["namespace"], metadata["name"]
         with self._lock:
-            found = self._kept[namespace]
+            found = self._entries[namespace]
             before = found.get(name)
-            if before is not None and now.is_older_than(before):
+            if before is not None and now.is_older_than(before.kept):
                 return
-            size = self._bytes[namespace] - (0 if before is None else len(before))
-            found[name] = now if size + len(now) <= MOST_BYTES_OF_CONNECTIONS else None
-            self._bytes[namespace] = size + (0 if found[name] is None else len(now))
-            self._uids[namespace, name] = metadata["uid"]
-            self._brokers[namespace, name] = brokers_in(body) if found[name] is not None else ""
+            size = self._bytes[namespace] - (0 if before is None else before.size)
+            has_room = size + len(now) <= MOST_BYTES_OF_CONNECTIONS
+            found[name] = _Entry(now, brokers_in(body)) if has_room else _Entry(now.reduced(), None)
+            self._bytes[namespace] = size + found[name].size
 
     def gone(self, body: Manifest) -> None:
         """Remove a deleted Connection, unless a later one of the same name is stored."""
         metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         with self._lock:
-            if self._uids.get((namespace, name)) != metadata["uid"]:
+            found = self._entries.get(namespace, {})
+            if name not in found or found[name].kept.uid != metadata["uid"]:
                 return
-            before = self._kept[namespace].pop(name)
-            self._bytes[namespace] -= 0 if before is None else len(before)
-            del self._uids[namespace, name], self._brokers[namespace, name]
-            if not self._kept[namespace]:
-                del self._kept[namespace], self._bytes[namespace]
+            self._bytes[namespace] -= found.pop(name).size
+            if not found:
+                del self._entries[namespace], self._bytes[namespace]
+
+    def has_room(self, namespace: str) -> bool:
+        """Return whether a Connection that was not kept may be read again."""
+        with self._lock:
+            return self._bytes.get(namespace, 0) < _ROOM * MOST_BYTES_OF_CONNECTIONS
 
     def refers(self, namespace: str, query: str, body: Mapping[str, Any]) -> None:
         """Store which names a query refers to."""
@@ -81,14 +103,15 @@ class SeenConnections:
         if not wanted:
             return ReferredConnections()
         with self._lock:
-            known = self._kept.get(namespace, {})
-            others = tuple(islice(known, MOST_SUGGESTED))
-            return ReferredConnections({name: known[name] for name in wanted if name in known}, wanted, others)
+            known = self._entries.get(namespace, {})
+            found = {name: known[name].whole for name in wanted if name in known}
+            return ReferredConnections(found, wanted, tuple(islice(known, MOST_SUGGESTED)))
 
     def brokers_of(self, namespace: str, name: str) -> str | None:
-        """Return the brokers that a Connection names, unchecked; None if it does not exist."""
+        """Return the brokers that a Connection names, unchecked; None if it does not exist, or is not kept."""
         with self._lock:
-            return self._brokers.get((namespace, name))
+            found = self._entries.get(namespace, {}).get(name)
+        return None if found is None else found.brokers
 
     def kept_bytes(self) -> dict[str, int]:
         """Return the bytes that are kept, by namespace."""

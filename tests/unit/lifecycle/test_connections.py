@@ -185,7 +185,7 @@ def test_a_query_whose_connection_is_gone_is_suspended_and_resumed_only_with_it(
 
 def test_a_connection_that_is_not_valid_is_reported_with_its_field(healthy):
     pod = healthy.pod["metadata"]["uid"]
-    shown(healthy, connection(sasl=LOGIN, options={"acks": "1"}))
+    shown(healthy, connection(generation=2, sasl=LOGIN, options={"acks": "1"}))
     status, reason, message = ready(healthy)
     assert (status, reason) == ("False", "ConnectionNotFound")
     assert 'Connection "trips" is not valid: spec.kafka.options: "acks" may not be set' in message
@@ -266,6 +266,36 @@ def test_what_is_kept_of_a_namespace_is_bounded():
     assert isinstance(found["c4"], MillraceError)
     assert "more Connections than" in str(found["c4"])
     assert not isinstance(observations.connections.of("other", ["trips"]).read()["trips"], MillraceError)
+
+
+def test_a_connection_that_had_no_room_is_read_again_once_there_is(cluster):
+    observations = cluster.reconciler.observations
+    large = connection("a" * (MOST_BYTES_OF_CONNECTIONS - 300), name="large")
+    old = connection("older:9093", sasl=LOGIN)
+    cluster.connections["trips"] = connection(generation=2, sasl=LOGIN)
+    observations.connection_seen(large)
+    cluster.put(query())
+    cluster.settle()
+    shown(cluster, cluster.connections["trips"])
+    assert "more Connections than" in ready(cluster)[2]
+    cluster.pass_time(minutes=10)
+    assert cluster.connection_reads == 0
+    observations.connection_gone(large)
+    cluster.pass_time(seconds=61)
+    assert cluster.connection_reads == 1
+    assert mounted(cluster)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9093"
+    observations.connection_seen(old)
+    assert observations.connections.brokers_of(KEY.namespace, "trips") == "kafka:9093"
+
+
+def test_an_older_version_does_not_count_for_a_connection_without_room():
+    observations = Observations()
+    old = connection("older:9093")
+    observations.connection_seen(connection("a" * MOST_BYTES_OF_CONNECTIONS))
+    observations.connection_seen(old)
+    assert observations.connections.of(KEY.namespace, ["trips"]).not_kept == ["trips"]
+    observations.connection_gone(old)
+    assert observations.connections.of(KEY.namespace, ["trips"]).found == {}
 
 
 def test_many_connections_are_neither_summed_up_for_each_event_nor_all_compared_with_a_missing_name(monkeypatch):
