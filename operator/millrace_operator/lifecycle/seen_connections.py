@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from millrace_api.validation.connections import MOST_SUGGESTED, references
 from ..resources.names import Manifest
 from .kept import Kept
 from .referred_connections import MOST_BYTES_OF_CONNECTIONS, ReferredConnections, brokers_in
-
 
 _ROOM = 0.9
 """Share of these bytes below which Connections are read again that were not kept."""
@@ -35,44 +34,59 @@ class _Entry(NamedTuple):
         """Bytes that it counts."""
         return 0 if self.brokers is None else len(self.kept)
 
+    @property
+    def version(self) -> tuple[str, int, bool]:
+        """A value that changes when it leads to something else, also to nothing for want of room."""
+        return self.kept.uid, self.kept.generation, self.brokers is None
+
 
 class SeenConnections:
     """Cache of all Connections, and of the names that queries refer to. All methods may be called from any thread."""
 
     def __init__(self) -> None:
+        self.on_brokers: Callable[[str], None] = lambda namespace: None
+        """Called with the namespace of a Connection that names other brokers than before, or is new or gone."""
         self._lock = threading.Lock()
         self._entries: defaultdict[str, dict[str, _Entry]] = defaultdict(dict)
         """Connections by namespace and name."""
         self._bytes: defaultdict[str, int] = defaultdict(int)
         """Bytes that are kept, by namespace; summed up for each event, many Connections would take quadratic time."""
-        self._names: dict[tuple[str, str], frozenset[str]] = {}
+        self._names: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
         """Names that a query refers to, by the query's namespace and name."""
 
-    def seen(self, body: Manifest) -> None:
-        """Store a Connection, as far as there is room for it, unless a newer version is stored."""
+    def seen(self, body: Manifest) -> bool:
+        """Store a Connection, as far as there is room for it, unless a newer version is stored.
+
+        Returns whether it leads to something else now: its labels, for example, are of no interest to queries.
+        """
         metadata, now = body["metadata"], Kept(body)
         namespace, name = metadata["namespace"], metadata["name"]
         with self._lock:
             found = self._entries[namespace]
             before = found.get(name)
             if before is not None and now.is_older_than(before.kept):
-                return
+                return False
             size = self._bytes[namespace] - (0 if before is None else before.size)
             has_room = size + len(now) <= MOST_BYTES_OF_CONNECTIONS
-            found[name] = _Entry(now, brokers_in(body)) if has_room else _Entry(now.reduced(), None)
-            self._bytes[namespace] = size + found[name].size
+            after = found[name] = _Entry(now, brokers_in(body)) if has_room else _Entry(now.reduced(), None)
+            self._bytes[namespace] = size + after.size
+        if before is None or before.brokers != after.brokers:
+            self.on_brokers(namespace)
+        return before is None or before.version != after.version
 
-    def gone(self, body: Manifest) -> None:
-        """Remove a deleted Connection, unless a later one of the same name is stored."""
+    def gone(self, body: Manifest) -> bool:
+        """Remove a deleted Connection, unless a later one of the same name is stored; return whether it is removed."""
         metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         with self._lock:
             found = self._entries.get(namespace, {})
             if name not in found or found[name].kept.uid != metadata["uid"]:
-                return
+                return False
             self._bytes[namespace] -= found.pop(name).size
             if not found:
                 del self._entries[namespace], self._bytes[namespace]
+        self.on_brokers(namespace)
+        return True
 
     def has_room(self, namespace: str) -> bool:
         """Return whether a Connection that was not kept may be read again."""
@@ -82,20 +96,24 @@ class SeenConnections:
     def refers(self, namespace: str, query: str, body: Mapping[str, Any]) -> None:
         """Store which names a query refers to."""
         names = frozenset(name for _, name in references(body))
+        if not names:
+            self.forget(namespace, query)
+            return
         with self._lock:
-            self._names.pop((namespace, query), None)
-            if names:
-                self._names[namespace, query] = names
+            self._names[namespace][query] = names
 
     def forget(self, namespace: str, query: str) -> None:
         """Forget what a query refers to."""
         with self._lock:
-            self._names.pop((namespace, query), None)
+            found = self._names.get(namespace, {})
+            found.pop(query, None)
+            if not found:
+                self._names.pop(namespace, None)
 
     def referring_to(self, namespace: str, name: str) -> list[str]:
         """Return the queries that refer to a Connection."""
         with self._lock:
-            return [query for (of, query), names in self._names.items() if of == namespace and name in names]
+            return [query for query, names in self._names.get(namespace, {}).items() if name in names]
 
     def of(self, namespace: str, names: Iterable[str]) -> ReferredConnections:
         """Return what a query that refers to these names needs of its namespace."""

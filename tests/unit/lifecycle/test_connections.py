@@ -18,6 +18,7 @@ from millrace_operator.lifecycle.checked_queries import CheckedQueries
 from millrace_operator.lifecycle.kept import Kept
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
+from millrace_operator.lifecycle.refusals import ObjectRefusedError, Refusals
 from unit.api.documents import MINIMAL
 
 from .cluster import KEY, SET
@@ -57,7 +58,7 @@ def connection(brokers="kafka:9093", name="trips", generation=1, uid=None, names
 
 def shown(cluster, body):
     """Let the operator see a Connection; return the status of the query after that."""
-    assert cluster.reconciler.observations.connection_seen(copy.deepcopy(body)) == ([KEY] if cluster.query else [])
+    cluster.reconciler.observations.connection_seen(copy.deepcopy(body))
     return cluster.settle()
 
 
@@ -131,6 +132,27 @@ def test_a_changed_connection_replaces_the_driver(healthy):
     assert runs(healthy) != before
     assert mounted(healthy)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9094"
     assert [each.generation for each in healthy.status.connections] == [2]
+
+
+def test_what_is_no_change_of_the_spec_of_a_connection_queues_nothing_and_resets_no_pause(healthy):
+    observations = healthy.reconciler.observations
+    before, chains = observations.of(KEY), []
+    observations.connections.on_brokers = chains.append
+    body = connection(sasl=LOGIN)
+    body["metadata"]["annotations"] = {"touched": "again"}
+    assert observations.connection_seen(body) == []
+    assert observations.of(KEY).version == before.version
+    refusals = Refusals()
+    refusals.add(KEY, before, ObjectRefusedError("no"), healthy.time)
+    assert refusals.of(KEY, observations.of(KEY)) is not None
+    assert observations.connection_gone(connection(uid="an earlier one")) == []
+    assert chains == []
+    assert observations.connection_seen(connection(generation=2)) == [KEY]
+    assert chains == []
+    assert observations.connection_seen(connection("kafka:9094", generation=3)) == [KEY]
+    assert observations.connection_gone(connection()) == [KEY]
+    assert chains == [KEY.namespace] * 2
+    assert observations.of(KEY).version != before.version
 
 
 def test_labels_of_a_connection_and_another_name_for_the_same_replace_nothing(healthy):
@@ -329,9 +351,9 @@ def test_only_queries_that_refer_to_a_connection_are_queued():
     body |= {"spec": yaml.safe_load(query())["spec"]}
     body["metadata"]["resourceVersion"] = str(next(VERSIONS))
     observations.query_seen(body)
-    assert sorted(observations.connection_seen(connection(namespace="a"))) == [("a", "one"), ("a", "two")]
+    assert sorted(observations.connection_seen(connection(namespace="a", generation=2))) == [("a", "one"), ("a", "two")]
     observations.query_gone(body)
-    assert observations.connection_seen(connection(namespace="a")) == [("a", "one")]
+    assert observations.connection_seen(connection(namespace="a", generation=3)) == [("a", "one")]
 
 
 def test_queries_are_chained_by_the_brokers_of_their_connections():
