@@ -192,6 +192,18 @@ def test_a_deleted_connection_ends_nothing(healthy):
     assert healthy.pod["metadata"]["uid"] == pod
 
 
+@pytest.mark.parametrize(("failure", "part"), [("SourceFailed", "sources"), ("SinkFailed", "sinks")])
+def test_an_outage_is_no_fault_of_a_spec_with_another_name_for_the_same_connection(healthy, failure, part):
+    healthy.reconciler.observations.connection_seen(connection(name="same", sasl=LOGIN))
+    healthy.put(query("same", restartNonce=2))
+    healthy.settle()
+    for _ in range(8):
+        healthy.pod_fails(f'{{"failure": "{failure}", "message": "no"}}')
+        healthy.pass_time(minutes=6)
+    assert healthy.status.rejected is None
+    assert f"the last healthy spec has the same {part}" in healthy.condition("Progressing").message
+
+
 def test_a_query_whose_connection_is_gone_is_suspended_and_resumed_only_with_it(healthy):
     healthy.reconciler.observations.connection_gone(connection(sasl=LOGIN))
     healthy.put(query(state="Suspended"))
