@@ -127,6 +127,20 @@ def without_references(spec: dict[str, Any]) -> dict[str, Any]:
     return dict(document["spec"])
 
 
+def reference_names(spec: dict[str, Any]) -> dict[str, str]:
+    """Return the names of Connections that the document of a resolved spec has, by their fields."""
+    return {dotted(at): name for at, name in references({"spec": spec})}
+
+
+def with_references(spec: dict[str, Any], names: Document) -> dict[str, Any]:
+    """Return the document of a resolved spec with these ``reference_names``: the reverse of ``without_references``."""
+    document: dict[str, Any] = {"spec": spec}
+    for at, holder, kind in _holders(document):
+        if (name := names.get(dotted((*at, kind, REFERENCE)))) is not None:
+            _put(document, at, {**holder, kind: {**holder[kind], REFERENCE: name}})
+    return dict(document["spec"])
+
+
 def as_written(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the document of a resolved spec with the names of Connections alone, as users write it."""
     document: dict[str, Any] = {"spec": spec}

@@ -24,11 +24,12 @@ from millrace_api.model.streamquery import (
     Spec,
     StreamQuery,
 )
+from millrace_api.validation.connections import with_references
 
 from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
 from ..resources.names import Manifest, Owner
-from ..resources.objects import PLAN_SETTINGS, to_json
+from ..resources.objects import PLAN_SETTINGS, REFERENCES, to_json
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION, revision
@@ -210,16 +211,17 @@ class ObservedQuery:
 
         Others may write the ConfigMap, too. So what it has counts only if the revision is that of the spec, and if a
         query may have this spec; one that a stricter policy does not allow any longer counts while it is what runs.
+        The names of Connections in it prove nothing: it may have Secrets of a Connection that this has now.
         """
-        saved = self._config_map(self.owner.healthy)
-        found = _readable(lambda: (saved["metadata"]["annotations"][REVISION], _spec_of(saved["data"]["spec.json"])))
+        found = _readable(lambda: _healthy_in(self._config_map(self.owner.healthy)))
         if found is None or revision(found[1]) != found[0]:
             return None
         query = self.query_with(found[1])
         if problems(query):
             return None
         runs = self._revision_to_run == found[0]
-        return found if runs or self.permissions.allow(query, self.owner.namespace) else None
+        secrets_of = self.connections.secrets_of
+        return found if runs or self.permissions.allow(query, self.owner.namespace, secrets_of) else None
 
     @property
     def _revision_to_run(self) -> str | None:
@@ -349,12 +351,22 @@ class ObservedQuery:
         return found if any(each.get("uid") == self.owner.uid for each in owners) else {}
 
 
-def _spec_of(text: str) -> Spec:
-    """Return a saved spec; raise ValueError for one that is larger than that of a query can be, before it is read."""
+def _healthy_in(saved: Manifest) -> tuple[str, Spec]:
+    """Return what a ConfigMap with the last healthy spec has: its revision, and the spec with names of Connections."""
+    annotations = saved["metadata"]["annotations"]
+    spec = with_references(_mapping_in(saved["data"]["spec.json"]), _mapping_in(annotations.get(REFERENCES, "{}")))
+    return annotations[REVISION], Spec.model_validate(spec, by_name=False)
+
+
+def _mapping_in(text: str) -> dict[str, Any]:
+    """Return a saved mapping; raise ValueError for one that is larger than a query can be, before it is read."""
     data = text.encode()
     if len(data) > LARGEST_QUERY or values_in(data) > MOST_VALUES_OF_QUERY:
         raise ValueError("too large")
-    return Spec.model_validate_json(data, by_name=False)
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise TypeError("no mapping")
+    return found
 
 
 def _readable(read: Callable[[], Found]) -> Found | None:

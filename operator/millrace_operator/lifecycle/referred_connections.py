@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +10,7 @@ import msgspec
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.connections import ConnectionSpec
+from millrace_api.model.externals import ExternalKind, given
 from millrace_api.validation.connections import Connections, references
 from millrace_api.validation.loading import read_connection
 
@@ -60,11 +61,13 @@ class ReferredConnections:
         found: those that it refers to and that exist, by name; None if one is not kept.
         wanted: the names that it refers to.
         others: names of Connections of the namespace, as many as a message suggests from.
+        now: returns any Connection of the namespace by its name; None if there is none, or if it is not kept.
     """
 
     found: Mapping[str, Kept | None] = field(default_factory=dict)
     wanted: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    now: Callable[[str], Kept | None] = field(default=lambda name: None, compare=False)
 
     @property
     def version(self) -> Version:
@@ -86,6 +89,13 @@ class ReferredConnections:
         """Return name, generation and brokers of each Connection that the query refers to and that exists."""
         kept = ((name, each) for name, each in self.found.items() if each is not None)
         return [(name, each.generation, shortened(brokers_in(each.body()), _LONGEST_BROKERS)) for name, each in kept]
+
+    def secrets_of(self, name: str) -> frozenset[str]:
+        """Return the names of the Secrets that any Connection of the namespace has now; none if it is not valid."""
+        kept = self.now(name)
+        found = None if kept is None else _read(kept)
+        secrets = given(found, "spec", ExternalKind.SECRETS) if isinstance(found, ConnectionSpec) else ()
+        return frozenset(each.value for each in secrets)
 
     def added_to(self, query: Mapping[str, Any]) -> AddedSize:
         """Return what a query's document takes more once each reference is replaced by what it leads to."""

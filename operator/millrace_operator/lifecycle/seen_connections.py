@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -118,12 +119,19 @@ class SeenConnections:
     def of(self, namespace: str, names: Iterable[str]) -> ReferredConnections:
         """Return what a query that refers to these names needs of its namespace."""
         wanted = tuple(sorted(set(names)))
+        now = partial(self.now, namespace)
         if not wanted:
-            return ReferredConnections()
+            return ReferredConnections(now=now)
         with self._lock:
             known = self._entries.get(namespace, {})
             found = {name: known[name].whole for name in wanted if name in known}
-            return ReferredConnections(found, wanted, tuple(islice(known, MOST_SUGGESTED)))
+            return ReferredConnections(found, wanted, tuple(islice(known, MOST_SUGGESTED)), now)
+
+    def now(self, namespace: str, name: str) -> Kept | None:
+        """Return a Connection; None if it does not exist, or is not kept."""
+        with self._lock:
+            found = self._entries.get(namespace, {}).get(name)
+        return None if found is None else found.whole
 
     def brokers_of(self, namespace: str, name: str) -> str | None:
         """Return the brokers that a Connection names, unchecked; None if it does not exist, or is not kept."""

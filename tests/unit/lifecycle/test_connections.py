@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
 
 from millrace_api import errors
 from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import Spec
 from millrace_api.validation.loading import read_query
 from millrace_operator.lifecycle.chain_updates import ChainUpdates
 from millrace_operator.lifecycle.chains import Chains
@@ -19,9 +22,12 @@ from millrace_operator.lifecycle.kept import Kept
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
 from millrace_operator.lifecycle.refusals import ObjectRefusedError, Refusals
+from millrace_operator.resources.permissions import Permissions
+from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.spec_fields import REVISION, revision
 from unit.api.documents import MINIMAL
 
-from .cluster import KEY, SET
+from .cluster import KEY, SET, copied
 
 LOGIN = {
     "mechanism": "PLAIN",
@@ -178,6 +184,43 @@ def test_a_connection_with_which_a_driver_is_not_healthy_is_rolled_back_to_what_
     healthy.pod_is_ready()
     shown(healthy, connection("kafka:9095", generation=3, sasl=LOGIN))
     assert mounted(healthy)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9095"
+
+
+HEALTHY = ("ConfigMap", "trips-by-cell-healthy")
+
+
+def test_the_healthy_spec_is_as_earlier_operators_read_it_with_the_names_beside_it(healthy):
+    saved = healthy.objects[HEALTHY]
+    assert '"connection"' not in saved["data"]["spec.json"]
+    fields = {"spec.sources.trips.kafka.connection": "trips", "spec.sink.kafka.connection": "trips"}
+    assert json.loads(saved["metadata"]["annotations"]["millrace.io/connections"]) == fields
+    observed = healthy.reconciler.observations.of(KEY)
+    assert observed.healthy[1] == healthy.reconciler.query_of(KEY, observed).spec
+    for text in ("[]", "{", '{"spec.sink.kafka.connection": 7}', "{" + '"a":1,' * 6000 + '"b":1}'):
+        saved["metadata"]["annotations"]["millrace.io/connections"] = text
+        assert replace(observed, objects={HEALTHY: saved}).healthy is None, text
+
+
+def test_only_secrets_that_a_connection_has_are_exempt_from_a_policy_by_its_name(healthy):
+    """The names in a ConfigMap that others may write were enough for any Secret."""
+    rule = {"namespaces": ["default"], "connections": ["trips"], "secrets": ["own-*"]}
+    healthy.permissions = Permissions(Policy.model_validate({"policy": [rule]}, by_name=False))
+    healthy.start_operator()
+    observations = healthy.reconciler.observations
+    observations.connection_seen(connection(sasl=LOGIN))
+    healthy.settle()
+    assert ready(healthy)[0] == "True"
+    observed = observations.of(KEY)
+    saved = copied(healthy.objects[HEALTHY])
+    not_running = {key: each for key, each in observed.objects.items() if key != SET}
+    assert replace(observed, objects=not_running | {HEALTHY: saved}).healthy is not None
+    text = saved["data"]["spec.json"] = saved["data"]["spec.json"].replace("kafka-login", "another")
+    saved["metadata"]["annotations"][REVISION] = revision(Spec.model_validate_json(text, by_name=False))
+    assert replace(observed, objects=not_running | {HEALTHY: saved}).healthy is None
+    observations.connection_gone(connection(sasl=LOGIN))
+    healthy.settle()
+    assert observations.of(KEY).healthy is not None, "what runs goes on"
+    assert replace(observations.of(KEY), objects=not_running).healthy is None
 
 
 def test_a_deleted_connection_ends_nothing(healthy):
