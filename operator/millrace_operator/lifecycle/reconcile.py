@@ -296,12 +296,11 @@ class Reconciler:
 
     def _read_connections(self, key: QueryKey, observed: ObservedQuery, now: datetime) -> None:
         """Read Connections of a query that were not kept, if there is room now; else look again later."""
-        seen = self.observations.connections
         self.queue.add_later(key, READ_AGAIN_AFTER.total_seconds() + REQUEUE_MARGIN)
         if self._read_again.get(key, now) > now or self._requests.wait(key.namespace) > 0:
             return
         for name in observed.connections.not_kept:
-            if not seen.has_room(key.namespace):
+            if not self.observations.connections.has_room(key.namespace):
                 return
             self._read_again[key] = now + READ_AGAIN_AFTER
             self._requests.spend(key.namespace, 1)
@@ -310,8 +309,7 @@ class Reconciler:
             except GoneError:
                 continue  # its deletion is reported by the watch
             for each in queries:
-                if each != key:
-                    self.queue.add(each)
+                self.queue.add(each)
 
     def _is_unseen(self, key: QueryKey, observed: ObservedQuery, now: datetime) -> bool:
         """Return whether the query's objects may exist although none is known, as their watches are refused.

@@ -19,7 +19,7 @@ _ROOM = 0.9
 """Share of these bytes below which Connections are read again that were not kept."""
 
 
-class _Entry(NamedTuple):
+class _SeenConnection(NamedTuple):
     """A Connection and its brokers; without room for it, only what identifies it, and None."""
 
     kept: Kept
@@ -48,7 +48,7 @@ class SeenConnections:
         self.on_brokers: Callable[[str], None] = lambda namespace: None
         """Called with the namespace of a Connection that names other brokers than before, or is new or gone."""
         self._lock = threading.Lock()
-        self._entries: defaultdict[str, dict[str, _Entry]] = defaultdict(dict)
+        self._entries: defaultdict[str, dict[str, _SeenConnection]] = defaultdict(dict)
         """Connections by namespace and name."""
         self._bytes: defaultdict[str, int] = defaultdict(int)
         """Bytes that are kept, by namespace; summed up for each event, many Connections would take quadratic time."""
@@ -69,7 +69,9 @@ class SeenConnections:
                 return False
             size = self._bytes[namespace] - (0 if before is None else before.size)
             has_room = size + len(now) <= MOST_BYTES_OF_CONNECTIONS
-            after = found[name] = _Entry(now, brokers_in(body)) if has_room else _Entry(now.reduced(), None)
+            after = found[name] = (
+                _SeenConnection(now, brokers_in(body)) if has_room else _SeenConnection(now.reduced(), None)
+            )
             self._bytes[namespace] = size + after.size
         if before is None or before.brokers != after.brokers:
             self.on_brokers(namespace)

@@ -80,8 +80,6 @@ class Cluster:
         """Default image of the next operator."""
         self.reads = 0
         """How often the operator has read the query, beside its watch."""
-        self.connections, self.connection_reads = {}, 0
-        """Connections by name as the operator reads them, and how often it has done so, beside its watch."""
         self.writes, self.events, self.actions = 0, [], []
         self.dies_at = None
         self._versions = itertools.count(1)
@@ -149,12 +147,6 @@ class Cluster:
             raise GoneError
         self.reads += 1
         return copied(self.query)
-
-    def read_connection(self, namespace, name):
-        self.connection_reads += 1
-        if name not in self.connections:
-            raise GoneError
-        return copied(self.connections[name])
 
     def objects_of(self, owner):
         return [copied(each) for each in self.objects.values()]

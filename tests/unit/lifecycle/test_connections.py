@@ -349,17 +349,18 @@ def test_a_connection_that_had_no_room_is_read_again_once_there_is(cluster):
     observations = cluster.reconciler.observations
     large = connection("a" * (MOST_BYTES_OF_CONNECTIONS - 300), name="large")
     old = connection("older:9093", sasl=LOGIN)
-    cluster.connections["trips"] = connection(generation=2, sasl=LOGIN)
+    trips, reads = connection(generation=2, sasl=LOGIN), []
+    cluster.read_connection = lambda namespace, name: reads.append((namespace, name)) or copied(trips)
     observations.connection_seen(large)
     cluster.put(query())
     cluster.settle()
-    shown(cluster, cluster.connections["trips"])
+    shown(cluster, trips)
     assert "more Connections than" in ready(cluster)[2]
     cluster.pass_time(minutes=10)
-    assert cluster.connection_reads == 0
+    assert reads == []
     observations.connection_gone(large)
     cluster.pass_time(seconds=61)
-    assert cluster.connection_reads == 1
+    assert reads == [(KEY.namespace, "trips")]
     assert mounted(cluster)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9093"
     observations.connection_seen(old)
     assert observations.connections.brokers_of(KEY.namespace, "trips") == "kafka:9093"
