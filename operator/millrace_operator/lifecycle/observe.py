@@ -151,9 +151,10 @@ class ObservedQuery:
         Each source and sink gets a copy of its Connection, so a few long ones could take any memory. The spec is saved
         as resolved once it is healthy, and one that is too large would not be read again.
         """
-        added, spec = self.added_size, to_json(self.body.get("spec")).encode()
+        added = self.added_size
         if not added.bytes:
             return None
+        spec = to_json(self.body.get("spec")).encode()
         hint = "shorten the Connections that it names most often, or split the query"
         if (size := len(spec) + added.bytes) > LARGEST_QUERY:
             message = (

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.externals import ExternalKind, given
 from millrace_api.validation.connections import Connections, references
 from millrace_api.validation.loading import read_connection
 
+from ..resources.objects import to_json
 from .conditions import shortened
 from .json_values import values_in
 from .object_sizes import BYTES_OF_VALUE, TOO_LARGE, TOO_MANY_VALUES
@@ -99,7 +98,7 @@ class ReferredConnections:
 
     def added_to(self, query: Mapping[str, Any]) -> AddedSize:
         """Return what a query's document takes more once each reference is replaced by what it leads to."""
-        texts = {name: msgspec.json.encode(each.body().get("spec")) for name, each in self.found.items() if each}
+        texts = {name: to_json(each.body().get("spec")).encode() for name, each in self.found.items() if each}
         sizes = {name: AddedSize(len(text), values_in(text)) for name, text in texts.items()}
         added = [sizes[name] for _, name in references(query) if name in sizes]
         return AddedSize(sum(each.bytes for each in added), sum(each.values for each in added))
