@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule
+from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.kafka_options import KNOWN_OPTIONS
 from millrace_api.model.registries import SchemaRegistrySpec
@@ -27,6 +28,12 @@ class KafkaConnectionSpec(KafkaConnection):
 
     rules: ClassVar[tuple[Rule, ...]] = (KNOWN_OPTIONS,)
 
+    bootstrap_servers: Annotated[
+        str, Field(min_length=1, max_length=4096), External(ExternalKind.BROKERS, port=9092)
+    ] = Field(
+        description="Brokers to start from, host:port, separated by commas; clients learn of the others from them.",
+        examples=["kafka:9092"],
+    )
     registry: SchemaRegistrySpec | None = Field(
         default=None, description="Schema registry of the messages; default: none."
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from millrace_api.errors import MillraceError, Problem, quote, suggest
@@ -25,6 +26,9 @@ Document = Mapping[str, Any]
 REFERENCE: Final = "connection"
 _UNKNOWN: Final = "unknown:9092"
 """Brokers in the place of those that are not known, so that the rest of the document can be checked."""
+
+MOST_SUGGESTED: Final = 100
+"""Names with which that of a missing Connection is compared, so that the nearest one is suggested."""
 
 _OF_CONNECTION: Final = ("bootstrapServers", "tls", "sasl", "options")
 _TOKENS: Final = ("oidc", "awsMskIam")
@@ -123,6 +127,20 @@ def without_references(spec: dict[str, Any]) -> dict[str, Any]:
     return dict(document["spec"])
 
 
+def reference_names(spec: dict[str, Any]) -> dict[str, str]:
+    """Return the names of Connections that the document of a resolved spec has, by their fields."""
+    return {dotted(at): name for at, name in references({"spec": spec})}
+
+
+def with_references(spec: dict[str, Any], names: Document) -> dict[str, Any]:
+    """Return the document of a resolved spec with these ``reference_names``: the reverse of ``without_references``."""
+    document: dict[str, Any] = {"spec": spec}
+    for at, holder, kind in _holders(document):
+        if (name := names.get(dotted((*at, kind, REFERENCE)))) is not None:
+            _put(document, at, {**holder, kind: {**holder[kind], REFERENCE: name}})
+    return dict(document["spec"])
+
+
 def as_written(spec: dict[str, Any]) -> dict[str, Any]:
     """Return the document of a resolved spec with the names of Connections alone, as users write it."""
     document: dict[str, Any] = {"spec": spec}
@@ -186,7 +204,7 @@ class _Holder:
             first = found.problems[0]
             self.findings.append(Finding(at, f"Connection {quote(name)} is not valid: {first}", "", missing=True))
         else:
-            hint = suggest(str(name), sorted(connections), _others(connections))
+            hint = suggest(str(name), sorted(islice(connections, MOST_SUGGESTED)), _others(connections))
             self.findings.append(Finding(at, f"there is no Connection {quote(name)}", hint, missing=True))
         return {"bootstrapServers": _UNKNOWN, "registry": {"url": f"http://{_UNKNOWN}"}}
 
@@ -228,7 +246,7 @@ class _Holder:
 
 def _others(connections: Connections) -> str:
     if connections:
-        return f"write one of {', '.join(sorted(connections)[:10])}"
+        return f"write one of {', '.join(sorted(islice(connections, MOST_SUGGESTED))[:10])}"
     return "create it, as in docs/connections.md, or write bootstrapServers for brokers without a login"
 
 

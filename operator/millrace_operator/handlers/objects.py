@@ -33,7 +33,6 @@ class OwnedObjects:
         owns: returns whether a query, given by namespace and name, belongs to this operator.
         watches: where the watches report their health.
         on_restore: called when the API server's store was restored from a backup.
-        on_connection: called with the namespace of a Connection that has changed.
     """
 
     def __init__(
@@ -45,10 +44,8 @@ class OwnedObjects:
         owns: Callable[[str, str], bool],
         watches: Watches,
         on_restore: Callable[[], None],
-        on_connection: Callable[[str], None] = lambda namespace: None,
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
-        self._connection_changed = on_connection
         self._informers = [
             Informer(client, kind, namespace, self._on_event, watches.of(kind.plural, namespace), on_restore)
             for kind in OWNED
@@ -112,7 +109,6 @@ class OwnedObjects:
         update = self._observations.connection_gone if type == "DELETED" else self._observations.connection_seen
         for key in update(body):
             self._queue.add_later(key, DEBOUNCE_SECONDS)
-        self._connection_changed(body["metadata"]["namespace"])
 
     def _on_limit(self, type: str, body: Manifest) -> None:
         update = self._observations.limit_gone if type == "DELETED" else self._observations.limit_seen

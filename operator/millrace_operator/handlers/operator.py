@@ -115,6 +115,7 @@ class Operator:
         )
         connections = self._reconciler.observations.connections
         self._chain_updates = ChainUpdates(self._reconciler.chains, self._queue_all, connections.brokers_of)
+        connections.on_brokers = self._chain_updates.connection_changed
         self._unlisted, self._listed = set(options.namespaces or (None,)), threading.Event()
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         self._owned = OwnedObjects(
@@ -125,7 +126,6 @@ class Operator:
             self._shard.owns,
             self.watches,
             begin_afresh,
-            self._chain_updates.connection_changed,
         )
         self._loops = (self._reconciler, self._autoscaler)
         self._lock = threading.Lock()

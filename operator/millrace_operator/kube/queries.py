@@ -56,11 +56,18 @@ class QueryApi:
 
     def read(self, key: QueryKey) -> Manifest:
         """Return a query. Raises GoneError if it does not exist."""
-        query = {"fieldSelector": f"metadata.name={key.name}"}  # it needs no right beyond those for the watch
-        found = self._client.request("GET", QUERIES.path(key.namespace), query)["items"]
+        return self._read(QUERIES, *key)
+
+    def read_connection(self, namespace: str, name: str) -> Manifest:
+        """Return a Connection. Raises GoneError if it does not exist."""
+        return self._read(CONNECTIONS, namespace, name)
+
+    def _read(self, kind: ResourceKind, namespace: str, name: str) -> Manifest:
+        query = {"fieldSelector": f"metadata.name={name}"}  # it needs no right beyond those for the watch
+        found = self._client.request("GET", kind.path(namespace), query)["items"]
         if not found:
             raise GoneError
-        return QUERIES.type_meta | dict(found[0])
+        return kind.type_meta | dict(found[0])
 
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
         """Apply the status: omitted fields are removed, fields of other managers stay untouched.

@@ -55,7 +55,8 @@ class CheckedQueries:
         """Store the result for this version of a query."""
         with self._lock:
             self._drop(key)
-            entry = _Entry(observed.version, checked, max(observed.size, _LEAST))
+            added = observed.added_size.counted if isinstance(checked, StreamQuery) else 0
+            entry = _Entry(observed.version, checked, max(observed.size + added, _LEAST))
             self._entries[key.namespace][key.name] = entry
             self._sizes[key.namespace] += entry.size
             while sum(self._sizes.values()) > self._most:

@@ -96,14 +96,12 @@ class Observations:
         return key
 
     def connection_seen(self, body: Manifest) -> list[QueryKey]:
-        """Store a Connection; return the queries that refer to it."""
-        self.connections.seen(body)
-        return self._referring_to(body)
+        """Store a Connection; return the queries that refer to it if it leads to something else now."""
+        return self._referring_to(body) if self.connections.seen(body) else []
 
     def connection_gone(self, body: Manifest) -> list[QueryKey]:
-        """Remove a deleted Connection; return the queries that refer to it."""
-        self.connections.gone(body)
-        return self._referring_to(body)
+        """Remove a deleted Connection; return the queries that refer to it, if there was it."""
+        return self._referring_to(body) if self.connections.gone(body) else []
 
     def object_seen(self, body: Manifest) -> QueryKey:
         """Store an object with a query's label; return the query's key."""

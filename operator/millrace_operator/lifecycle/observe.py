@@ -24,11 +24,12 @@ from millrace_api.model.streamquery import (
     Spec,
     StreamQuery,
 )
+from millrace_api.validation.connections import with_references
 
 from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
 from ..resources.names import Manifest, Owner
-from ..resources.objects import PLAN_SETTINGS
+from ..resources.objects import PLAN_SETTINGS, REFERENCES, to_json
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
 from ..resources.spec_fields import REVISION, revision
@@ -46,7 +47,7 @@ from .object_sizes import (
     TOO_LARGE,
     TOO_MANY_VALUES,
 )
-from .referred_connections import ReferredConnections, Version
+from .referred_connections import AddedSize, ReferredConnections, Version
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
@@ -138,6 +139,33 @@ class ObservedQuery:
                 return MillraceError(Problem(f"{kind} {name} has {number}", _REMOVE))
         return None
 
+    @cached_property
+    def added_size(self) -> AddedSize:
+        """What the query takes more, at most, with what its Connections lead to."""
+        return self.connections.added_to(self.body)
+
+    @property
+    def too_large_with_connections(self) -> MillraceError | None:
+        """Why the query may not be resolved: it would be larger than a query may be as written; None if it may.
+
+        Each source and sink gets a copy of its Connection, so a few long ones could take any memory. The spec is saved
+        as resolved once it is healthy, and one that is too large would not be read again.
+        """
+        added = self.added_size
+        if not added.bytes:
+            return None
+        spec = to_json(self.body.get("spec")).encode()
+        hint = "shorten the Connections that it names most often, or split the query"
+        if (size := len(spec) + added.bytes) > LARGEST_QUERY:
+            message = (
+                f"the query takes {size >> 10} KiB with its Connections, of {LARGEST_QUERY >> 10} KiB that one may take"
+            )
+            return MillraceError(Problem(message, hint))
+        if (values := values_in(spec) + added.values) > MOST_VALUES_OF_QUERY:
+            message = f"the query has {values} values with its Connections, of {MOST_VALUES_OF_QUERY} that one may have"
+            return MillraceError(Problem(message, hint))
+        return None
+
     @property
     def owner(self) -> Owner:
         """The query as the owner of its objects."""
@@ -184,16 +212,17 @@ class ObservedQuery:
 
         Others may write the ConfigMap, too. So what it has counts only if the revision is that of the spec, and if a
         query may have this spec; one that a stricter policy does not allow any longer counts while it is what runs.
+        The names of Connections in it prove nothing: it may have Secrets of a Connection that this has now.
         """
-        saved = self._config_map(self.owner.healthy)
-        found = _readable(lambda: (saved["metadata"]["annotations"][REVISION], _spec_of(saved["data"]["spec.json"])))
+        found = _readable(lambda: _healthy_in(self._config_map(self.owner.healthy)))
         if found is None or revision(found[1]) != found[0]:
             return None
         query = self.query_with(found[1])
         if problems(query):
             return None
         runs = self._revision_to_run == found[0]
-        return found if runs or self.permissions.allow(query, self.owner.namespace) else None
+        secrets_of = self.connections.secrets_of
+        return found if runs or self.permissions.allow(query, self.owner.namespace, secrets_of) else None
 
     @property
     def _revision_to_run(self) -> str | None:
@@ -323,12 +352,22 @@ class ObservedQuery:
         return found if any(each.get("uid") == self.owner.uid for each in owners) else {}
 
 
-def _spec_of(text: str) -> Spec:
-    """Return a saved spec; raise ValueError for one that is larger than that of a query can be, before it is read."""
+def _healthy_in(saved: Manifest) -> tuple[str, Spec]:
+    """Return what a ConfigMap with the last healthy spec has: its revision, and the spec with names of Connections."""
+    annotations = saved["metadata"]["annotations"]
+    spec = with_references(_mapping_in(saved["data"]["spec.json"]), _mapping_in(annotations.get(REFERENCES, "{}")))
+    return annotations[REVISION], Spec.model_validate(spec, by_name=False)
+
+
+def _mapping_in(text: str) -> dict[str, Any]:
+    """Return a saved mapping; raise ValueError for one that is larger than a query can be, before it is read."""
     data = text.encode()
     if len(data) > LARGEST_QUERY or values_in(data) > MOST_VALUES_OF_QUERY:
         raise ValueError("too large")
-    return Spec.model_validate_json(data, by_name=False)
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise TypeError("no mapping")
+    return found
 
 
 def _readable(read: Callable[[], Found]) -> Found | None:

@@ -18,7 +18,7 @@ from millrace_api.validation.loading import read_query
 from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
-from ..resources.permissions import Permissions
+from ..resources.permissions import MOST_PROBLEMS, Permissions
 from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
@@ -72,9 +72,6 @@ Changes and dry runs count; watches do not.
 REQUESTS_OF_READING = 100
 """Requests that count for reading a query again with all its objects, which may be many and large."""
 
-MOST_PROBLEMS = 20
-"""Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
-
 UNSEEN_SECONDS = 5.0
 """Seconds after which a query is looked at again whose objects may not be listed."""
 
@@ -94,6 +91,9 @@ class Queries(Protocol):
 
     def read(self, key: QueryKey) -> Manifest:
         """Return a query. Raises GoneError if it is gone."""
+
+    def read_connection(self, namespace: str, name: str) -> Manifest:
+        """Return a Connection. Raises GoneError if it is gone."""
 
     def write_status(self, key: QueryKey, uid: str, status: Status) -> Manifest:
         """Replace the status of the query with this uid and return the query. Raises GoneError if it is gone."""
@@ -279,6 +279,9 @@ class Reconciler:
     def _observed(self, key: QueryKey, now: datetime) -> ObservedQuery | None:
         """Return what is known of a query; read it again if it was not kept, and there may be room for it now."""
         observed = self.observations.of(key)
+        if observed is not None and observed.connections.not_kept:
+            self._read_connections(key, observed, now)
+            observed = self.observations.of(key)
         if observed is None or observed.no_room is None or not self.observations.has_room(key):
             return observed
         if self._read_again.get(key, now) <= now and self._requests.wait(key.namespace) == 0:
@@ -290,6 +293,23 @@ class Reconciler:
                 return observed
             return self.observations.of(key)
         return observed
+
+    def _read_connections(self, key: QueryKey, observed: ObservedQuery, now: datetime) -> None:
+        """Read Connections of a query that were not kept, if there is room now; else look again later."""
+        self.queue.add_later(key, READ_AGAIN_AFTER.total_seconds() + REQUEUE_MARGIN)
+        if self._read_again.get(key, now) > now or self._requests.wait(key.namespace) > 0:
+            return
+        for name in observed.connections.not_kept:
+            if not self.observations.connections.has_room(key.namespace):
+                return
+            self._read_again[key] = now + READ_AGAIN_AFTER
+            self._requests.spend(key.namespace, 1)
+            try:
+                queries = self.observations.connection_seen(self._queries.read_connection(key.namespace, name))
+            except GoneError:
+                continue  # its deletion is reported by the watch
+            for each in queries:
+                self.queue.add(each)
 
     def _is_unseen(self, key: QueryKey, observed: ObservedQuery, now: datetime) -> bool:
         """Return whether the query's objects may exist although none is known, as their watches are refused.
@@ -306,6 +326,8 @@ class Reconciler:
 
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
         try:
+            if (too_large := observed.too_large_with_connections) is not None:
+                raise too_large
             query = read_query(observed.body, observed.connections.read())
             if forbidden := problems(query):
                 raise MillraceError(*forbidden)

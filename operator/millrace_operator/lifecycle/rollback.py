@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.status import Attempt, FailureClass
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec, StreamQuery
+from millrace_api.validation.connections import without_references
 
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
@@ -226,11 +226,13 @@ def _of_image(message: str, reason: str, error: str, container: str, change: Pod
 
 def _sources(spec: Spec) -> dict[str, Any]:
     """Return the sources, as far as their settings decide whether they can be read."""
-    return {name: each.model_dump(mode="json", exclude=_NOT_READ_BY) for name, each in spec.sources.items()}
+    sources = without_references(spec.to_short_document())["sources"]
+    return {name: {at: it for at, it in each.items() if at not in _NOT_READ_BY} for name, each in sources.items()}
 
 
-def _sinks(spec: Spec) -> list[SinkSpec]:
-    return [spec.sink, *(each.sink for _, each in sorted((spec.additional_outputs or {}).items()))]
+def _sinks(spec: Spec) -> list[Any]:
+    document = without_references(spec.to_short_document())
+    return [document["sink"], *(each["sink"] for _, each in sorted(document.get("additionalOutputs", {}).items()))]
 
 
 _PARTS: Mapping[str, tuple[str, Callable[[Spec], Any]]] = {

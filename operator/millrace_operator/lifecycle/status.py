@@ -58,6 +58,9 @@ _AT_REST = (
 )
 
 
+VALID_BY_ITSELF = (NotAllowedError, ConnectionNotFoundError)
+"""Errors of queries in which nothing but their surroundings is wrong, so that they are suspended when they say so."""
+
 _MOST_CONNECTIONS = 16
 """Connections that a status shows."""
 
@@ -120,10 +123,11 @@ def invalid_status(
     reasons = ReadyReason.INVALID_QUERY, ProgressingReason.INVALID_QUERY
     if isinstance(error, NotAllowedError):
         reasons = ReadyReason.NOT_ALLOWED, ProgressingReason.NOT_ALLOWED
-        if observed.is_suspended and observed.stateful_set is not None and not observed.wants_pods:
-            phase = Phase.SUSPENDED if observed.is_drained else Phase.DRAINING
     if isinstance(error, ConnectionNotFoundError):
         reasons = ReadyReason.CONNECTION_NOT_FOUND, ProgressingReason.CONNECTION_NOT_FOUND
+    is_stopped = observed.is_suspended and observed.stateful_set is not None and not observed.wants_pods
+    if is_stopped and isinstance(error, VALID_BY_ITSELF):
+        phase = Phase.SUSPENDED if observed.is_drained else Phase.DRAINING
     summary = _Summary(phase, reasons[0], str(error), reasons[1])
     return _not_followed(observed, summary, now, before)
 

@@ -13,7 +13,6 @@ from millrace_api.model.streamquery import Annotation, StreamQuery
 
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
-from ..resources.permissions import NotAllowedError
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import changed_parts, revision
 from .canary import canary_status, is_canary
@@ -26,7 +25,14 @@ from .partitioners import partitioners_for, trouble_at
 from .pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
 from .scaling_status import ScalingResult
-from .status import deleting_status, healthy_lost_status, invalid_status, refused_status, status_of
+from .status import (
+    VALID_BY_ITSELF,
+    deleting_status,
+    healthy_lost_status,
+    invalid_status,
+    refused_status,
+    status_of,
+)
 from .target import DriverTarget, plan_for, pod_missing_at, runs_healthy, target_of
 
 FINALIZER = "millrace.io/drain"
@@ -164,7 +170,7 @@ def _keep_running(
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec.
 
     If what runs is that spec, it is scaled as before. A suspended query stays so: its last healthy spec may be one that
-    a policy no longer allows. A query that is not allowed is suspended all the same.
+    a policy no longer allows. A query that is not allowed, or whose Connection is gone, is suspended all the same.
     """
 
     def status(before: Status | None = None) -> Status:
@@ -176,7 +182,7 @@ def _keep_running(
     if observed.is_set(Annotation.PAUSED):
         return Step(status(), requeue_at=due)
     if observed.is_suspended:
-        return Step(status(), _drains(observed) if isinstance(why, NotAllowedError) else ())
+        return Step(status(), _drains(observed) if isinstance(why, VALID_BY_ITSELF) else ())
     was_suspended = observed.status.phase is Phase.SUSPENDED
     restarts = observed.stateful_set is not None and observed.is_drained and not was_suspended
     follows = isinstance(why, MillraceError) and runs_healthy(observed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from millrace_api.model.externals import ExternalKind, externals, given
@@ -16,6 +16,9 @@ AWS = "https://s3.amazonaws.com"
 
 Asked = Iterator[tuple[str, str]]
 """Fields of a query, each with a value."""
+
+SecretsOf = Callable[[str], Collection[str]]
+"""Returns the names of the Secrets that the Connection of this name has now."""
 
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 """Fields of a pod with containers."""
@@ -87,14 +90,17 @@ def lineage_namespaces(spec: Spec) -> Asked:
         yield "spec.lineage.namespace", spec.lineage.namespace
 
 
-def secrets(spec: Spec, *, of_connections: bool) -> Asked:
+def secrets(spec: Spec, *, of_connections: bool, secrets_of: SecretsOf | None = None) -> Asked:
     """Yield the names of Secrets that logins and pod templates read, and with ``of_connections`` those of Connections.
 
-    Names of Secrets with which a node pulls images are no such: no container reads them.
+    Names of Secrets with which a node pulls images are no such: no container reads them. With ``secrets_of``, the spec
+    was not resolved just now: of the Secrets beside the name of a Connection, only those that it has now are its own.
     """
-    of = tuple(f"{each.field.rsplit('.', 2)[0]}." for each in given(spec, "spec", ExternalKind.CONNECTIONS))
+    names = {f"{each.field.rsplit('.', 2)[0]}.": each.value for each in given(spec, "spec", ExternalKind.CONNECTIONS)}
     for each in given(spec, "spec", ExternalKind.SECRETS):
-        if of_connections or not each.field.startswith(of):
+        name = next((name for at, name in names.items() if each.field.startswith(at)), None)
+        is_of_connection = name is not None and (secrets_of is None or each.value in secrets_of(name))
+        if of_connections or not is_of_connection:
             yield each.field, each.value
     for field, template in pod_templates(spec).items():
         yield from _secrets_in(template.get("spec"), f"{field}.spec")

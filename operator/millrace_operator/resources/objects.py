@@ -14,6 +14,7 @@ from millrace_api.crd import GROUP, PLURAL
 from millrace_api.model.confinement import CONFINEMENT_FILE, Confinement
 from millrace_api.model.plan import PLAN_KEY, Plan
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
+from millrace_api.validation.connections import reference_names, without_references
 
 from .auth import with_auth
 from .configuration import configuration, with_configuration
@@ -29,6 +30,9 @@ from .spec_fields import REVISION, placement_subject, revision
 PLAN_SETTINGS = "millrace.io/asked"
 """Annotation of the plan's ConfigMap: the result of ``plan_settings`` for the spec that the plan follows."""
 
+
+REFERENCES = "millrace.io/connections"
+"""Annotation of the last healthy spec: the names of Connections that it was resolved from, by their fields, as JSON."""
 
 AUTO_FOR = "autoFor"
 """Setting beside those of a plan, with placement Auto: what the placement is decided for."""
@@ -105,10 +109,19 @@ def objects(
 
 
 def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
-    """Return the ConfigMap with the spec to roll back to if a later one does not become healthy."""
-    data = {"spec.json": to_json(query.spec.to_short_document())}
+    """Return the ConfigMap with the spec to roll back to if a later one does not become healthy.
+
+    The spec is as drivers read it, so that an operator of an earlier version reads it, too. The names of its
+    Connections are beside it: messages and policies refer to them.
+    """
+    document = query.spec.to_short_document()
+    data = {"spec.json": to_json(without_references(document))}
     config_map = owner.manifest("v1", "ConfigMap", owner.healthy, {"data": data})
-    config_map["metadata"]["annotations"] = {REVISION: revision(query.spec)}
+    names = reference_names(document)
+    config_map["metadata"]["annotations"] = {
+        REVISION: revision(query.spec),
+        **({REFERENCES: to_json(names)} if names else {}),
+    }
     return config_map
 
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, quote
@@ -21,7 +22,17 @@ from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import is_object, paths, table_uris
 
-from .asked import AWS, Asked, images, lineage_namespaces, readers, s3_endpoints, secrets, tables_without_places
+from .asked import (
+    AWS,
+    Asked,
+    SecretsOf,
+    images,
+    lineage_namespaces,
+    readers,
+    s3_endpoints,
+    secrets,
+    tables_without_places,
+)
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
@@ -73,6 +84,10 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
 """The one form that patterns match of what a field of a rule restricts, which has the name of the kind."""
 
 
+MOST_PROBLEMS = 20
+"""Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
+
+
 class Account(NamedTuple):
     """A ServiceAccount."""
 
@@ -96,28 +111,27 @@ class Permissions:
         self._policy = policy or Policy()
         self._operator = operator
 
-    def allow(self, query: StreamQuery, namespace: str) -> bool:
-        """Return whether a query that has no other problems asks only for what it may have."""
+    def allow(self, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None = None) -> bool:
+        """Return whether a query that has no other problems asks only for what it may have.
+
+        ``secrets_of`` is for a query that was not resolved from its Connections just now.
+        """
         try:
-            self.require(query, namespace)
+            self.require(query, namespace, secrets_of)
         except NotAllowedError:
             return False
         return True
 
-    def require(self, query: StreamQuery, namespace: str) -> None:
-        """Check a query that has no other problems.
+    def require(self, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None = None) -> None:
+        """Check a query that has no other problems; ``secrets_of`` is as in ``allow``.
 
         Raises:
-            NotAllowedError: with all that it asks for and may not have, each with its field and what is allowed.
+            NotAllowedError: with what it asks for and may not have, each with its field and what is allowed; of more
+                than ``MOST_PROBLEMS``, with the first.
         """
-        found = list(self._account_problems(query, namespace))
-        rules = self._policy.rules_for(namespace)
-        for rule in rules:
-            found += _rule_problems(rule, query, namespace)
-        if rules:
-            found += path_problems(query, f"not allowed in namespace {namespace}")
+        found = dict.fromkeys(islice(self._problems(query, namespace, secrets_of), MOST_PROBLEMS))
         if found:
-            raise NotAllowedError(*dict.fromkeys(found))
+            raise NotAllowedError(*found)
 
     def confinement(self, query: StreamQuery, namespace: str) -> Confinement | None:
         """Return what the driver of a query enforces; None without a rule for its namespace.
@@ -137,6 +151,14 @@ class Permissions:
         allowed = [set(rule.identity_endpoints) for rule in rules]
         return tuple(sorted(set.intersection(*allowed))) if allowed else ()
 
+    def _problems(self, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None) -> Iterator[Problem]:
+        yield from self._account_problems(query, namespace)
+        rules = self._policy.rules_for(namespace)
+        for rule in rules:
+            yield from _rule_problems(rule, query, namespace, secrets_of)
+        if rules:
+            yield from path_problems(query, f"not allowed in namespace {namespace}")
+
     def _account_problems(self, query: StreamQuery, namespace: str) -> Iterator[Problem]:
         name = query.spec.service_account_name
         if name is not None and self._operator == (namespace, name):
@@ -144,7 +166,9 @@ class Permissions:
             yield Problem(message, "leave it out, or write another account", field="spec.serviceAccountName")
 
 
-def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iterator[Problem]:
+def _rule_problems(
+    rule: PolicyRule, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None
+) -> Iterator[Problem]:
     spec, where = query.spec, f"not allowed in namespace {namespace}"
 
     def unmatched(field: str, value: str, canonical: str | None, patterns: Iterable[str] | None) -> Iterator[Problem]:
@@ -161,7 +185,7 @@ def _rule_problems(rule: PolicyRule, query: StreamQuery, namespace: str) -> Iter
     yield from among(_named("spec.serviceAccountName", spec.service_account_name), rule.service_accounts, str)
     for each in given(spec, "spec", *_CANONICAL):
         yield from unmatched(each.field, each.value, _CANONICAL[each.kind](each.address), getattr(rule, each.kind))
-    yield from among(secrets(spec, of_connections=rule.connections is None), rule.secrets, str)
+    yield from among(secrets(spec, of_connections=rule.connections is None, secrets_of=secrets_of), rule.secrets, str)
     yield from among(table_uris(spec), rule.tables, data_place)
     for field in tables_without_places(spec) if rule.tables is not None else ():
         yield Problem(f"a table wherever its catalog puts it is {where}", _allowed(rule.tables), field=field)

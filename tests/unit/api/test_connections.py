@@ -239,6 +239,12 @@ def test_a_missing_connection_has_an_error_of_its_own_and_a_broken_one_says_why(
     assert type(raised.value) is MillraceError, "another mistake is to be corrected, whatever comes"
 
 
+def test_brokers_to_start_from_are_few(tmp_path):
+    long = CONNECTION.replace("kafka:9093", ",".join(f"kafka-{number}.example.com:9093" for number in range(400)))
+    problem = "6: spec.kafka.bootstrapServers: the text is too long; write at most 4096 characters"
+    assert said(tmp_path, long) == [problem]
+
+
 def test_logins_of_released_versions_are_read_and_noted_as_deprecated(tmp_path):
     text = QUERY.replace("{connection: trips, topic: trips}", "{bootstrapServers: 'kafka:9093', topic: trips}")
     text = text.replace("avro: {}", "avro: {registry: 'http://registry'}")

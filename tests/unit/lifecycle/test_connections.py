@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
+import re
+from dataclasses import replace
 
 import pytest
 import yaml
 
+from millrace_api import errors
 from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import Spec
+from millrace_api.validation.loading import read_query
 from millrace_operator.lifecycle.chain_updates import ChainUpdates
 from millrace_operator.lifecycle.chains import Chains
+from millrace_operator.lifecycle.checked_queries import CheckedQueries
+from millrace_operator.lifecycle.kept import Kept
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
+from millrace_operator.lifecycle.refusals import ObjectRefusedError, Refusals
+from millrace_operator.resources.permissions import Permissions
+from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.spec_fields import REVISION, revision
 from unit.api.documents import MINIMAL
 
-from .cluster import KEY, SET
+from .cluster import KEY, SET, copied
 
 LOGIN = {
     "mechanism": "PLAIN",
@@ -52,7 +64,7 @@ def connection(brokers="kafka:9093", name="trips", generation=1, uid=None, names
 
 def shown(cluster, body):
     """Let the operator see a Connection; return the status of the query after that."""
-    assert cluster.reconciler.observations.connection_seen(copy.deepcopy(body)) == ([KEY] if cluster.query else [])
+    cluster.reconciler.observations.connection_seen(copy.deepcopy(body))
     return cluster.settle()
 
 
@@ -128,6 +140,27 @@ def test_a_changed_connection_replaces_the_driver(healthy):
     assert [each.generation for each in healthy.status.connections] == [2]
 
 
+def test_what_is_no_change_of_the_spec_of_a_connection_queues_nothing_and_resets_no_pause(healthy):
+    observations = healthy.reconciler.observations
+    before, chains = observations.of(KEY), []
+    observations.connections.on_brokers = chains.append
+    body = connection(sasl=LOGIN)
+    body["metadata"]["annotations"] = {"touched": "again"}
+    assert observations.connection_seen(body) == []
+    assert observations.of(KEY).version == before.version
+    refusals = Refusals()
+    refusals.add(KEY, before, ObjectRefusedError("no"), healthy.time)
+    assert refusals.of(KEY, observations.of(KEY)) is not None
+    assert observations.connection_gone(connection(uid="an earlier one")) == []
+    assert chains == []
+    assert observations.connection_seen(connection(generation=2)) == [KEY]
+    assert chains == []
+    assert observations.connection_seen(connection("kafka:9094", generation=3)) == [KEY]
+    assert observations.connection_gone(connection()) == [KEY]
+    assert chains == [KEY.namespace] * 2
+    assert observations.of(KEY).version != before.version
+
+
 def test_labels_of_a_connection_and_another_name_for_the_same_replace_nothing(healthy):
     pod = healthy.pod["metadata"]["uid"]
     body = connection(sasl=LOGIN)
@@ -153,6 +186,43 @@ def test_a_connection_with_which_a_driver_is_not_healthy_is_rolled_back_to_what_
     assert mounted(healthy)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9095"
 
 
+HEALTHY = ("ConfigMap", "trips-by-cell-healthy")
+
+
+def test_the_healthy_spec_is_as_earlier_operators_read_it_with_the_names_beside_it(healthy):
+    saved = healthy.objects[HEALTHY]
+    assert '"connection"' not in saved["data"]["spec.json"]
+    fields = {"spec.sources.trips.kafka.connection": "trips", "spec.sink.kafka.connection": "trips"}
+    assert json.loads(saved["metadata"]["annotations"]["millrace.io/connections"]) == fields
+    observed = healthy.reconciler.observations.of(KEY)
+    assert observed.healthy[1] == healthy.reconciler.query_of(KEY, observed).spec
+    for text in ("[]", "{", '{"spec.sink.kafka.connection": 7}', "{" + '"a":1,' * 6000 + '"b":1}'):
+        saved["metadata"]["annotations"]["millrace.io/connections"] = text
+        assert replace(observed, objects={HEALTHY: saved}).healthy is None, text
+
+
+def test_only_secrets_that_a_connection_has_are_exempt_from_a_policy_by_its_name(healthy):
+    """The names in a ConfigMap that others may write were enough for any Secret."""
+    rule = {"namespaces": ["default"], "connections": ["trips"], "secrets": ["own-*"]}
+    healthy.permissions = Permissions(Policy.model_validate({"policy": [rule]}, by_name=False))
+    healthy.start_operator()
+    observations = healthy.reconciler.observations
+    observations.connection_seen(connection(sasl=LOGIN))
+    healthy.settle()
+    assert ready(healthy)[0] == "True"
+    observed = observations.of(KEY)
+    saved = copied(healthy.objects[HEALTHY])
+    not_running = {key: each for key, each in observed.objects.items() if key != SET}
+    assert replace(observed, objects=not_running | {HEALTHY: saved}).healthy is not None
+    text = saved["data"]["spec.json"] = saved["data"]["spec.json"].replace("kafka-login", "another")
+    saved["metadata"]["annotations"][REVISION] = revision(Spec.model_validate_json(text, by_name=False))
+    assert replace(observed, objects=not_running | {HEALTHY: saved}).healthy is None
+    observations.connection_gone(connection(sasl=LOGIN))
+    healthy.settle()
+    assert observations.of(KEY).healthy is not None, "what runs goes on"
+    assert replace(observations.of(KEY), objects=not_running).healthy is None
+
+
 def test_a_deleted_connection_ends_nothing(healthy):
     pod = healthy.pod["metadata"]["uid"]
     gone = connection(sasl=LOGIN)
@@ -165,13 +235,78 @@ def test_a_deleted_connection_ends_nothing(healthy):
     assert healthy.pod["metadata"]["uid"] == pod
 
 
+@pytest.mark.parametrize(("failure", "part"), [("SourceFailed", "sources"), ("SinkFailed", "sinks")])
+def test_an_outage_is_no_fault_of_a_spec_with_another_name_for_the_same_connection(healthy, failure, part):
+    healthy.reconciler.observations.connection_seen(connection(name="same", sasl=LOGIN))
+    healthy.put(query("same", restartNonce=2))
+    healthy.settle()
+    for _ in range(8):
+        healthy.pod_fails(f'{{"failure": "{failure}", "message": "no"}}')
+        healthy.pass_time(minutes=6)
+    assert healthy.status.rejected is None
+    assert f"the last healthy spec has the same {part}" in healthy.condition("Progressing").message
+
+
+def test_a_query_whose_connection_is_gone_is_suspended_and_resumed_only_with_it(healthy):
+    healthy.reconciler.observations.connection_gone(connection(sasl=LOGIN))
+    healthy.put(query(state="Suspended"))
+    assert healthy.settle().phase == "Suspended"
+    assert healthy.pod is None
+    assert ready(healthy)[:2] == ("False", "ConnectionNotFound")
+    healthy.put(query())
+    assert healthy.settle().phase == "Suspended"
+    assert healthy.pod is None
+    assert shown(healthy, connection(sasl=LOGIN, uid="another")).phase == "Deploying"
+    assert healthy.pod is not None
+
+
 def test_a_connection_that_is_not_valid_is_reported_with_its_field(healthy):
     pod = healthy.pod["metadata"]["uid"]
-    shown(healthy, connection(sasl=LOGIN, options={"acks": "1"}))
+    shown(healthy, connection(generation=2, sasl=LOGIN, options={"acks": "1"}))
     status, reason, message = ready(healthy)
     assert (status, reason) == ("False", "ConnectionNotFound")
     assert 'Connection "trips" is not valid: spec.kafka.options: "acks" may not be set' in message
     assert healthy.pod["metadata"]["uid"] == pod
+
+
+def many_sources(number):
+    kafka = {"connection": "trips", "topic": "trips"}
+    sources = {f"s{each}": {"kafka": kafka, "schema": "cell STRING"} for each in range(number)}
+    return query(sources={"trips": {"kafka": kafka, "schema": "cell STRING"}} | sources)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "secret", "sources"), [("b" * 4096, "ca", 45), ("b", "n" * 12_000, 14)], ids=["brokers", "secret"]
+)
+def test_a_query_that_is_too_large_with_its_connections_is_refused(healthy, brokers, secret, sources):
+    """Each source has a copy, and the spec that was saved as healthy could not be read again."""
+    ca = {"secretKeyRef": {"name": secret, "key": "ca"}}
+    shown(healthy, connection(brokers, generation=2, sasl=LOGIN, tls={"ca": ca}))
+    before = runs(healthy)
+    healthy.put(many_sources(sources))
+    healthy.settle()
+    status, reason, message = ready(healthy)
+    assert (status, reason) == ("False", "InvalidQuery")
+    said = r"the query takes (19|20)\d KiB with its Connections, of 128 KiB that one may take; shorten the Connections"
+    assert re.match(said, message)
+    assert runs(healthy) == before
+
+
+def test_values_that_connections_lead_to_count_as_those_of_the_query(cluster):
+    cluster.reconciler.observations.connection_seen(connection(sasl=LOGIN, options={f"o{n}": "1" for n in range(400)}))
+    cluster.put(many_sources(15))
+    cluster.settle()
+    assert re.match(r"the query has 7\d+ values with its Connections, of 5000 that one may have", ready(cluster)[2])
+
+
+def test_a_checked_query_counts_what_its_connections_lead_to(healthy):
+    observed = healthy.reconciler.observations.of(KEY)
+    checked = CheckedQueries()
+    checked.put(KEY, observed, healthy.reconciler.query_of(KEY, observed))
+    size = checked._sizes[KEY.namespace]
+    assert size - max(observed.size, 2 << 10) >= observed.added_size.bytes > 2 * len(str(LOGIN))
+    checked.put(KEY, observed, MillraceError("a query that is not resolved takes no more than it was"))
+    assert checked._sizes[KEY.namespace] == max(observed.size, 2 << 10)
 
 
 def test_an_operator_that_starts_again_does_nothing(healthy):
@@ -210,6 +345,57 @@ def test_what_is_kept_of_a_namespace_is_bounded():
     assert not isinstance(observations.connections.of("other", ["trips"]).read()["trips"], MillraceError)
 
 
+def test_a_connection_that_had_no_room_is_read_again_once_there_is(cluster):
+    observations = cluster.reconciler.observations
+    large = connection("a" * (MOST_BYTES_OF_CONNECTIONS - 300), name="large")
+    old = connection("older:9093", sasl=LOGIN)
+    trips, reads = connection(generation=2, sasl=LOGIN), []
+    cluster.read_connection = lambda namespace, name: reads.append((namespace, name)) or copied(trips)
+    observations.connection_seen(large)
+    cluster.put(query())
+    cluster.settle()
+    shown(cluster, trips)
+    assert "more Connections than" in ready(cluster)[2]
+    cluster.pass_time(minutes=10)
+    assert reads == []
+    observations.connection_gone(large)
+    cluster.pass_time(seconds=61)
+    assert reads == [(KEY.namespace, "trips")]
+    assert mounted(cluster)["spec"]["sink"]["kafka"]["bootstrapServers"] == "kafka:9093"
+    observations.connection_seen(old)
+    assert observations.connections.brokers_of(KEY.namespace, "trips") == "kafka:9093"
+
+
+def test_an_older_version_does_not_count_for_a_connection_without_room():
+    observations = Observations()
+    old = connection("older:9093")
+    observations.connection_seen(connection("a" * MOST_BYTES_OF_CONNECTIONS))
+    observations.connection_seen(old)
+    assert observations.connections.of(KEY.namespace, ["trips"]).not_kept == ["trips"]
+    observations.connection_gone(old)
+    assert observations.connections.of(KEY.namespace, ["trips"]).found == {}
+
+
+def test_many_connections_are_neither_summed_up_for_each_event_nor_all_compared_with_a_missing_name(monkeypatch):
+    measured, compared = [], []
+    length, nearest = Kept.__len__, errors.nearest
+    monkeypatch.setattr(Kept, "__len__", lambda each: measured.append(1) or length(each))
+    monkeypatch.setattr(errors, "nearest", lambda name, known: compared.append(len(known)) or nearest(name, known))
+    observations = Observations()
+    for number in range(300):
+        observations.connection_seen(connection(name=f"c{number}"))
+    assert len(measured) < 5 * 300
+    observations.connection_gone(connection(name="c7"))
+    found = observations.connections.of(KEY.namespace, ["missing", "c299"]).read()
+    with pytest.raises(MillraceError, match='there is no Connection "missing"; write one of c0'):
+        read_query(yaml.safe_load(query("missing")), found)
+    assert compared == [100, 100]
+    assert not isinstance(found["c299"], MillraceError)
+    for number in range(300):
+        observations.connection_gone(connection(name=f"c{number}"))
+    assert observations.kept_bytes() == {}
+
+
 def test_only_queries_that_refer_to_a_connection_are_queued():
     observations = Observations()
     for name, refers in (("one", "trips"), ("two", "orders")):
@@ -221,9 +407,9 @@ def test_only_queries_that_refer_to_a_connection_are_queued():
     body |= {"spec": yaml.safe_load(query())["spec"]}
     body["metadata"]["resourceVersion"] = str(next(VERSIONS))
     observations.query_seen(body)
-    assert sorted(observations.connection_seen(connection(namespace="a"))) == [("a", "one"), ("a", "two")]
+    assert sorted(observations.connection_seen(connection(namespace="a", generation=2))) == [("a", "one"), ("a", "two")]
     observations.query_gone(body)
-    assert observations.connection_seen(connection(namespace="a")) == [("a", "one")]
+    assert observations.connection_seen(connection(namespace="a", generation=3)) == [("a", "one")]
 
 
 def test_queries_are_chained_by_the_brokers_of_their_connections():

@@ -7,7 +7,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.externals import ExternalKind
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
-from millrace_operator.resources.permissions import _CANONICAL, Account, Permissions
+from millrace_operator.resources.permissions import _CANONICAL, MOST_PROBLEMS, Account, Permissions
 from millrace_operator.resources.policy import Policy, PolicyRule
 from unit.fields.walk import fields
 
@@ -42,6 +42,15 @@ def test_a_query_has_to_keep_to_all_rules_and_hears_of_each():
     both = Permissions(Policy.model_validate({"policy": rules}, by_name=False))
     assert said(both, query(executors__max=2)) == []
     assert [each.partition("than the ")[2][0] for each in said(both, query(executors__max=5))] == ["4", "2"]
+
+
+def test_of_very_many_things_that_are_not_allowed_only_the_first_are_looked_for(monkeypatch):
+    kafka = {"bootstrapServers": ",".join(f"kafka-{n}:9092" for n in range(1000)), "topic": "trips"}
+    asked = query(sources={name: {"kafka": kafka, "schema": "cell STRING"} for name in ("trips", "a", "b")})
+    looked = []
+    monkeypatch.setattr("millrace_operator.resources.permissions.matches_any", lambda *_: looked.append(1))
+    assert len(said(policy(brokers=["ours:*"]), asked)) == MOST_PROBLEMS
+    assert len(looked) == MOST_PROBLEMS
 
 
 def test_a_template_may_not_put_another_claim_in_the_place_of_an_allowed_one():
