@@ -74,8 +74,8 @@ def test_kubectl_shows_brokers_and_login(kubectl: Kubectl) -> None:
 
 def test_a_query_follows_its_connection(plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path) -> None:
     with running_operator(plane, tmp_path, namespace=namespace) as operator:
-        kubectl("apply", "-f", "-", document=query())
         kubectl("apply", "-f", "-", document=connection() | {"metadata": {"name": "tripz"}})
+        kubectl("apply", "-f", "-", document=query())
         said = 'there is no Connection "trips"; did you mean "tripz"?'
         wait_until(lambda: said in ready_of(kubectl, NAME)["message"])
         assert ready_of(kubectl, NAME)["reason"] == "ConnectionNotFound"

@@ -15,7 +15,14 @@ from .deployed import apply_queries, are_deployed
 from .operators import ask, running_operator
 from .test_operator import wait_until
 
-KINDS = "sa,cm,svc,pod,role,rolebinding,netpol,pdb,sts"
+KINDS = "sa,cm,svc,pod,role,rolebinding,netpol,pdb,sts,connections.millrace.io"
+CONNECTION = {
+    "apiVersion": "millrace.io/v1alpha1",
+    "kind": "Connection",
+    "metadata": {"name": "trips", "labels": {"millrace.io/query": "none"}},
+    "spec": {"kafka": {"bootstrapServers": "kafka:9092"}},
+}
+"""A Connection that is found with the objects of queries."""
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 
@@ -56,6 +63,7 @@ def test_an_operator_says_which_watch_hears_nothing_and_is_ready_when_it_does_ag
     kubeconfig = plane.kubeconfig_of("operator-a", tmp_path / "kubeconfig", proxy.url)
     with running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig, deaf=True) as operator:
         apply_queries(kubectl, ["query-1"])
+        kubectl("apply", "-f", "-", document=CONNECTION)
         wait_until(lambda: are_deployed(kubectl, ["query-1"]))
         wait_until(lambda: answers(200))
         before = errors(operator, resource)

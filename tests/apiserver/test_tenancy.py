@@ -71,12 +71,17 @@ def test_nothing_is_deployed_that_reaches_past_its_namespace(kubectl: Callable[.
 def test_a_secret_is_of_the_querys_own_namespace_and_is_only_mounted(
     plane: ControlPlane, kubectl: Callable[..., str]
 ) -> None:
-    elsewhere = SECURED.replace(
-        "{name: kafka-ca, key: ca.crt}", "{name: kafka-ca, namespace: kube-system, key: ca.crt}"
-    )
-    done = plane.kubectl("apply", "--server-side", "-f", "-", document=elsewhere)
+    ca = {"name": "kafka-ca", "key": "ca.crt", "namespace": "kube-system"}
+    kafka = {"bootstrapServers": "kafka:9093", "tls": {"ca": {"secretKeyRef": ca}}}
+    elsewhere = {"apiVersion": "millrace.io/v1alpha1", "kind": "Connection", "spec": {"kafka": kafka}}
+    done = plane.kubectl("apply", "--server-side", "-f", "-", document=elsewhere | {"metadata": {"name": "trips"}})
     assert done.returncode != 0
     assert "namespace: field not declared in schema" in done.stderr
+    old = SECURED.replace("{name: kafka-ca, key: ca.crt}", "{name: kafka-ca, namespace: kube-system, key: ca.crt}")
+    kubectl("apply", "-f", "-", document=old)
+    wait_until(lambda: ready_of(kubectl, "trips-by-cell")["reason"] == "InvalidQuery")
+    assert "namespace" in ready_of(kubectl, "trips-by-cell")["message"]
+    assert not kubectl("get", "sts", "-o", "name")
 
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kafka-login"}}
     kubectl("apply", "-f", "-", document=secret | {"stringData": {"username": "me", "password": "open-sesame"}})

@@ -18,6 +18,7 @@ from lab.waiting import wait_until
 from millrace_jobs.dedicated.metrics import ReplicaMetrics
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.telemetry import metrics as operator_metrics
@@ -76,7 +77,8 @@ class Fleet:
 
     def __init__(self, stack: ExitStack, start, connect, folder: Path) -> None:
         self.operator = an_operator()
-        self.jobs = [JobMetrics("q", checkpoint=folder) for _ in range(2)]
+        tables = {"zones": TableState(rows=3, current_at=time.time(), failures=0, interval=300.0)}
+        self.jobs = [JobMetrics("q", checkpoint=folder, tables=lambda: tables) for _ in range(2)]
         self.replicas = [ReplicaMetrics("q", number, 2.0) for number in range(2)]
         containers = {("q-driver-0", "driver"): 10.0, ("q-0a1b2c-exec-1", "executor"): 20.0}
         served = [
