@@ -2,7 +2,7 @@
 
 BIN := .venv/bin
 UV ?= uv
-TESTS := spark services kafka cluster units
+TESTS := spark services kafka stores cluster units
 WORKERS ?= 2
 LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
@@ -62,9 +62,10 @@ test: setup  ## Run every test that this machine can run, and say what was skipp
 tests-of-spark: FOLDERS = tests/spark --numprocesses=$(WORKERS) --dist=worksteal
 tests-of-cluster: FOLDERS = tests/cluster
 tests-of-services: FOLDERS = tests/apiserver tests/prometheus
-tests-of-kafka: FOLDERS = tests/kafka tests/object_store tests/postgres tests/mysql tests/databases tests/lakehouse
+tests-of-kafka: FOLDERS = tests/kafka
+tests-of-stores: FOLDERS = tests/object_store tests/postgres tests/mysql tests/databases tests/lakehouse
 tests-of-units: FOLDERS = tests/unit --numprocesses=$(WORKERS) --dist=worksteal
-tests-of-cluster tests-of-services tests-of-kafka tests-of-units: lab-for-tests
+tests-of-cluster tests-of-services tests-of-kafka tests-of-stores tests-of-units: lab-for-tests
 $(addprefix tests-of-,$(TESTS)):
 	@tools/timed "$@" $(BIN)/pytest $(FOLDERS) --junitxml=out/tests/$(@:tests-of-%=%).xml
 
