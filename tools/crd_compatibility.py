@@ -244,10 +244,10 @@ def _is_absent(path: list[str], known: Schema, now: Schema) -> bool:
 
 def _properties(old: Schema, new: Schema, path: str) -> Iterator[str]:
     before, now = old.get("properties", {}), new.get("properties", {})
-    if not now and _is_open(new):  # it takes any field, and keeps it
-        return
     required = set(new.get("required", ())) - set(old.get("required", ()))
     yield from (f"{_below(path, name)}: it is required, and was not" for name in sorted(required))
+    if not now and _is_open(new):  # it takes any field, and keeps it
+        return
     for name, field in before.items():
         if name in now:
             yield from _node(field, now[name], _below(path, name))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -181,10 +182,11 @@ def test_a_patient_start_outlasts_a_short_absence_of_the_server(own_server, resu
     own_server.execute("CREATE TABLE results (id bigint)")
     sink = open_sink(own_server, "results", results(0))
     own_server.kill()
-    starting = threading.Timer(1.0, own_server.restart)
-    starting.start()
     assert errors.PATIENCE > connection.LOCK_SECONDS > connection.IDLE_SECONDS
-    sink.prepare(FRESH)
-    starting.join()
+    with ThreadPoolExecutor(1) as drivers:
+        preparing = drivers.submit(sink.prepare, FRESH)
+        time.sleep(1.0)
+        own_server.restart()  # by this thread: the server ends with the one that started it
+        preparing.result()
     assert write(sink, results(0), 0) == 500
     sink.close()
