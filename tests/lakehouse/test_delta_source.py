@@ -86,6 +86,14 @@ def test_each_row_once_across_batches_restarts_and_compaction(table: str, tmp_pa
     assert source.lag(at) == 0
 
 
+def test_a_folder_is_where_the_query_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(str(tmp_path / "table"), 0)
+    monkeypatch.chdir(tmp_path)
+    source = opened("delta", {"path": "table"}, tmp_path / "state")
+    monkeypatch.chdir("/")
+    assert ids(next_rows(source, dict(source.initial()))) == list(range(10))
+
+
 def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)

@@ -120,6 +120,16 @@ def test_a_long_backlog_is_counted_and_estimated(tmp_path: Path) -> None:
     assert source.lag(at) == 220
 
 
+def test_paths_are_where_the_query_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = in_file(tmp_path)
+    created(fields).append(numbered(0))
+    monkeypatch.chdir(tmp_path)
+    there = fields | {"catalog": {"file": "catalog.db"}, "location": Path(fields["location"]).name}
+    source = opened("iceberg", there, tmp_path / "state")
+    monkeypatch.chdir("/")
+    assert ids(next_rows(source, dict(source.initial()))) == list(range(10))
+
+
 def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)

@@ -73,7 +73,7 @@ class LakehouseSource(Source):
     ) -> None:
         self.name = name
         self.schema = pa.schema([*schema, *CHANGED]) if keys else schema
-        self._spec = spec
+        self._spec = _with_absolute_paths(spec)
         self._keys = keys
         self._stored = pa.schema([each for each in without_event_time(schema) if not keys or each.name != CHANGED_AT])
         self._state = state / "table.json"
@@ -364,3 +364,15 @@ def _exceeds(found: Sequence[AddedFile], files: int, records: int, limit: int | 
 def _time_in(found: Sequence[AddedFile], before: TablePosition) -> int | None:
     """Return the latest time of the commits so far, where records have that, up to the one with these files."""
     return before.time_ms if before.time_ms is None else max([before.time_ms, *(file.written_ms for file in found[:1])])
+
+
+def _with_absolute_paths(spec: DeltaSourceSpec | IcebergSourceSpec) -> DeltaSourceSpec | IcebergSourceSpec:
+    """Return a spec for processes that run in another folder, as those that plan and read for Spark may."""
+    if isinstance(spec, DeltaSourceSpec):
+        return spec.model_copy(update={"path": str(absolute_path(spec.path))}) if spec.is_local else spec
+    paths: dict[str, Any] = {}
+    if spec.is_local:
+        paths["location"] = str(absolute_path(spec.location or ""))
+    if spec.catalog.file is not None:
+        paths["catalog"] = spec.catalog.model_copy(update={"file": absolute_path(spec.catalog.file)})
+    return spec.model_copy(update=paths)
