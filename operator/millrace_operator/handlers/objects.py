@@ -102,8 +102,10 @@ class OwnedObjects:
     def _on_event(self, type: str, body: Manifest) -> None:
         metadata = body["metadata"]
         if self._owns(metadata["namespace"], metadata["labels"][QUERY_LABEL]):
-            update = self._observations.object_gone if type == "DELETED" else self._observations.object_seen
-            self._queue.add_later(update(body), DEBOUNCE_SECONDS)
+            if type == "DELETED":
+                self._queue.add_later(self._observations.object_gone(body), DEBOUNCE_SECONDS)
+            elif not self._observations.is_stored(body):  # as what the operator itself has just applied is
+                self._queue.add_later(self._observations.object_seen(body), DEBOUNCE_SECONDS)
 
     def _on_connection(self, type: str, body: Manifest) -> None:
         update = self._observations.connection_gone if type == "DELETED" else self._observations.connection_seen

@@ -197,9 +197,12 @@ class Operator:
                 return
             kind = "DELETED"  # a query that is labeled as one later is no longer this operator's
         if self._shard.owns(namespace, name):
-            observations = self._reconciler.observations
+            observations, queue = self._reconciler.observations, self._reconciler.queue
+            if kind != "DELETED" and observations.is_stored(body):  # as a status is that the operator has just written
+                queue.add_later(QueryKey(namespace, name), DEBOUNCE_SECONDS)
+                return
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
-            self._reconciler.queue.add(key, new=kind == "ADDED")
+            queue.add(key, new=kind == "ADDED")
 
     def _on_canary(self, kind: str | None, body: Mapping[str, Any]) -> None:
         if kind == "DELETED":

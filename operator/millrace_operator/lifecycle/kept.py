@@ -50,11 +50,10 @@ class Kept:
         metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
         if body.get("kind") not in _NOT_APPLIED and (entries := body["metadata"].get("managedFields")):
             metadata["managedFields"] = applied_entries(entries)
-        version = str(metadata.get("resourceVersion", ""))
         self._json = msgspec.json.encode({**body, "metadata": metadata})
         self._size = max(len(self._json), BYTES_OF_VALUE * values_in(self._json, _SURELY_FEW))
         self.uid: str = metadata["uid"]
-        self.version = int(version) if version.isdecimal() else None
+        self.version = _version_in(metadata)
         self.generation: int = metadata.get("generation") or 0
         self.phase: str = (body.get("status") or {}).get("phase", Phase.PENDING)
         self.is_canary = is_canary(body)
@@ -86,3 +85,12 @@ class Kept:
     def is_older_than(self, other: Kept) -> bool:
         """Compare resource versions, which are increasing numbers (guaranteed from Kubernetes 1.35 on)."""
         return self.version is not None and other.version is not None and self.version < other.version
+
+    def is_version(self, metadata: Mapping[str, Any]) -> bool:
+        """Return whether this is the version of the object that has these metadata."""
+        return self.version is not None and (self.uid, self.version) == (metadata["uid"], _version_in(metadata))
+
+
+def _version_in(metadata: Mapping[str, Any]) -> int | None:
+    version = str(metadata.get("resourceVersion", ""))
+    return int(version) if version.isdecimal() else None

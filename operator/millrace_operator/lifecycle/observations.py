@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from millrace_api.model.streamquery import QUERY_LABEL
+from millrace_api.model.streamquery import KIND, QUERY_LABEL
 from millrace_api.validation.connections import references
 
 from ..resources.names import Manifest
@@ -121,6 +121,19 @@ class Observations:
                 del self._objects[key]
             self._forget_if_gone(key)
         return key
+
+    def is_stored(self, body: Mapping[str, Any]) -> bool:
+        """Return whether this very version of a query, or of an object of one, is stored already.
+
+        The operator stores what its own changes return; a watch that reports them later tells nothing new.
+        """
+        metadata = body["metadata"]
+        with self._lock:
+            if body.get("kind") == KIND:
+                found = self._queries.get(QueryKey(metadata["namespace"], metadata["name"]))
+            else:
+                found = self._objects.get(_query_of(body), {}).get(_key_of(body))
+        return found is not None and found.is_version(metadata)
 
     def limit_seen(self, body: Manifest) -> None:
         """Store a ResourceQuota or a LimitRange, as far as there is room for it."""
@@ -256,10 +269,10 @@ class Observations:
             self._not_kept.discard(key)
 
 
-def _query_of(body: Manifest) -> QueryKey:
+def _query_of(body: Mapping[str, Any]) -> QueryKey:
     metadata = body["metadata"]
     return QueryKey(metadata["namespace"], metadata["labels"][QUERY_LABEL])
 
 
-def _key_of(body: Manifest) -> ObjectKey:
+def _key_of(body: Mapping[str, Any]) -> ObjectKey:
     return body["kind"], body["metadata"]["name"]

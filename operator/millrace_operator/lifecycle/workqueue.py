@@ -17,6 +17,9 @@ from .fair_queue import FairQueue
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 120.0
 """Pause before a failed key is retried, in seconds: after its first failure, and at most."""
 
+_FEW = 64
+"""Dates that no longer count which are kept at any rate."""
+
 Key = TypeVar("Key")
 
 
@@ -77,12 +80,15 @@ class WorkQueue(Generic[Key]):
                 self._add(key, first=True)
 
     def add_later(self, key: Key, seconds: float) -> None:
-        """Queue a key after a delay; an earlier due time of the same key stays."""
+        """Queue a key after a delay, unless it is handed out before; an earlier due time of the same key stays."""
         with self._changed:
             due = self._clock() + seconds
             if due < self._due.get(key, float("inf")):
                 self._due[key] = due
                 heapq.heappush(self._later, (due, next(self._numbers), key))
+                if len(self._later) > 2 * len(self._due) + _FEW:
+                    self._later = [each for each in self._later if self._due.get(each[2]) == each[0]]
+                    heapq.heapify(self._later)
                 self._changed.notify()
 
     def retry(self, key: Key) -> float:
@@ -108,6 +114,7 @@ class WorkQueue(Generic[Key]):
                 pause = self._take_due()
                 if (key := self._ready.take()) is not None:
                     self._working.add(key)
+                    self._due.pop(key, None)
                     self._metrics.waited(self._clock() - max(self._waiting.pop(key), self._opened))
                     return key
                 self._changed.wait(pause)

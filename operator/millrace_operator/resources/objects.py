@@ -38,8 +38,8 @@ AUTO_FOR = "autoFor"
 """Setting beside those of a plan, with placement Auto: what the placement is decided for."""
 
 
-_SMALL = 16 << 10
-"""Bytes of JSON up to which the YAML of a document is kept for the next step."""
+_SMALL = 4 << 10
+"""Bytes of JSON up to which the YAML of a document is kept for the next step; most documents have two thousand."""
 
 
 class _ManifestDumper(yaml.CSafeDumper):
@@ -218,7 +218,7 @@ def to_yaml(*documents: Any) -> str:
     return _yaml_of(text) if len(text) <= _SMALL else _yaml_of.__wrapped__(text)
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=2048)  # two for each of a thousand queries, and at most 20 MB
 def _yaml_of(documents: bytes) -> str:
     """Format a list of documents in JSON as YAML, which takes a millisecond; most steps of a query need the same."""
     return yaml.dump_all(msgspec.json.decode(documents), Dumper=_ManifestDumper, sort_keys=False, width=120)

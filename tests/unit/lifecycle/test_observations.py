@@ -125,6 +125,23 @@ def test_a_query_that_is_not_kept_is_not_acted_upon_and_says_why() -> None:
     assert "ConfigMap totals-plan takes 1" in the_reason(observations.of(KEY))
 
 
+def test_the_version_that_is_stored_is_known_and_no_other_one() -> None:
+    observations = Observations()
+    for make, seen in ((a_query, observations.query_seen), (plan_of_query, observations.object_seen)):
+        body = make(metadata={"resourceVersion": "7"})
+        assert not observations.is_stored(body)
+        seen(body)
+        assert observations.is_stored(body)
+        for other in ({"resourceVersion": "8"}, {"resourceVersion": "7", "uid": "another"}, {"resourceVersion": "x"}):
+            assert not observations.is_stored(make(metadata=other))
+    seen(plan_of_query(metadata={"resourceVersion": "no number"}))
+    assert not observations.is_stored(plan_of_query(metadata={"resourceVersion": "no number"}))
+
+
+def plan_of_query(**parts: Any) -> Document:
+    return an_object("ConfigMap", "totals-plan", **parts)
+
+
 def test_a_namespace_that_is_full_keeps_the_names_and_takes_a_query_up_again_when_there_is_room() -> None:
     observations = Observations(namespace_bytes=100_000)
     text = "x" * 40_000

@@ -73,6 +73,34 @@ def test_later_is_when_the_time_has_come_and_the_earlier_date_counts():
     assert all_ready(queue) == []
 
 
+def test_a_key_that_is_handed_out_is_no_longer_due():
+    clock = Clock()
+    queue = WorkQueue(clock)
+    queue.add_later("a", 1)
+    queue.add("a")
+    assert queue.get() == "a"
+    clock.now += 2
+    queue.add_later("a", 1)  # what happens while it is worked on counts
+    queue.done("a")
+    assert all_ready(queue) == []
+    clock.now += 2
+    assert all_ready(queue) == ["a"]
+
+
+def test_dates_that_no_longer_count_take_no_memory():
+    clock = Clock()
+    queue = WorkQueue(clock)
+    queue.add_later("b", 3000)
+    for _ in range(10_000):
+        queue.add_later("a", 3600)
+        queue.add("a")
+        queue.done(queue.get())
+        clock.now += 0.01
+    assert len(queue._later) < 100
+    clock.now += 2901
+    assert all_ready(queue) == ["b"]
+
+
 def test_pauses_double_up_to_the_longest_and_start_over_after_a_success():
     queue = WorkQueue(Clock())
     pauses = [queue.retry("a") for _ in range(20)]
