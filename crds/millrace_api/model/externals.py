@@ -86,19 +86,23 @@ class _Field(NamedTuple):
     has_more: bool
 
 
-def externals(part: Model, at: str) -> Iterator[ExternalValue]:
-    """Yield what a part of a spec names outside of its query; ``at`` is the field of the part."""
-    for name, alias, declared, has_more in _fields(type(part)):
-        field, value = f"{at}.{alias}", getattr(part, name)
-        if declared is not None:
-            yield from _values(field, declared, value)
-        if has_more:
-            yield from _below(field, value)
+def externals(part: Model, at: str, *kinds: ExternalKind) -> Iterator[ExternalValue]:
+    """Yield what a part of a spec names outside of its query, of these kinds or of all; ``at`` is the part's field."""
+    return _in_model(part, at, frozenset(kinds or ExternalKind))
 
 
 def given(part: Model, at: str, *kinds: ExternalKind) -> Iterator[ExternalValue]:
     """Yield what a part of a spec names of these kinds, without fields that are left out."""
-    return (each for each in externals(part, at) if each.kind in kinds and each.value is not None)
+    return (each for each in externals(part, at, *kinds) if each.value is not None)
+
+
+def _in_model(part: Model, at: str, kinds: frozenset[ExternalKind]) -> Iterator[ExternalValue]:
+    for name, alias, declared, has_more in _fields(type(part), kinds):
+        field, value = f"{at}.{alias}", getattr(part, name)
+        if declared is not None:
+            yield from _values(field, declared, value)
+        if has_more:
+            yield from _below(field, value, kinds)
 
 
 def _values(field: str, declared: External, value: Any) -> Iterator[ExternalValue]:
@@ -109,26 +113,27 @@ def _values(field: str, declared: External, value: Any) -> Iterator[ExternalValu
         yield ExternalValue(field, declared.kind, server, declared.port)
 
 
-def _below(field: str, value: Any) -> Iterator[ExternalValue]:
+def _below(field: str, value: Any, kinds: frozenset[ExternalKind]) -> Iterator[ExternalValue]:
     if isinstance(value, Model):
-        yield from externals(value, field)
+        yield from _in_model(value, field, kinds)
     elif isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _below(f"{field}.{key}", each)
+            yield from _below(f"{field}.{key}", each, kinds)
     elif isinstance(value, tuple):
         for number, each in enumerate(value):
-            yield from _below(f"{field}[{number}]", each)
+            yield from _below(f"{field}[{number}]", each, kinds)
 
 
 @cache
-def _fields(model: type[Model]) -> tuple[_Field, ...]:
-    """Return the fields of a model that declare something, also in models below them."""
+def _fields(model: type[Model], kinds: frozenset[ExternalKind]) -> tuple[_Field, ...]:
+    """Return the fields of a model that declare something of these kinds, also in models below them."""
     found = []
     for name, info in model.model_fields.items():
-        declared = next((each for each in info.metadata if isinstance(each, External)), None)
-        has_more = any(_fields(each) for each in _models(info.annotation))
-        if declared is not None or has_more:
-            found.append(_Field(name, info.serialization_alias or name, declared, has_more))
+        declared = (each for each in info.metadata if isinstance(each, External) and each.kind in kinds)
+        own = next(declared, None)
+        has_more = any(_fields(each, kinds) for each in _models(info.annotation))
+        if own is not None or has_more:
+            found.append(_Field(name, info.serialization_alias or name, own, has_more))
     return tuple(found)
 
 

@@ -53,7 +53,7 @@ def images(spec: Spec) -> Asked:
 
 def tables_without_places(spec: Spec) -> Iterator[str]:
     """Yield the field of each table whose place only its catalog knows."""
-    return (each.field for each in externals(spec, "spec") if each.kind is ExternalKind.TABLES and each.value is None)
+    return (each.field for each in externals(spec, "spec", ExternalKind.TABLES) if each.value is None)
 
 
 def s3_endpoints(spec: Spec) -> Asked:
