@@ -85,8 +85,8 @@ class Node:
     def _remove_stale_cgroups(self) -> None:
         for hierarchy in _hierarchies():
             for group in hierarchy.glob("millrace-*"):
-                owner = int(group.name.rpartition("-")[2])
-                if owner == os.getpid() or not command_of(owner):
+                owner = group.name.rpartition("-")[2]
+                if owner.isdecimal() and (int(owner) == os.getpid() or not command_of(int(owner))):
                     _remove(group)
 
 

@@ -31,6 +31,8 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
+from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 from requests.adapters import HTTPAdapter
 from sqlalchemy import create_engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -41,6 +43,7 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
+from millrace_jobs.lakehouse.iceberg_snapshots import with_shared_snapshots
 from millrace_jobs.object_store import in_short
 from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
@@ -97,7 +100,7 @@ def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = T
             problem = Problem(f"there is no catalog at {file}", "correct the path", field=f"{field}.catalog.file")
             raise MissingInputError(problem)
         file.parent.mkdir(parents=True, exist_ok=True)
-        return SqlCatalog("millrace", uri=f"sqlite:///{file}", **_FILES)
+        return _SqlCatalog("millrace", uri=f"sqlite:///{file}", **_FILES)
 
 
 def require_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
@@ -162,6 +165,9 @@ class _RestCatalog(RestCatalog):
             session.mount(scheme, _Patience())
         return session
 
+    def load_table(self, identifier: str | Identifier) -> Table:
+        return with_shared_snapshots(super().load_table(identifier))
+
 
 class _Patience(HTTPAdapter):
     def send(self, request: requests.PreparedRequest, *arguments: Any, **more: Any) -> requests.Response:
@@ -198,7 +204,14 @@ class ClientLogin(AuthManager):
         self._until = time.monotonic() + float(found.get("expires_in") or _TOKEN_SECONDS) * 0.8
 
 
-class _PostgresCatalog(SqlCatalog):
+class _SqlCatalog(SqlCatalog):
+    """A catalog in tables of a SQL database."""
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        return with_shared_snapshots(super().load_table(identifier))
+
+
+class _PostgresCatalog(_SqlCatalog):
     """A catalog whose server is reached like that of the sink ``postgres``; no URI has the password."""
 
     def __init__(self, spec: PostgresCatalogSpec, **properties: str) -> None:

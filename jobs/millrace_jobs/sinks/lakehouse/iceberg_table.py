@@ -31,6 +31,7 @@ from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.errors import retried
 from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog, require_namespace
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
+from millrace_jobs.lakehouse.iceberg_snapshots import StagedTransaction
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
@@ -294,15 +295,15 @@ class IcebergTarget:
             self._table.io,
             self._table.catalog,
         )
-        return own.transaction()
+        return StagedTransaction(own)
 
     def _fence(self) -> None:
         with catalog_errors("fencing other drivers"):
             self._refresh()
             began = (self._number(self._drivers) or 0) + 1
             transaction = self._transaction()
-            transaction.set_properties({self._drivers: str(began)})
             transaction.update_snapshot().merge_append().commit()
+            transaction.set_properties({self._drivers: str(began)})
             transaction.commit_transaction()
         self._driver = began
 
@@ -311,6 +312,10 @@ class IcebergTarget:
         requirement = AssertDefaultSpecId.model_validate({"default-spec-id": self._table.metadata.default_spec_id})
         # Private: no public method adds a requirement, without which the partitioning could be changed meanwhile
         transaction._stage((), (requirement,))
+        named = {"millrace.query": self._query, "millrace.batch": str(batch.number)}
+        update = transaction.update_snapshot(snapshot_properties=named)
+        replacements = self._replacements(changes, batch)
+        self._replace(update.overwrite() if replacements else update.merge_append(), replacements, changes.added)
         transaction.set_properties(
             {
                 self._batches: str(batch.number),
@@ -318,10 +323,6 @@ class IcebergTarget:
                 self._checkpoints: self._checkpoint,
             }
         )
-        named = {"millrace.query": self._query, "millrace.batch": str(batch.number)}
-        update = transaction.update_snapshot(snapshot_properties=named)
-        replacements = self._replacements(changes, batch)
-        self._replace(update.overwrite() if replacements else update.merge_append(), replacements, changes.added)
         transaction.commit_transaction()
 
     def _replacements(self, changes: Changes, batch: ResultBatch) -> list[Replacement]:
