@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -91,3 +92,11 @@ def cache_folder() -> Path | None:
         return absolute_path(named or Path.home() / ".cache") / "millrace"
     except RuntimeError:
         return None
+
+
+def boot_id() -> str:
+    """Return an id that this machine has until it is started again; a new one at each call where it has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return str(uuid.uuid4())
