@@ -1,6 +1,6 @@
 """A program that writes a table with a million rows, or lets them expire, and prints the memory that this took it.
 
-    python million_rows.py BOOTSTRAP TOPIC FOLDER write|expire
+python million_rows.py BOOTSTRAP TOPIC FOLDER write|expire
 """
 
 from __future__ import annotations

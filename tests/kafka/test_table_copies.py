@@ -140,7 +140,8 @@ class Lives:
 def lives(
     broker: Broker, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Lives]:
-    found = Lives(broker, make_topic(partitions=3, cleanup_policy="compact"), tmp_path / "life 0")
+    topic = make_topic(partitions=3, cleanup_policy="compact,delete")  # Kafka truncates no other
+    found = Lives(broker, topic, tmp_path / "life 0")
     read, build = table.read_changes, TableView._build
 
     def read_keys(*arguments: Any) -> Any:
@@ -237,14 +238,16 @@ def truncate(lives: Lives) -> None:
     """Remove all records of a partition, whose rows are gone without a tombstone."""
     end = max(message.offset for message in committed(lives.broker, lives.topic) if message.partition == 0) + 1
     place = TopicPartition(lives.topic, 0, end)
-    admin(lives.broker).delete_records([place])[place].result(PATIENCE)
+    client = admin(lives.broker)  # which must live until the answer is there
+    client.delete_records([place])[place].result(PATIENCE)
     there = {(k or b"").decode() for k in table_of(committed(lives.broker, lives.topic))}
     lives.model.rows = {k: row for k, row in lives.model.rows.items() if k in there}
 
 
 def recreate(lives: Lives) -> None:
     """Delete the topic and create one with its name."""
-    admin(lives.broker).delete_topics([lives.topic])[lives.topic].result(PATIENCE)
+    client = admin(lives.broker)
+    client.delete_topics([lives.topic])[lives.topic].result(PATIENCE)
 
     def is_made() -> bool:
         with suppress(KafkaException):
@@ -272,8 +275,8 @@ def test_copies_that_are_not_right_are_read_again(lives: Lives, fault: str) -> N
     elif fault == "lost":
         shutil.rmtree(lives.folder)
     elif fault == "damaged":
-        damage(lives.folder / "keys.sqlite")
-        damage(lives.folder / "table" / "data.mdb")
+        for name in ("keys.sqlite", "keys.sqlite-wal", "table/data.mdb"):
+            damage(lives.folder / name)
     elif fault == "truncated":
         truncate(lives)
     else:
@@ -291,7 +294,9 @@ MEMORY = 160 << 20
 
 
 @pytest.mark.slow(minutes=2)
-def test_a_million_rows_come_and_go_in_bounded_memory(broker: Broker, make_topic: Callable[..., str], tmp_path: Path) -> None:
+def test_a_million_rows_come_and_go_in_bounded_memory(
+    broker: Broker, make_topic: Callable[..., str], tmp_path: Path
+) -> None:
     topic = make_topic(partitions=3, cleanup_policy="compact")
     counts = []
     for step in ("write", "expire"):

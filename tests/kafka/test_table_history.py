@@ -86,7 +86,9 @@ def table_in(broker: Broker, topics: Sequence[str], folder: Path) -> Iterator[Ta
             return False
 
     try:
-        view.rebuild([TargetTopic(topic, Connection(broker.bootstrap), "-") for topic in topics], "readers", LastWritten())
+        view.rebuild(
+            [TargetTopic(topic, Connection(broker.bootstrap), "-") for topic in topics], "readers", LastWritten()
+        )
         wait_until(is_read, "the table has been read", PATIENCE)
         with reader.snapshot() as table:
             yield table

@@ -36,7 +36,6 @@ from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.store_clients import AZURE
 
-
 COPIES = "copies"
 """The folder for local copies in the checkpoint of a run on this machine."""
 

@@ -1,6 +1,6 @@
 """The check of a store that an earlier run has left, in a process of its own: reading a damaged file may end it.
 
-    python -m millrace_jobs.lookups.check FOLDER    # started by the driver; exit status 0 if the rows are whole
+python -m millrace_jobs.lookups.check FOLDER    # started by the driver; exit status 0 if the rows are whole
 """
 
 from __future__ import annotations

@@ -167,7 +167,6 @@ class TableStore:
         with self._writing() as transaction:
             transaction.put(_CLAIM, json.dumps(claim).encode())
 
-
     def apply(
         self,
         batch: int,

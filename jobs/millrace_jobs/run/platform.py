@@ -49,7 +49,7 @@ class Platform(Protocol):
         """Return what runs the processes of the partitioner's replicas."""
 
     def copies(self, checkpoint: Checkpoint) -> Path | None:
-        """Return the folder on a local disk where copies of tables stay between runs; None if there is no such place."""
+        """Return the folder on a local disk where copies of tables stay between runs; None if there is none."""
 
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores that run tasks now."""

@@ -80,7 +80,9 @@ rows = st.lists(
     unique_by=lambda row: row[0],
     max_size=8,
 )
-events = st.sampled_from(["commit", "commit", "commit", "abort", "half", "die before", "die after", "die in it", "stop"])
+events = st.sampled_from(
+    ["commit", "commit", "commit", "abort", "half", "die before", "die after", "die in it", "stop"]
+)
 steps = st.lists(st.tuples(rows, st.integers(0, 5), events), max_size=15)
 
 
@@ -227,7 +229,9 @@ def test_a_copy_that_an_older_driver_still_holds_is_made_again_beside_it(topic):
 def test_a_full_disk_is_reported_and_the_copy_made_again(topic):
     topic.batch([("a", True, NEVER)], 0, token=0)
     topic.live._database.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(TransientError, match=r"the copy of the table's keys in .* cannot be used: database or disk is full"):
+    with pytest.raises(
+        TransientError, match=r"the copy of the table's keys in .* cannot be used: database or disk is full"
+    ):
         topic.batch([(f"{'long' * 200} {number}", True, NEVER) for number in range(100)], 0, token=1)
     topic.start()
     assert topic.rebuilt == 2

@@ -221,7 +221,7 @@ class LiveRows:
         return self._open
 
     def _is_right(self, origin: TableOrigin, last: LastWritten) -> bool:
-        """Return whether the copy on disk is that of the topic at this batch, perhaps after taking the last one back."""
+        """Return whether the copy on disk is that of the topic, perhaps after taking its last batch back."""
         database = self._open or self._connect()
         if database.in_transaction:
             database.execute("ROLLBACK")

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
-
 _FORMAT = 1
 """Version of the copies on disk: those of another one are not continued."""
 
