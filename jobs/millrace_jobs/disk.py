@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
+import mmap
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -92,6 +95,24 @@ def cache_folder() -> Path | None:
         return absolute_path(named or Path.home() / ".cache") / "millrace"
     except RuntimeError:
         return None
+
+
+def release_mapped(file: Path) -> None:
+    """Release the memory of this process for a file that it has mapped; the pages stay in the system's cache.
+
+    A mapped page that was read counts as the process's memory until the system needs it, however large the file is.
+    """
+    with suppress(OSError, ValueError), Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        for line in maps:
+            place, *_, name = line.rstrip("\n").split(maxsplit=5)
+            if name == str(file.absolute()):
+                begin, end = (int(address, 16) for address in place.split("-"))
+                _libc().madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def boot_id() -> str:

@@ -30,8 +30,8 @@ def resident(name: str) -> int:
 def batch(number: int) -> pa.Table:
     """Rows with names in no order, whose windows end in the minute of the batch."""
     names = [(number * ROWS + each) * 2_654_435_761 % (1 << 32) for each in range(ROWS)]
-    keys = [f'{{"k":"customer {name:010}","until":"1970-01-01T00:{number:02}:00.000000Z"}}' for name in names]
-    return pa.table({"key": keys, "value": ["{}"] * ROWS, "end": pa.array([number * MINUTE] * ROWS, pa.int64())})
+    keys = [f'{{"k":"customer {name:010}","until":"1970-01-01T00:{number + 1:02}:00.000000Z"}}' for name in names]
+    return pa.table({"key": keys, "value": ["{}"] * ROWS, "end": pa.array([(number + 1) * MINUTE] * ROWS, pa.int64())})
 
 
 def main(servers: str, topic: str, folder: str, step: str) -> None:
@@ -41,13 +41,14 @@ def main(servers: str, topic: str, folder: str, step: str) -> None:
     sink = TableSink(target, KEYS, "trips", "million", folder=Path(folder))
     last = None if step == "write" else BATCHES - 1
     sink.prepare(LastBatch(last, last))
+    read = resident("VmHWM") - before
     if step == "write":
         for number in range(BATCHES):
             sink._write(batch(number), ResultBatch(number, 1, 0))
     else:
         sink._write(batch(0).slice(0, 0), ResultBatch(BATCHES, 1, 60 * MINUTE // 1000))
     assert sink._live is not None
-    print(json.dumps({"rows": len(sink._live), "bytes": resident("VmHWM") - before}))
+    print(json.dumps({"rows": len(sink._live), "read": read, "bytes": resident("VmHWM") - before}))
     sink.close()
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import lmdb
 
+from millrace_jobs.disk import release_mapped
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryDatabases, HistoryTimes, Sweep, VersionChanges
 from millrace_jobs.lookups.keys import BadRequestError
 
@@ -51,6 +52,8 @@ _CLAIM = b"claim"
 _CHECKSUM_BYTES = 4
 _MAX_READERS = 64
 _SMALLEST = 1 << 20
+_TOUCHED_ROWS = 20_000
+"""Rows written until the pages that were mapped for them are released: each may be in a page of its own of 4 KiB."""
 
 Item = tuple[bytes, bytes]
 """Text of a row's key, and text of the row."""
@@ -116,6 +119,8 @@ class TableStore:
         self._stays = stays
         self._continued = folder / CONTINUED
         self._sweep = Sweep()
+        self._file = folder / "data.mdb"
+        self._touched = 0
         self._environment.reader_check()  # readers that were killed would keep old rows
         with self._environment.begin() as transaction:
             visible = transaction.get(_VISIBLE)
@@ -210,6 +215,9 @@ class TableStore:
             raise StoreError(f"the table takes more than {size:.3g} GiB of disk") from None
         except (lmdb.Error, OSError) as error:
             raise StoreError(f"the store cannot be written: {error}") from None
+        if self._touched >= _TOUCHED_ROWS:
+            self._touched = 0
+            release_mapped(self._file)
 
     def _change(
         self,
@@ -221,6 +229,7 @@ class TableStore:
     ) -> None:
         databases = self._sides[side]
         deleted = [store_key(key) for key in deletes]
+        self._touched += len(upserts) + len(deleted) + len(history.versions)
         with transaction.cursor(databases.rows) as cursor:
             cursor.putmulti([_sealed(store_key(key), row) for key, row in upserts])
             for key in deleted:

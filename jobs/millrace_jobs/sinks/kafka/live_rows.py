@@ -36,7 +36,7 @@ from millrace_jobs.sinks.kafka.messages import Row
 from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 
-CACHE_BYTES = 32 << 20
+CACHE_BYTES = 16 << 20
 """Memory for pages of the copy; sorting, in a rebuild, takes as much again."""
 
 _CHUNK = 1_000
