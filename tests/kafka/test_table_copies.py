@@ -28,6 +28,9 @@ from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
+from .faults.kinds import driver_killed
+from .faults.queries import TABLE
+from .faults.scene import scene
 from .topics import PATIENCE, admin, committed, make, table_of
 
 pytestmark = pytest.mark.kafka
@@ -286,6 +289,23 @@ def test_copies_that_are_not_right_are_read_again(lives: Lives, fault: str) -> N
     lives.model.check(lives.broker, lives.topic)
     assert driver.seen(last + 3) == sorted(table_of(committed(lives.broker, lives.topic)).values())
     assert sorted(set(lives.reads)) == ["keys", "rows"]
+
+
+@pytest.mark.in_turn
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_driver_that_is_killed_goes_on_with_the_keys_that_it_had(own_broker: Broker, tmp_path: Path) -> None:
+    """A whole job: the file of keys is the same one, as a copy that is made again would not be."""
+    with scene(TABLE, own_broker, tmp_path, random.Random(7), iter(()), own_machine=False) as stage:
+        assert stage.job.wait_for_batches(), stage.job.report()
+        keys = stage.checkpoint / "copies" / "keys.sqlite"
+        made = keys.stat().st_ino
+        for _ in range(2):
+            print(driver_killed(stage), flush=True)
+            stage.go_on()
+            stage.check()
+        stage.end()
+        assert keys.stat().st_ino == made
 
 
 MILLION = Path(__file__).with_name("million_rows.py")

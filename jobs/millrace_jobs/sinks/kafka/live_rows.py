@@ -343,4 +343,4 @@ def _take_back(database: sqlite3.Connection) -> None:
 def _is_sound(database: sqlite3.Connection, at: _At) -> bool:
     """Return whether the file is intact and has the rows that are noted; reads all of it."""
     (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    return found == "ok" and database.execute(_PRESENT).fetchone() == at[2:]
+    return bool(found == "ok" and database.execute(_PRESENT).fetchone() == at[2:])

@@ -41,7 +41,8 @@ from millrace_jobs.time_texts import micros_of
 _PREFETCH = {
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 4_096,
-    "fetch.max.bytes": 8 << 20,
+    "fetch.message.max.bytes": 128 << 10,  # compressed, of each partition
+    "fetch.max.bytes": 1 << 20,
     "fetch.queue.backoff.ms": 5,  # a full queue is filled again at once, not after a second
 }
 """Client options for reading a table, where users set no others: a small message takes several times its size."""
@@ -127,7 +128,7 @@ class TableSink(KafkaSink):
             shown = fetched.drop_columns(["end"])
             removed = None if self._live is None else self._live.removed()
             self._view.offer(PendingBatch(written, times, shown, removed, earlier))
-        return fetched.num_rows - (fetched.column("value").null_count if self._keys.retracts else 0)
+        return int(fetched.num_rows - (fetched.column("value").null_count if self._keys.retracts else 0))
 
     def _identified(self, divide: Callable[[pa.Table], _Divided], changes: pa.Table) -> _Divided:
         """Return what a function makes of a batch of changes, which names a key that two rows have."""
