@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import lmdb
 
-from millrace_jobs.disk import release_mapped
+from millrace_jobs.disk import MappedFile
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryDatabases, HistoryTimes, Sweep, VersionChanges
 from millrace_jobs.lookups.keys import BadRequestError
 
@@ -52,8 +52,8 @@ _CLAIM = b"claim"
 _CHECKSUM_BYTES = 4
 _MAX_READERS = 64
 _SMALLEST = 1 << 20
-_TOUCHED_ROWS = 20_000
-"""Rows written until the pages that were mapped for them are released: each may be in a page of its own of 4 KiB."""
+_TOUCHED_ROWS = 1_000
+"""Rows that are written before memory for mapped pages is released: each of them may bring 64 KiB (``MappedFile``)."""
 
 Item = tuple[bytes, bytes]
 """Text of a row's key, and text of the row."""
@@ -119,7 +119,7 @@ class TableStore:
         self._stays = stays
         self._continued = folder / CONTINUED
         self._sweep = Sweep()
-        self._file = folder / "data.mdb"
+        self._mapped = MappedFile(folder / "data.mdb")
         self._touched = 0
         self._environment.reader_check()  # readers that were killed would keep old rows
         with self._environment.begin() as transaction:
@@ -215,9 +215,6 @@ class TableStore:
             raise StoreError(f"the table takes more than {size:.3g} GiB of disk") from None
         except (lmdb.Error, OSError) as error:
             raise StoreError(f"the store cannot be written: {error}") from None
-        if self._touched >= _TOUCHED_ROWS:
-            self._touched = 0
-            release_mapped(self._file)
 
     def _change(
         self,
@@ -229,15 +226,25 @@ class TableStore:
     ) -> None:
         databases = self._sides[side]
         deleted = [store_key(key) for key in deletes]
-        self._touched += len(upserts) + len(deleted) + len(history.versions)
         with transaction.cursor(databases.rows) as cursor:
-            cursor.putmulti([_sealed(store_key(key), row) for key, row in upserts])
+            for begin in range(0, len(upserts), _TOUCHED_ROWS):
+                some = upserts[begin : begin + _TOUCHED_ROWS]
+                cursor.putmulti([_sealed(store_key(key), row) for key, row in some])
+                self._touch(len(some))
             for key in deleted:
                 cursor.pop(key)
+                self._touch(1)
         if self._has_history:
             starts = [(store_key(key), start) for key, start in history.starts]
             versions = [version._replace(key=store_key(version.key)) for version in history.versions]
             databases.history.change(transaction, VersionChanges(starts, versions), deleted)
+
+    def _touch(self, rows: int) -> None:
+        """Count rows that were written, and release memory for the pages that this took now and then."""
+        self._touched += rows
+        if self._touched >= _TOUCHED_ROWS:
+            self._touched = 0
+            self._mapped.release()
 
     def _show(
         self,
