@@ -17,6 +17,7 @@ from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.keys import time_of
 from millrace_jobs.lookups.store import NotReadyError, TableSnapshot, TableStore
+from millrace_jobs.sinks.kafka.table_origin import LastWritten
 from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from spark.joined import BEGIN, NEAR, as_tables, give, joining, sources_of
@@ -85,7 +86,9 @@ def table_in(broker: Broker, topics: Sequence[str], folder: Path) -> Iterator[Ta
             return False
 
     try:
-        view.rebuild([TargetTopic(topic, Connection(broker.bootstrap), "-") for topic in topics], "readers", None)
+        view.rebuild(
+            [TargetTopic(topic, Connection(broker.bootstrap), "-") for topic in topics], "readers", LastWritten()
+        )
         wait_until(is_read, "the table has been read", PATIENCE)
         with reader.snapshot() as table:
             yield table

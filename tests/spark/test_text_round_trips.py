@@ -19,7 +19,7 @@ from millrace_jobs.run.failures import explain_failure
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
 from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
-from millrace_jobs.sinks.kafka.table import LiveRows, _row
+from millrace_jobs.sinks.kafka.table import _row
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.messages import TextDecoder
@@ -198,9 +198,6 @@ def test_the_window_of_a_table_row_is_known_again_from_its_key(spark, part, at):
     rows = encoded(spark.sql(f"SELECT {column} FROM ({inner})"), ResultKeys(("w",), window)).toArrow()
     ((key, value, end),) = fetched_rows(rows)
     assert _row(_Message(key, value.encode()), window, None) == (key, end)
-    live = LiveRows()
-    live.apply(dict([_row(_Message(key, value.encode()), window, None)]))
-    assert live.expired({}, end) == [key]
     assert json.loads(key)
 
 

@@ -2,7 +2,8 @@
 
 Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (what a
 source records besides its offsets), ``policies`` (what the partitioner replicas have learned), ``tables/NAME`` (the
-contents of a static table that batches have joined), and ``spark`` (Spark's own checkpoint: offsets with the pinned
+contents of a static table that batches have joined), ``copies`` (of a run on this machine: local copies of the table in
+its topic, which can be made again), and ``spark`` (Spark's own checkpoint: offsets with the pinned
 plans, commits, state).
 """
 
@@ -34,6 +35,9 @@ from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.store_clients import AZURE
+
+COPIES = "copies"
+"""The folder for local copies in the checkpoint of a run on this machine."""
 
 
 class Checkpoint(SparkLog):
@@ -341,7 +345,7 @@ class Checkpoint(SparkLog):
         """
         if not self._is_new:
             return
-        for name in (self.spark.name, self.policies.name, "sources", "tables"):
+        for name in (self.spark.name, self.policies.name, "sources", "tables", COPIES):
             remove_all(self.root / name)
         for name in ("millrace.new", MARKER, LOCK):  # the lease keeps other drivers away until ``close``
             (self.root / name).unlink(missing_ok=True)

@@ -33,6 +33,7 @@ class LookupProcess:
         columns: columns of the table's key.
         port: port to listen on; 0 takes a free one.
         service: the service for other pods; None for none.
+        notice: why there are no look-ups at first; empty if there are.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class LookupProcess:
         columns: Sequence[KeyColumn],
         port: int = 0,
         service: ServiceSettings | None = None,
+        notice: str = "",
     ) -> None:
         self._folder = folder
         self._places = ["127.0.0.1:{port}", *(() if service is None else (f"{service.host}:{service.port}",))]
@@ -51,7 +53,7 @@ class LookupProcess:
             "service": None if service is None else asdict(service),
         }
         self._port = port
-        self._notice = ""
+        self._notice = notice
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._process = self._start()

@@ -9,6 +9,9 @@ text has neither byte 0 nor byte 1. A table with a history also has earlier vers
 
 Rows are in one of two databases. A rebuild fills the hidden one in many small transactions, and makes it the visible
 one in the last. Nothing is flushed to disk on commit: after a crash of the machine the store is built again.
+
+Each row ends in a checksum of its key and text, so that ``check`` can tell whether a store that an earlier run has left
+is whole, and no reader shows a row that is not.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ import base64
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import lmdb
 
+from millrace_jobs.disk import MappedFile
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryDatabases, HistoryTimes, Sweep, VersionChanges
 from millrace_jobs.lookups.keys import BadRequestError
 
@@ -37,11 +42,18 @@ MAX_BYTES = 16 << 30
 LONGEST_KEY = 448
 """Longest text of a key in bytes that is stored as it is, and longest prefix that can be asked for."""
 
+CONTINUED = "continued"
+"""File in the folder of a store that a run continues and has not changed yet: if the run dies, none continues it."""
+
 _DATABASES = (b"rows", b"starts", b"versions")
 _SIDES = (b"a", b"b")
 _VISIBLE = b"visible"
+_CLAIM = b"claim"
+_CHECKSUM_BYTES = 4
 _MAX_READERS = 64
 _SMALLEST = 1 << 20
+_TOUCHED_ROWS = 1_000
+"""Rows that are written before memory for mapped pages is released: each of them may bring 64 KiB (``MappedFile``)."""
 
 Item = tuple[bytes, bytes]
 """Text of a row's key, and text of the row."""
@@ -55,17 +67,44 @@ class NotReadyError(Exception):
     """No batch is visible yet."""
 
 
+class DamagedError(Exception):
+    """A row is not what was stored."""
+
+
+class CopyClaim(NamedTuple):
+    """What the visible rows are a copy of, for a later run; the text is not interpreted here.
+
+    ``boot`` is the ``disk.boot_id`` of a machine that may have rows in memory alone; None after a flush.
+    """
+
+    identity: str
+    ends: Mapping[str, int]
+    boot: str | None
+
+
+@dataclass(frozen=True)
+class ClaimedBatch:
+    """A claim with the batch that is visible, which has a number and a token."""
+
+    claim: CopyClaim
+    batch: tuple[int | None, int | None]
+
+
 class TableStore:
     """The writer of a store.
 
     Args:
-        folder: an empty folder on a local disk.
+        folder: a folder on a local disk, empty or with a store that ``check`` has found whole.
         has_history: whether earlier versions of rows are kept.
         max_bytes: the largest size of the store.
+        stays: whether a later run may continue the store.
     """
 
-    def __init__(self, folder: Path, has_history: bool = False, max_bytes: int = MAX_BYTES) -> None:
-        size = max(min(max_bytes, shutil.disk_usage(folder).free // 2), _SMALLEST)
+    def __init__(
+        self, folder: Path, has_history: bool = False, max_bytes: int = MAX_BYTES, *, stays: bool = False
+    ) -> None:
+        own = sum(file.stat().st_size for file in folder.iterdir())
+        size = max(min(max_bytes, shutil.disk_usage(folder).free // 2 + own), _SMALLEST)
         self._environment = lmdb.open(
             str(folder),
             map_size=size,
@@ -77,8 +116,15 @@ class TableStore:
         )
         self._sides = _open_sides(self._environment, create=True)
         self._has_history = has_history
+        self._stays = stays
+        self._continued = folder / CONTINUED
         self._sweep = Sweep()
-        self._visible = 0
+        self._mapped = MappedFile(folder / "data.mdb")
+        self._touched = 0
+        self._environment.reader_check()  # readers that were killed would keep old rows
+        with self._environment.begin() as transaction:
+            visible = transaction.get(_VISIBLE)
+        self._visible = 0 if visible is None else int(json.loads(visible)[0])
 
     def start_over(self) -> None:
         """Begin a rebuild with an empty hidden database. Raises StoreError."""
@@ -94,12 +140,37 @@ class TableStore:
         with self._writing() as transaction:
             self._change(transaction, 1 - self._visible, upserts, deletes, history)
 
-    def publish(self, batch: int | None, times: HistoryTimes = NO_TIMES) -> None:
-        """Make the hidden database visible, with the rows of this batch; see ``VisibleBatch``. Raises StoreError."""
+    def publish(
+        self,
+        batch: int | None,
+        times: HistoryTimes = NO_TIMES,
+        token: int | None = None,
+        claim: CopyClaim | None = None,
+    ) -> None:
+        """Make the hidden database visible, with the rows of this batch; see ``VisibleBatch``.
+
+        ``token`` identifies the attempt to write the batch. With a ``claim``, a later run may continue the store.
+        Raises StoreError.
+        """
         hidden = 1 - self._visible
         with self._writing() as transaction:
-            self._show(transaction, hidden, batch, times)
+            self._show(transaction, hidden, batch, times, token)
+            transaction.put(_CLAIM, json.dumps(claim).encode())
         self._visible = hidden
+        self._continued.unlink(missing_ok=True)
+
+    def claimed(self) -> ClaimedBatch | None:
+        """Return what the visible rows are a copy of, and of which batch; None if they cannot be continued."""
+        with self._environment.begin() as transaction:
+            claim, visible = (json.loads(transaction.get(name) or b"null") for name in (_CLAIM, _VISIBLE))
+        if claim is None or visible is None:
+            return None
+        return ClaimedBatch(CopyClaim(*claim), (visible[1], visible[3]))
+
+    def claim(self, claim: CopyClaim) -> None:
+        """Note what the visible rows are a copy of. Raises StoreError."""
+        with self._writing() as transaction:
+            transaction.put(_CLAIM, json.dumps(claim).encode())
 
     def apply(
         self,
@@ -108,21 +179,30 @@ class TableStore:
         deletes: Sequence[bytes],
         history: VersionChanges = NO_VERSIONS,
         times: HistoryTimes = NO_TIMES,
+        token: int | None = None,
     ) -> None:
         """Apply a batch to the visible database in one transaction, the deletes last. Raises StoreError."""
         with self._writing() as transaction:
             self._change(transaction, self._visible, upserts, deletes, history)
-            self._show(transaction, self._visible, batch, times)
+            self._show(transaction, self._visible, batch, times, token)
             if times.since is not None:
                 databases = self._sides[self._visible].history
                 self._sweep.advance(transaction, databases, times.since, len(history.versions))
+        self._continued.unlink(missing_ok=True)
 
     def reader(self) -> TableReader:
         """Return a reader in this process, which is valid until the store is closed."""
         return TableReader(self._environment, self._sides)
 
     def close(self) -> None:
-        """Close the store; its files stay."""
+        """Close the store; its files stay. One that a later run may continue is written to disk."""
+        with suppress(lmdb.Error, StoreError):
+            found = self.claimed() if self._stays else None
+            if found is not None:
+                self._environment.sync(True)
+                self.claim(found.claim._replace(boot=None))
+                self._environment.sync(True)
+            self._continued.unlink(missing_ok=True)
         self._environment.close()
 
     @contextmanager
@@ -147,16 +227,35 @@ class TableStore:
         databases = self._sides[side]
         deleted = [store_key(key) for key in deletes]
         with transaction.cursor(databases.rows) as cursor:
-            cursor.putmulti([(store_key(key), row) for key, row in upserts])
+            for begin in range(0, len(upserts), _TOUCHED_ROWS):
+                some = upserts[begin : begin + _TOUCHED_ROWS]
+                cursor.putmulti([_sealed(store_key(key), row) for key, row in some])
+                self._touch(len(some))
             for key in deleted:
                 cursor.pop(key)
+                self._touch(1)
         if self._has_history:
             starts = [(store_key(key), start) for key, start in history.starts]
             versions = [version._replace(key=store_key(version.key)) for version in history.versions]
             databases.history.change(transaction, VersionChanges(starts, versions), deleted)
 
-    def _show(self, transaction: lmdb.Transaction[bytes], side: int, batch: int | None, times: HistoryTimes) -> None:
-        transaction.put(_VISIBLE, json.dumps([side, batch, times if self._has_history else None]).encode())
+    def _touch(self, rows: int) -> None:
+        """Count rows that were written, and release memory for the pages that this took now and then."""
+        self._touched += rows
+        if self._touched >= _TOUCHED_ROWS:
+            self._touched = 0
+            self._mapped.release()
+
+    def _show(
+        self,
+        transaction: lmdb.Transaction[bytes],
+        side: int,
+        batch: int | None,
+        times: HistoryTimes,
+        token: int | None,
+    ) -> None:
+        visible = [side, batch, times if self._has_history else None, token]
+        transaction.put(_VISIBLE, json.dumps(visible).encode())
 
 
 class VisibleBatch(NamedTuple):
@@ -217,7 +316,7 @@ class TableReader:
             visible = transaction.get(_VISIBLE)
             if visible is None:
                 raise NotReadyError
-            side, batch, times = json.loads(visible)
+            side, batch, times, _ = json.loads(visible)
             about = VisibleBatch(batch, None if times is None else HistoryTimes(*times))
             yield TableSnapshot(about, transaction, self._sides[side])
 
@@ -241,7 +340,8 @@ class TableSnapshot:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the row with this key, or None."""
-        return self._transaction.get(store_key(key), db=self._databases.rows)
+        place = store_key(key)
+        return _opened(place, self._transaction.get(place, db=self._databases.rows))
 
     def get_at(self, key: bytes, time: int) -> bytes | None:
         """Return the row with this key that was valid at a time, in microseconds since 1970; None if there was none.
@@ -249,7 +349,7 @@ class TableSnapshot:
         It is right from ``visible.times.since`` on. A row whose start is unknown was there before the history.
         """
         place, history = store_key(key), self._databases.history
-        row = self._transaction.get(place, db=self._databases.rows)
+        row = _opened(place, self._transaction.get(place, db=self._databases.rows))
         start = history.start(self._transaction, place)
         if start is not None and start <= time:
             return row
@@ -270,7 +370,9 @@ class TableSnapshot:
             if more and cursor.key() == last:
                 more = cursor.next()
             while more and cursor.key().startswith(prefix):
-                yield _cursor(cursor.key()), cursor.value()
+                row = _opened(cursor.key(), cursor.value())
+                assert row is not None
+                yield _cursor(cursor.key()), row
                 more = cursor.next()
 
 
@@ -279,6 +381,47 @@ def store_key(text: bytes) -> bytes:
     if len(text) <= LONGEST_KEY:
         return text
     return text[:LONGEST_KEY] + b"\x01" + hashlib.blake2b(text, digest_size=16).digest()
+
+
+def check(folder: Path) -> None:
+    """Check that the visible rows of the store in a folder are whole, by reading them all.
+
+    Call it in a process of its own: reading a damaged file may end the process.
+
+    Raises:
+        DamagedError: they are not, or there is no store.
+    """
+    file = folder / "data.mdb"
+    reader = TableReader.open(folder)
+    about = reader._environment.info(), reader._environment.stat()
+    if file.stat().st_size < (about[0]["last_pgno"] + 1) * about[1]["psize"]:
+        raise DamagedError(f"{file} is too short")
+    with reader.snapshot() as table:
+        rows, transaction = table._databases.rows, table._transaction
+        last, count = b"", 0
+        with transaction.cursor(rows) as cursor:
+            for key, value in cursor:
+                _opened(key, value)
+                if key <= last:
+                    raise DamagedError(f"{file} has a row out of order")
+                last, count = key, count + 1
+        if count != transaction.stat(rows)["entries"]:
+            raise DamagedError(f"{file} has {count} rows of {transaction.stat(rows)['entries']}")
+
+
+def _sealed(key: bytes, row: bytes) -> tuple[bytes, bytes]:
+    """Return a row as it is stored."""
+    return key, row + zlib.crc32(row, zlib.crc32(key)).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _opened(key: bytes, stored: bytes | None) -> bytes | None:
+    """Return a row that is stored, or None if there is none. Raises DamagedError."""
+    if stored is None:
+        return None
+    row = stored[:-_CHECKSUM_BYTES]
+    if stored != _sealed(key, row)[1]:
+        raise DamagedError(f"the row of {key[:80]!r} is damaged")
+    return row
 
 
 def _cursor(key: bytes) -> str:

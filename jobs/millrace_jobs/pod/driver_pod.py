@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 from kubernetes import config
@@ -15,6 +16,7 @@ from urllib3.exceptions import HTTPError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
 from millrace_jobs import jvm
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.processes import OperatedProcesses, ReplicaProcesses
 from millrace_jobs.own_code.own_code import current, with_lists
@@ -72,6 +74,10 @@ class DriverPod:
     def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
         """Return the replicas' pods, which the operator scales by the same plan."""
         return OperatedProcesses()
+
+    def copies(self, checkpoint: Checkpoint) -> Path:
+        """Return a folder of the pod's own disk, which outlives its containers; volumes are often those of networks."""
+        return Path(tempfile.gettempdir(), "millrace-copies", checkpoint.id)
 
     def cores(self, spark: SparkSession) -> int:
         """Return the cores of the executors that take tasks; before any does, of those that the plan wants."""

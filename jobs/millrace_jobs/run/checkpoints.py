@@ -12,7 +12,7 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.validation.places import bucket_and_prefix, folder_of, uri_problem
-from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
 from millrace_jobs.checkpoint.marker import MARKER, Marker
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.object_store import ObjectPath
@@ -95,7 +95,7 @@ def copy(source: Place, target: Place) -> int:
             raise MillraceError(Problem(f"there is something in {target}", "name another place"))
         spark = f"{checkpoint.spark.name}/"
         names = [name for name, _ in files_below(source) if name not in (*_OF_THE_DRIVER, MARKER)]
-        names = [name for name in names if name.startswith(spark) or not name.startswith("spark")]
+        names = [name for name in names if name.startswith(spark) or not name.startswith(("spark", f"{COPIES}/"))]
         if isinstance(target, ObjectPath):  # which has checksums of its own
             names = [name for name in names if not name.endswith(".crc")]
         for name in names:

@@ -26,6 +26,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.dedicated.coordinator import dedicated_problem
 from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.display.display import Outcome, display_for
+from millrace_jobs.lookups.check import StoreCheck
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming
 from millrace_jobs.pipeline.compile import compile_query
@@ -49,7 +50,7 @@ from millrace_jobs.run.inputs import (
     waiting_note,
 )
 from millrace_jobs.run.late_records import closed_until, why_late
-from millrace_jobs.run.lookups import TableLookups, service_settings
+from millrace_jobs.run.lookups import TABLE, TableLookups, service_settings
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
@@ -102,6 +103,8 @@ class Job:
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: QueryRun | None = None
     _lookups: TableLookups | None = None
+    _store_check: StoreCheck | None = None
+    _copies: Path | None = None
     _spec: Spec = field(init=False)
     """The spec with event times as columns, which everything goes by that runs on the records of sources."""
 
@@ -183,6 +186,7 @@ class Job:
         require_other_places(self.query.spec, self._sources)
         check_sinks(self.query.spec)
         self._processes = self._replica_processes()
+        self._copies = self._checked_copies()
         self._display.starting("starting Spark")
         self._reports = RunReports(self.query, str(self._checkpoint.root), self._display.message)
         self._stack.callback(self._reports.close)
@@ -350,17 +354,21 @@ class Job:
                 service = service_settings(asked, self.platform.host, self.service_port, self._workspace)
             elif asked is not None:
                 self._display.message("spec.lookups is for a cluster: this machine alone can look rows up in this run")
+            if self._store_check is not None:
+                self._store_check.wait()
             self._lookups = TableLookups(
-                self._workspace,
+                self._copies or self._workspace,
                 self.query.name,
                 columns,
                 self.lookups_port,
                 has_history=has_history,
                 service=service,
+                stays=self._copies is not None,
             )
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
-        sink = open_sinks(self.query, keys, self._checkpoint.id, self._display.table, view, self._compiled.result)
+        shown, results = self._display.table, self._compiled.result
+        sink = open_sinks(self.query, keys, self._checkpoint.id, shown, view, results, self._copies)
         self._close_at_end(sink)
         self._checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
         with attributed_to(FailureClass.SINK):
@@ -368,6 +376,16 @@ class Job:
         for remark in self._checkpoint.adopt(self.query):
             self._display.message(remark)
         return sink
+
+    def _checked_copies(self) -> Path | None:
+        """Return the folder of local copies of the query's tables; the check of an earlier run's runs beside Spark."""
+        if all(output.sink.table is None for output in self.query.spec.outputs.values()):
+            return None
+        copies = self.platform.copies(self._checkpoint)
+        if copies is not None and self.query.spec.sink.table is not None:
+            self._store_check = StoreCheck(copies / TABLE)
+            self._stack.callback(self._store_check.close)
+        return copies
 
     def _replica_processes(self) -> ReplicaProcesses:
         """Return the processes of the partitioner's replicas; those of the first plan start beside Spark."""

@@ -21,7 +21,10 @@ from millrace_jobs.lookups.process import LookupProcess
 from millrace_jobs.lookups.service import ServiceSettings
 from millrace_jobs.lookups.store import TableStore
 from millrace_jobs.secrets import Secret
-from millrace_jobs.sinks.kafka.table_view import TableView
+from millrace_jobs.sinks.kafka.table_view import REBUILDING, TableView
+
+TABLE = "table"
+"""The folder of the rows that can be looked up, among a run's local copies."""
 
 _FILE = "lookups.json"
 
@@ -30,12 +33,13 @@ class TableLookups:
     """A view and its process, started when this object is made; the process starts while the run goes on.
 
     Args:
-        folder: a folder on a local disk that has to exist; the rows are in a new folder there.
+        folder: a folder on a local disk that has to exist; the rows are in the folder ``table`` there.
         query: name of the query.
         columns: columns of the table's key.
         port: port to listen on; 0 takes a free one.
         has_history: whether earlier versions of rows are kept.
         service: the service for other pods; None for none.
+        stays: whether the rows stay in the folder for a later run; those of an earlier one have been checked.
     """
 
     def __init__(
@@ -47,11 +51,12 @@ class TableLookups:
         *,
         has_history: bool = False,
         service: ServiceSettings | None = None,
+        stays: bool = False,
     ) -> None:
-        rows = folder / "table"
-        rows.mkdir()
-        store = TableStore(rows, has_history)
-        self._process = LookupProcess(rows, query, columns, port, service)
+        rows = folder / TABLE
+        rows.mkdir(exist_ok=True)
+        store = TableStore(rows, has_history, stays=stays)
+        self._process = LookupProcess(rows, query, columns, port, service, REBUILDING)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)
 

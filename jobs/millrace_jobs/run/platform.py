@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.loading import load_plan
+from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.local_replicas import LocalReplicas
 from millrace_jobs.dedicated.processes import ReplicaProcesses
@@ -46,6 +47,9 @@ class Platform(Protocol):
 
     def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
         """Return what runs the processes of the partitioner's replicas."""
+
+    def copies(self, checkpoint: Checkpoint) -> Path | None:
+        """Return the folder on a local disk where copies of tables stay between runs; None if there is none."""
 
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores that run tasks now."""
@@ -96,6 +100,10 @@ class OneProcess:
     def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
         """Return child processes of this one."""
         return LocalReplicas(query, workspace)
+
+    def copies(self, checkpoint: Checkpoint) -> Path | None:
+        """Return a folder in the checkpoint; None if that is in an object store."""
+        return checkpoint.root / COPIES if isinstance(checkpoint.root, Path) else None
 
     def cores(self, spark: SparkSession) -> int:
         """Return the number of cores of local Spark."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark.sql.types import StructType
@@ -28,6 +29,7 @@ class SinkContext:
         show: shows a table in the terminal.
         view: the view that a result table keeps for look-ups; other sinks have none.
         results: columns of the results; only a sink that checks their types needs them.
+        copies: a folder on a local disk for what a later run can use again; None if there is no such place.
     """
 
     query: StreamQuery
@@ -36,6 +38,7 @@ class SinkContext:
     show: ShowTable
     view: TableView | None = None
     results: StructType | None = None
+    copies: Path | None = None
 
     @property
     def columns(self) -> StructType:

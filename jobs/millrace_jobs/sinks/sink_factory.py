@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -39,6 +40,7 @@ def open_sinks(
     show: ShowTable,
     view: TableView | None = None,
     results: StructType | None = None,
+    copies: Path | None = None,
 ) -> Sink:
     """Return the sink of a query, which has the sinks of all its outputs.
 
@@ -49,10 +51,11 @@ def open_sinks(
     for field, spec in query.spec.outputs.items():
         alone = query.model_copy(update={"spec": spec})
         if field == "spec":
-            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results)
+            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results, copies)
         else:
-            own_id = f"{checkpoint_id}-{field.rpartition('.')[2]}"
-            sink = open_sink(alone, keys[field], own_id, show, results=results)
+            name = field.rpartition(".")[2]
+            own = None if copies is None else copies / "outputs" / name
+            sink = open_sink(alone, keys[field], f"{checkpoint_id}-{name}", show, results=results, copies=own)
         outputs.append(Output(sink, keys[field].weighted, field))
     return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
 
@@ -64,10 +67,11 @@ def open_sink(
     show: ShowTable,
     view: TableView | None = None,
     results: StructType | None = None,
+    copies: Path | None = None,
 ) -> Sink:
     """Return the sink of ``spec.sink``; the arguments are those of ``SinkContext``."""
     sink = query.spec.sink
-    return _connector(sink).open(sink.given, SinkContext(query, keys, checkpoint_id, show, view, results))
+    return _connector(sink).open(sink.given, SinkContext(query, keys, checkpoint_id, show, view, results, copies))
 
 
 def _connector(sink: SinkSpec) -> SinkConnector[Any]:

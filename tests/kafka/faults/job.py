@@ -18,7 +18,7 @@ PATIENCE = 480.0
 """Seconds to wait for anything during a run on a busy machine."""
 
 _ENVIRONMENT = {
-    "PYTHONPATH": str(TESTS),
+    "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]),
     "PYTHONFAULTHANDLER": "1",
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # runs are short: compile little
 }

@@ -16,6 +16,7 @@ from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.lookups.store import TableStore
 from millrace_jobs.sinks.kafka.history import TableHistory, split_newest, with_starts
 from millrace_jobs.sinks.kafka.messages import NO_END, netted
+from millrace_jobs.sinks.kafka.table_origin import LastWritten
 from millrace_jobs.sinks.kafka.table_view import PendingBatch, ReadChanges, _split
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import Outgoing
@@ -105,7 +106,7 @@ def test_a_row_at_a_time_is_the_version_of_that_time(tmp_path_factory, batches, 
         newest = netted(newest)
         table.watermark += step
         times = HISTORY.times(table.watermark, times)
-        store.apply(number, *_split(PendingBatch(number, times, newest, (), earlier)), times)
+        store.apply(number, *_split(PendingBatch(LastWritten(number), times, newest, None, earlier)), times)
         assert_same(store, table)
         sent = [
             Outgoing(key, value)

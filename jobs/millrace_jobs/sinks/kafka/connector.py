@@ -43,7 +43,8 @@ class TableSinkConnector(SinkConnector[TableSinkSpec]):
         if spec.history is not None:
             place = TargetTopic(spec.history.topic, topic.connection, "spec.sink.table.history.topic")
             history = TableHistory(place, spec.history.retention.microseconds, context.keys.lag)
-        return TableSink(topic, context.keys, context.query.name, context.checkpoint_id, context.view, history)
+        query, checkpoint = context.query.name, context.checkpoint_id
+        return TableSink(topic, context.keys, query, checkpoint, context.view, history, context.copies)
 
 
 def _topic(spec: KafkaSinkSpec | TableSinkSpec, field: str) -> TargetTopic:

@@ -4,18 +4,19 @@ An update of a group replaces its row. A tombstone, a message without a value, r
 HAVING no longer admits the group. Second, under OnUpdate, when the watermark has passed the end of the row's window:
 Spark then drops the window's state, and no update can follow. Under OnWindowClose rows are final and stay.
 
-The driver reads from the topic itself which rows the table has (``LiveRows``). A batch that runs again therefore sends
-the same messages, and a group that was never in the table needs no tombstone. This takes about 300 bytes of memory in
-the driver for every row of the table.
+The driver has the keys of the table's rows on its disk (``live_rows``). A batch that runs again therefore sends the
+same messages, and a group that was never in the table needs no tombstone.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -28,21 +29,33 @@ from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.history import TableHistory, split_newest, with_starts
-from millrace_jobs.sinks.kafka.messages import NO_END, Row, fetched_rows, netted
+from millrace_jobs.sinks.kafka.live_rows import LiveRows
+from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows, netted
 from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.kafka.table_origin import LastWritten, origin_of
 from millrace_jobs.sinks.kafka.table_view import PendingBatch, TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 from millrace_jobs.time_texts import micros_of
 
-Changes = dict[str, int | None]
-"""Message keys with the end of the row's window in microseconds since 1970, or None if the row was removed."""
+_PREFETCH = {
+    "queued.min.messages": 10_000,
+    "queued.max.messages.kbytes": 4_096,
+    "fetch.message.max.bytes": 128 << 10,  # compressed, of each partition
+    "fetch.max.bytes": 1 << 20,
+    "fetch.queue.backoff.ms": 5,  # a full queue is filled again at once, not after a second
+}
+"""Client options for reading a table, where users set no others: a small message takes several times its size."""
 
+_TOKEN, _TOKEN_BITS = "copy", 48  # a JSON number has 53
 _Divided = TypeVar("_Divided", pa.Table, tuple[pa.Table, pa.Table])
 
 
 class TableSink(KafkaSink):
-    """A sink that upserts rows by key, and retracts rows by tombstones; earlier versions go to their own topic."""
+    """A sink that upserts rows by key, and retracts rows by tombstones; earlier versions go to their own topic.
+
+    ``folder`` is where the keys of a table whose rows can go stay between two runs, on a local disk.
+    """
 
     def __init__(
         self,
@@ -52,35 +65,37 @@ class TableSink(KafkaSink):
         checkpoint_id: str,
         view: TableView | None = None,
         history: TableHistory | None = None,
+        folder: Path | None = None,
     ) -> None:
         super().__init__(topic, keys, query, checkpoint_id, None if history is None else history.topic)
-        self._live = LiveRows()
+        self._live = LiveRows(folder) if keys.retracts or keys.window is not None else None
         self._view = view
         self._history = history
         self._times = NO_TIMES
 
     def prepare(self, last: LastBatch) -> None:
-        """Take over the topic's transactions, read which rows the table has, and have the view built from them."""
+        """Take over the topic's transactions, and have the local copies of the table continued or built from it."""
         if self._history is not None:
             self._history.check()
         super().prepare(last)
         noted = self._transactions.noted
         self._times = HistoryTimes(noted.get("since"), noted.get("final"))
+        group, window = self._transactions.id, self._keys.window
+        written = LastWritten(self._transactions.last, noted.get(_TOKEN))
+        origin = origin_of(self._topic, group, None if window is None else asdict(window))
         if self._view is not None:
             topics = [self._topic, *([self._history.topic] if self._history is not None else [])]
-            self._view.rebuild(topics, self._transactions.id, self._transactions.last, self._times)
-        if self._rows_expire:
-            self._live = read_live_rows(self._topic, self._transactions.id, self._keys.window)
+            self._view.rebuild(topics, group, written, self._times, origin if self._history is None else None)
+        if self._live is not None and not self._live.resume(origin, written):
+            self._live.rebuild(origin, written, read_changes(self._topic, group, window))
 
     def close(self) -> None:
-        """Close the view and the producer."""
+        """Close the local copies and the producer."""
         if self._view is not None:
             self._view.close()
+        if self._live is not None:
+            self._live.close()
         super().close()
-
-    @property
-    def _rows_expire(self) -> bool:
-        return self._keys.retracts or self._keys.window is not None
 
     def _suitable_settings(self) -> TopicSettings | None:
         settings = self._topic.settings(create_with=" --config cleanup.policy=compact")
@@ -98,23 +113,22 @@ class TableSink(KafkaSink):
             fetched, earlier = self._identified(split_newest, fetched)
         if self._keys.weighted:
             fetched = self._identified(netted, fetched)
-        rows = fetched_rows(fetched)
-        changes: Changes = {}
-        if self._rows_expire:
-            messages = table_messages(rows, self._live, changes, batch.watermark)
+        rows, written = fetched_rows(fetched), LastWritten(batch.number, secrets.randbits(_TOKEN_BITS))
+        if self._live is not None:
+            messages = self._live.messages(rows, written, batch.watermark)
         else:
             messages = (Outgoing(key, value) for key, value, _ in rows)
         if earlier is not None and self._history is not None:
             messages = chain(with_starts(messages, fetched), self._history.messages(earlier))
             times = self._history.times(batch.watermark * 1000 or None, times)
-        self._transactions.write(batch, messages, times._asdict() if self._history is not None else None)
+        noted = times._asdict() if self._history is not None else {}
+        self._transactions.write(batch, messages, noted | {_TOKEN: written.token})
         self._times = times
-        self._live.apply(changes)
         if self._view is not None:
             shown = fetched.drop_columns(["end"])
-            removed = [key for key, end in changes.items() if end is None]
-            self._view.offer(PendingBatch(batch.number, times, shown, removed, earlier))
-        return sum(value.is_valid for value in fetched.column("value")) if self._keys.retracts else fetched.num_rows
+            removed = None if self._live is None else self._live.removed()
+            self._view.offer(PendingBatch(written, times, shown, removed, earlier))
+        return int(fetched.num_rows - (fetched.column("value").null_count if self._keys.retracts else 0))
 
     def _identified(self, divide: Callable[[pa.Table], _Divided], changes: pa.Table) -> _Divided:
         """Return what a function makes of a batch of changes, which names a key that two rows have."""
@@ -126,68 +140,10 @@ class TableSink(KafkaSink):
             raise MillraceError(Problem(message, hint, field="spec.sink.table.key")) from None
 
 
-def table_messages(rows: Iterator[Row], live: LiveRows, changes: Changes, watermark: int) -> Iterator[Outgoing]:
-    """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
+def read_changes(topic: TargetTopic, group: str, window: WindowColumn | None) -> Iterator[tuple[str, int | None]]:
+    """Yield the key of each committed message of a table up to its current end, with the end of its window.
 
-    Args:
-        rows: the batch's results.
-        live: the rows of the table before the batch.
-        changes: receives the changes that the batch makes to ``live``.
-        watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
-    """
-    for key, value, end in rows:
-        assert key is not None
-        if value is not None:
-            changes[key] = end
-            yield Outgoing(key, value)
-        elif key in live:
-            changes[key] = None
-            yield Outgoing(key, None)
-    for key in live.expired(changes, watermark * 1000):
-        changes[key] = None
-        yield Outgoing(key, None)
-
-
-class LiveRows:
-    """The keys of a table's rows, each with the end of its window."""
-
-    def __init__(self) -> None:
-        self._ends: dict[str, int] = {}
-        self._keys: defaultdict[int, set[str]] = defaultdict(set)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._ends
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def apply(self, changes: Mapping[str, int | None]) -> None:
-        """Apply the changes of a batch or a message."""
-        for key, end in changes.items():
-            before = self._ends.get(key)
-            if before == end:
-                continue
-            if before is not None:
-                self._keys[before].discard(key)
-                if not self._keys[before]:
-                    del self._keys[before]
-            if end is None:
-                del self._ends[key]
-            else:
-                self._ends[key] = end
-                self._keys[end].add(key)
-
-    def expired(self, changes: Mapping[str, int | None], watermark: int) -> list[str]:
-        """Return the sorted keys of rows that, after these changes, have a window end at or before the watermark.
-
-        The watermark is in microseconds since 1970. The changes are not applied.
-        """
-        held = {key for end, keys in self._keys.items() if end <= watermark for key in keys if key not in changes}
-        return sorted(held.union(key for key, end in changes.items() if end is not None and end <= watermark))
-
-
-def read_live_rows(topic: TargetTopic, group: str, window: WindowColumn | None) -> LiveRows:
-    """Read a table's committed messages to their current end and return its rows.
+    The end is in microseconds since 1970, and None for a tombstone.
 
     Args:
         topic: the topic of the table.
@@ -204,16 +160,13 @@ def read_live_rows(topic: TargetTopic, group: str, window: WindowColumn | None) 
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
     }
-    consumer = Consumer(topic.connection.settings() | settings)
-    live = LiveRows()
+    consumer = Consumer(_PREFETCH | topic.connection.settings() | settings)
     try:
         consumer.assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in partitions])
         for message in _messages(consumer, partitions, topic):
-            key, end = _row(message, window, topic)
-            live.apply({key: end})
+            yield _row(message, window, topic)
     finally:
         consumer.close()
-    return live
 
 
 def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: TargetTopic) -> Iterator[Message]:

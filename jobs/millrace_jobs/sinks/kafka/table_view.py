@@ -4,6 +4,9 @@ A batch is applied after the topic's transaction has committed, by a thread of t
 fetched, and does not wait. If the thread falls behind by more than ``MOST_PENDING`` bytes, the batches that it has not
 applied are dropped, and the view is built again from the topic; meanwhile it stays at its last batch.
 
+A view that an earlier run has left is continued if its rows are those of the last batch in the topic
+(``TableOrigin``); otherwise, it is built again.
+
 A rebuild reads the topic from its beginning up to marks: the ends of its partitions at a moment when this driver has no
 transaction open. What lies before the marks is the table at a known batch. Messages after them wait for the batch that
 they belong to, so that a rebuild never mixes batches.
@@ -31,12 +34,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.disk import boot_id
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import error_of, is_transient, kafka_problem
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, Version, VersionChanges
-from millrace_jobs.lookups.store import Item, StoreError, TableStore
+from millrace_jobs.lookups.store import CopyClaim, Item, StoreError, TableStore
+from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.tables.changes import FROM, TO
 from millrace_support.backoff import Backoff
@@ -55,9 +60,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TableMark:
-    """The ends of the topics' partitions at a batch, with its times; ``batch`` is None before the first."""
+    """The ends of the topics' partitions at a batch, with its times."""
 
-    batch: int | None
+    batch: LastWritten
     times: HistoryTimes
     ends: Mapping[Partition, int]
 
@@ -67,24 +72,23 @@ class PendingBatch:
     """A committed batch that waits to be applied.
 
     Args:
-        batch: the number of the batch.
+        batch: the number of the batch, and its token.
         times: the times that the history then answers for.
         rows: the columns ``key`` and ``value``, and FROM if the table has a history; a row without a value is removed.
-        removed: keys of further rows to be removed.
+        removed: keys of further rows to be removed, as an Arrow array of text; None for none.
         earlier: changes of earlier versions, as ``history.split_newest`` returns them; None without a history.
     """
 
-    batch: int
+    batch: LastWritten
     times: HistoryTimes
     rows: pa.Table
-    removed: Sequence[str] = ()
+    removed: pa.ChunkedArray | None = None
     earlier: pa.Table | None = None
 
     @property
     def bytes(self) -> int:
         """The approximate memory that it takes."""
-        earlier = 0 if self.earlier is None else self.earlier.nbytes
-        return int(self.rows.nbytes + earlier) + sum(map(len, self.removed))
+        return sum(int(part.nbytes) for part in (self.rows, self.removed, self.earlier) if part is not None)
 
 
 class TableView:
@@ -107,20 +111,27 @@ class TableView:
         self._failed = False
         self._topics: Sequence[TargetTopic] = ()
         self._group = ""
+        self._origin: TableOrigin | None = None
         self._thread: threading.Thread | None = None
 
     def rebuild(
-        self, topics: Sequence[TargetTopic], group: str, batch: int | None, times: HistoryTimes = NO_TIMES
+        self,
+        topics: Sequence[TargetTopic],
+        group: str,
+        batch: LastWritten,
+        times: HistoryTimes = NO_TIMES,
+        origin: TableOrigin | None = None,
     ) -> None:
-        """Build the view again from its topics; call it while no transaction of this driver is open.
+        """Continue the view, or build it again from its topics; call it while no transaction of this driver is open.
 
         Args:
             topics: the topic of the table and, if it has one, that of its history.
             group: a consumer group that this user may use; no offsets are committed.
-            batch: the last batch in the topics; None if they have none.
+            batch: the last batch in the topics.
             times: the times that the history then answers for.
+            origin: what the rows are a copy of; None if they are not to be continued, neither now nor by a later run.
         """
-        self._topics, self._group = topics, group
+        self._topics, self._group, self._origin = topics, group, origin
         self._drop_pending(batch, times)
         if self._thread is None:
             self._notify(REBUILDING)
@@ -141,7 +152,7 @@ class TableView:
         self._drop_pending(pending.batch, pending.times)
 
     def close(self) -> None:
-        """Stop the thread and close the store; a second call does nothing."""
+        """Apply the batches that wait, stop the thread, and close the store; a second call does nothing."""
         with self._changed:
             if self._closed:
                 return
@@ -151,7 +162,7 @@ class TableView:
             self._thread.join()
         self._store.close()
 
-    def _drop_pending(self, batch: int | None, times: HistoryTimes) -> None:
+    def _drop_pending(self, batch: LastWritten, times: HistoryTimes) -> None:
         """Have the view built again up to this batch, the last one in the topic."""
         mark = self._marked(batch, times)
         with self._changed:
@@ -161,7 +172,7 @@ class TableView:
             self._needs_mark = mark is None
             self._changed.notify()
 
-    def _marked(self, batch: int | None, times: HistoryTimes) -> TableMark | None:
+    def _marked(self, batch: LastWritten, times: HistoryTimes) -> TableMark | None:
         """Return where the topics end now; None if Kafka does not answer: then the next batch brings a mark."""
         ends: dict[Partition, int] = {}
         for topic in self._topics:
@@ -175,10 +186,11 @@ class TableView:
     def _keep(self) -> None:
         """Keep the view until it is closed, or until its store fails."""
         pauses = Backoff()
-        while not self._closed:
+        while not self._closed or (self._pending and self._mark is None):
             try:
                 if self._mark is not None:
-                    self._build()
+                    if not self._resume():
+                        self._build()
                     pauses.reset()
                 else:
                     self._follow()
@@ -206,11 +218,27 @@ class TableView:
         """Apply the next batch, once there is one."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._mark or self._closed)
-            if not self._pending or self._mark or self._closed:
+            if not self._pending or self._mark:
                 return
             pending = self._pending.popleft()
             self._bytes -= pending.bytes
-        self._store.apply(pending.batch, *_split(pending), pending.times)
+        number, token = pending.batch
+        assert number is not None
+        self._store.apply(number, *_split(pending), pending.times, token)
+
+    def _resume(self) -> bool:
+        """Go on with the rows in the store, if they are those of the mark."""
+        with self._changed:
+            mark, origin, found = self._mark, self._origin, self._store.claimed()
+            if mark is None or origin is None or found is None or found.batch != mark.batch:
+                return False
+            claim = found.claim
+            if claim.boot not in (None, boot_id()) or not origin.follows(claim.identity, claim.ends):
+                return False
+            self._store.claim(CopyClaim(origin.identity, origin.ends, boot_id()))
+            self._mark = None
+        self._notify("")
+        return True
 
     def _build(self) -> None:
         """Read the topic up to the mark, and further if the mark moves meanwhile; then show the rows."""
@@ -229,7 +257,9 @@ class TableView:
                 if is_reached:
                     self._mark = None
             if is_reached and mark is not None:
-                self._store.publish(mark.batch, mark.times)
+                origin = self._origin
+                claim = None if origin is None else CopyClaim(origin.identity, origin.ends, boot_id())
+                self._store.publish(mark.batch.batch, mark.times, mark.batch.token, claim)
                 self._notify("")
                 self._store.start_over()  # frees the room that the rows took before
                 return
@@ -338,7 +368,9 @@ def _split(pending: PendingBatch) -> tuple[list[Item], list[bytes], VersionChang
     valid = rows.filter(rows.column("value").is_valid())
     gone = rows.filter(rows.column("value").is_null()).column("key")
     keys, values = (valid.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value"))
-    removed = [*gone.cast(pa.binary()).to_pylist(), *(key.encode() for key in pending.removed)]
+    removed = gone.cast(pa.binary()).to_pylist()
+    if pending.removed is not None:
+        removed += pending.removed.cast(pa.binary()).to_pylist()
     upserts = list(zip(keys, values, strict=True))
     if pending.earlier is None:
         return upserts, removed, NO_VERSIONS

@@ -1,0 +1,43 @@
+"""The check of a store that an earlier run has left, in a process of its own: reading a damaged file may end it.
+
+python -m millrace_jobs.lookups.check FOLDER    # started by the driver; exit status 0 if the rows are whole
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from millrace_jobs.lookups.store import CONTINUED, check
+
+
+class StoreCheck:
+    """The check of the store in a folder, if it has one; it begins when this object is made."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        if (folder / "data.mdb").exists() and not (folder / CONTINUED).exists():
+            command = [sys.executable, "-P", "-m", "millrace_jobs.lookups.check", str(folder)]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def wait(self) -> None:
+        """Wait for the result; afterwards the folder has a store that is whole, or is empty."""
+        is_whole = self._process is not None and self._process.wait() == 0
+        if not is_whole:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if is_whole:
+            (self._folder / CONTINUED).touch()
+
+    def close(self) -> None:
+        """End the process, if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+if __name__ == "__main__":
+    check(Path(sys.argv[1]))

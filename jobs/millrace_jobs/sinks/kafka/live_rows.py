@@ -1,0 +1,346 @@
+"""The rows that a table has, by their keys, on the driver's disk (SQLite): for a table whose rows can go.
+
+The topic is the truth; this is a copy of its keys, each with the end of its window. A batch enters it so that it is a
+copy of the topic wherever a driver dies:
+
+1. ``messages`` yields the messages of a batch and changes the copy. After the last message, and so before Kafka
+   commits, it writes the changes together with the number of the batch and with what takes them back.
+2. The next run learns from Kafka which batch is the last in the topic. If that is the batch of the copy, the copy is
+   right. If it is the one before, the changes are taken back. In any other case the topic is read again. Batches are
+   compared with their tokens (``LastWritten``), so that one that another driver has written is another batch.
+
+It is also read again if it is another topic, or has lost records (``TableOrigin``); if the machine went down before
+``close``, since nothing is flushed to disk until then; and if the rows do not add up to the checksum noted with them.
+
+Memory does not grow with the table: SQLite has ``CACHE_BYTES`` for its pages, and of larger transactions it writes
+pages out before they end. Rows are in the order of their windows' ends, so that those that expire are neighbors.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from millrace_api.errors import Problem, TransientError
+from millrace_jobs.disk import boot_id, sync
+from millrace_jobs.sinks.kafka.messages import Row
+from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
+from millrace_jobs.sinks.kafka.transactions import Outgoing
+
+CACHE_BYTES = 16 << 20
+"""Memory for pages of the copy; sorting, in a rebuild, takes as much again."""
+
+_CHUNK = 1_000
+_LOG_BYTES = 16 << 20
+
+_TABLES = """
+CREATE TABLE live (ends INTEGER, key TEXT, PRIMARY KEY (ends, key)) WITHOUT ROWID;
+CREATE TABLE undo (place INTEGER PRIMARY KEY, ends INTEGER, key TEXT, was_live INTEGER);
+CREATE TABLE about (text TEXT, checksum INTEGER);
+INSERT INTO about VALUES (NULL, NULL);
+"""
+
+_TRIGGERS = """
+CREATE TEMP TRIGGER added AFTER INSERT ON main.live BEGIN
+    INSERT INTO undo (ends, key, was_live) VALUES (new.ends, new.key, 0);
+END;
+CREATE TEMP TRIGGER removed AFTER DELETE ON main.live BEGIN
+    INSERT INTO undo (ends, key, was_live) VALUES (old.ends, old.key, 1);
+END;
+"""
+
+_INSERT = "INSERT OR IGNORE INTO live VALUES (?, ?)"
+_DELETE = "DELETE FROM live WHERE ends = ? AND key = ?"
+_PRESENT = "SELECT count(*), coalesce(sum(checksum(ends, key)), 0) FROM live"
+_CHANGED = """
+SELECT coalesce(sum(1 - 2 * was_live), 0), coalesce(sum((1 - 2 * was_live) * checksum(ends, key)), 0) FROM undo
+"""
+_NEWEST = """
+INSERT INTO live SELECT ends, key FROM (SELECT ends, key, max(place) FROM read GROUP BY key)
+WHERE ends IS NOT NULL ORDER BY ends, key
+"""
+_FIRST = "CREATE TEMP TABLE first AS SELECT ends, key, was_live, min(place) FROM undo GROUP BY ends, key"
+# In SQLite, columns beside a single max() or min() are those of the row that has it.
+
+
+class _At(NamedTuple):
+    """The copy at a batch: which one, its number of rows, and the sum of their checksums."""
+
+    batch: int | None
+    token: int | None
+    rows: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class _About:
+    """What is noted with the rows.
+
+    ``before`` is what the rows in ``undo`` lead back to, if they lead anywhere. ``boot`` is the ``boot_id`` of a
+    machine that may have changes in memory; None after a flush.
+    """
+
+    identity: str
+    ends: Mapping[str, int]
+    boot: str | None
+    at: _At
+    before: _At | None = None
+
+
+class LiveRows:
+    """The keys of a table's rows; ``resume`` or ``rebuild`` comes before everything else.
+
+    Args:
+        folder: a folder on a local disk in which the copy stays after ``close``; it is made if need be. None: the copy
+            is temporary.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="millrace-") if folder is None else None
+        self._folder = folder or Path(self._temporary.name if self._temporary is not None else "")
+        self._path = self._folder / "keys.sqlite"
+        self._open: sqlite3.Connection | None = None
+        self._is_checked = False
+
+    def __len__(self) -> int:
+        return _about(self._database).at.rows
+
+    def resume(self, origin: TableOrigin, last: LastWritten) -> bool:
+        """Go on with the copy that there is, if it is right; otherwise return false: ``rebuild`` has to follow.
+
+        Args:
+            origin: the topic now.
+            last: the last batch in the topic.
+        """
+        try:
+            is_right = self._path.exists() and self._is_right(origin, last)
+        except (sqlite3.Error, ArithmeticError, TypeError, ValueError):  # damaged, or an older driver has not ended yet
+            is_right = False
+        self._is_checked = is_right
+        if not is_right:
+            self._remove()
+        return is_right
+
+    def rebuild(self, origin: TableOrigin, last: LastWritten, changes: Iterable[tuple[str, int | None]]) -> None:
+        """Make the copy from the messages of the topic.
+
+        Args:
+            origin: the topic before the first of them was read.
+            last: the last batch in the topic.
+            changes: the key of each message, and the end of its window in microseconds since 1970 or None for a
+                tombstone; those of a key in their order.
+
+        Raises:
+            TransientError: the disk is full, or fails.
+        """
+        self._remove()
+        with self._reported():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            place = self._folder / "keys.new"
+            place.unlink(missing_ok=True)
+            database = self._open = _connected(place, "OFF")
+            database.executescript(_TABLES)
+            database.execute("BEGIN")
+            database.execute("CREATE TEMP TABLE read (place INTEGER PRIMARY KEY, ends INTEGER, key TEXT)")
+            database.executemany("INSERT INTO read (key, ends) VALUES (?, ?)", changes)
+            database.execute(_NEWEST)
+            at = _At(*last, *database.execute(_PRESENT).fetchone())
+            _note(database, _About(origin.identity, origin.ends, boot_id(), at))
+            database.execute("COMMIT")
+            self._disconnect()
+            place.replace(self._path)  # only a complete copy ever has this name
+            self._connect()
+            self._is_checked = True
+
+    def messages(self, rows: Iterable[Row], batch: LastWritten, watermark: int) -> Iterator[Outgoing]:
+        """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
+
+        After the last message, the copy has the batch; Kafka has to commit it next. If that fails, ``resume`` follows.
+
+        Args:
+            rows: the batch's results, each key once; without a value for a row that the table must not have.
+            batch: its number, and the token that is written with it.
+            watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
+
+        Raises:
+            TransientError: the disk is full, or fails.
+        """
+        with self._reported():
+            database = self._begin()
+            added: list[tuple[int, str]] = []
+            for key, value, end in rows:
+                assert key is not None
+                if value is not None:
+                    added.append((end, key))
+                    if len(added) == _CHUNK:
+                        self._add(added)
+                else:
+                    self._add(added)
+                    if not database.execute(_DELETE, (end, key)).rowcount:
+                        continue
+                yield Outgoing(key, value)
+            self._add(added)
+            until = (watermark * 1000,)
+            for (key,) in database.execute("SELECT key FROM live WHERE ends <= ? ORDER BY ends, key", until):
+                yield Outgoing(key, None)
+            database.execute("DELETE FROM live WHERE ends <= ?", until)
+            about = _about(database)
+            more, checksum = database.execute(_CHANGED).fetchone()
+            at = _At(*batch, about.at.rows + more, about.at.checksum + checksum)
+            _note(database, replace(about, at=at, before=about.at))
+            database.execute("COMMIT")
+
+    def removed(self) -> pa.ChunkedArray:
+        """Return the keys of the rows that the last batch has removed."""
+        with self._reported():
+            found = self._database.execute("SELECT key FROM undo WHERE was_live = 1")
+            chunks = iter(lambda: found.fetchmany(_CHUNK), [])
+            return pa.chunked_array([pa.array([key for (key,) in chunk], pa.string()) for chunk in chunks], pa.string())
+
+    def close(self) -> None:
+        """Close the copy, and flush it to disk if it stays; a second call does nothing."""
+        if self._open is not None and self._is_checked and self._temporary is None:
+            with suppress(sqlite3.Error, OSError):
+                self._flush(self._open)
+        self._disconnect()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        assert self._open is not None, "neither resumed nor rebuilt"
+        return self._open
+
+    def _is_right(self, origin: TableOrigin, last: LastWritten) -> bool:
+        """Return whether the copy on disk is that of the topic, perhaps after taking its last batch back."""
+        database = self._open or self._connect()
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        about = _about(database)
+        if about.boot not in (None, boot_id()) or not origin.follows(about.identity, about.ends):
+            return False
+        at = about.at
+        if at[:2] != last:
+            if about.before is None or about.before[:2] != last:
+                return False
+            at = about.before
+            _take_back(database)
+        _note(database, _About(origin.identity, origin.ends, boot_id(), at))
+        return self._is_checked or _is_sound(database, at)
+
+    def _begin(self) -> sqlite3.Connection:
+        database = self._database
+        if database.in_transaction:  # of a batch whose messages were not all asked for
+            database.execute("ROLLBACK")
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("DELETE FROM undo")
+        return database
+
+    def _add(self, added: list[tuple[int, str]]) -> None:
+        if added:
+            self._database.executemany(_INSERT, added)
+            added.clear()
+
+    def _connect(self) -> sqlite3.Connection:
+        self._open = _connected(self._path, "WAL")
+        self._open.executescript(_TRIGGERS)
+        return self._open
+
+    def _flush(self, database: sqlite3.Connection) -> None:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        sync(self._path)
+        _note(database, replace(_about(database), boot=None))
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _disconnect(self) -> None:
+        if self._open is not None:
+            with suppress(sqlite3.Error):
+                self._open.close()
+        self._open = None
+
+    def _remove(self) -> None:
+        """Remove the copy, if there is one."""
+        self._disconnect()
+        self._is_checked = False
+        for name in ("", "-wal", "-shm", "-journal"):
+            self._path.with_name(self._path.name + name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Raise errors of the database as TransientError; the copy is then made again."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            self._remove()
+            message = f"the copy of the table's keys in {self._folder} cannot be used: {error}"
+            hint = "see that the disk works and has room: the copy is made again from the topic"
+            raise TransientError(Problem(message, hint)) from None
+
+
+def _connected(path: Path, journal: str) -> sqlite3.Connection:
+    """Open a database for this process alone; ``journal`` is SQLite's journal mode."""
+    database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    database.create_function("checksum", 2, _checksum, deterministic=True)
+    kibibytes = CACHE_BYTES // 1024
+    for setting in (
+        "locking_mode = EXCLUSIVE",
+        f"journal_mode = {journal}",
+        "synchronous = OFF",
+        f"cache_size = -{kibibytes}",
+        f"temp.cache_size = -{kibibytes}",
+        f"journal_size_limit = {_LOG_BYTES}",
+    ):
+        database.execute(f"PRAGMA {setting}")
+    return database
+
+
+def _checksum(ends: int, key: str) -> int:
+    return zlib.crc32(key.encode(), ends & 0xFFFFFFFF)
+
+
+def _about(database: sqlite3.Connection) -> _About:
+    """Return what is noted. Raises ValueError if it is damaged."""
+    text, checksum = database.execute("SELECT text, checksum FROM about").fetchone()
+    if _checksum(0, text) != checksum:
+        raise ValueError(text)
+    noted = json.loads(text)
+    before = noted.pop("before")
+    return _About(**noted | {"at": _At(*noted["at"]), "before": None if before is None else _At(*before)})
+
+
+def _note(database: sqlite3.Connection, about: _About) -> None:
+    text = json.dumps(vars(about))
+    database.execute("UPDATE about SET text = ?, checksum = ?", (text, _checksum(0, text)))
+
+
+def _take_back(database: sqlite3.Connection) -> None:
+    """Take back the last batch: every row that it changed becomes what it was before its first change."""
+    database.execute("BEGIN IMMEDIATE")
+    database.execute(_FIRST)
+    for command, was_live in ((_DELETE, 0), (_INSERT, 1)):
+        rows = database.execute("SELECT ends, key FROM first WHERE was_live = ?", (was_live,))
+        database.executemany(command, rows)
+    database.execute("DROP TABLE first")
+    database.execute("DELETE FROM undo")
+    about = _about(database)
+    assert about.before is not None
+    _note(database, replace(about, at=about.before, before=None))
+    database.execute("COMMIT")
+
+
+def _is_sound(database: sqlite3.Connection, at: _At) -> bool:
+    """Return whether the file is intact and has the rows that are noted; reads all of it."""
+    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    return bool(found == "ok" and database.execute(_PRESENT).fetchone() == at[2:])
