@@ -75,7 +75,8 @@ class _QueryReport(NamedTuple):
             return None
         status = body.get("status") or {}
         seen = {each["name"]: (each["generation"], each.get("update", "")) for each in status.get("connections") or ()}
-        ready = next((each for each in status.get("conditions") or () if each["type"] == ConditionType.READY), {})
+        conditions = {each["type"]: each for each in status.get("conditions") or ()}
+        ready: Mapping[str, str] = conditions.get(ConditionType.READY, {})
         shown = ready.get("status", ""), ready.get("reason", ""), ready.get("lastTransitionTime", "")
         return cls(names, seen, status.get("phase", ""), shown, (status.get("rejected") or {}).get("message", ""))
 

@@ -131,7 +131,7 @@ def spec_to_run(observed: ObservedQuery, spec: Spec) -> Spec:
     those of ``spec``.
     """
     rejects = observed.status.rejected is not None and observed.status.rejects(revision(spec))
-    if observed.healthy is None or not (rejects or reports(observed, ConnectionUpdate.WAITING)):
+    if not (rejects or reports(observed, ConnectionUpdate.WAITING)) or observed.healthy is None:
         return spec
     return with_in_place(observed.healthy[1], spec)
 
