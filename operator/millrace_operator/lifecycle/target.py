@@ -207,8 +207,8 @@ def _updates(observed: ObservedQuery, target: DriverTarget) -> Mapping[str, Conn
         return target.turn.updates
     if target.rejected is not None:
         return begun_updates(observed, ConnectionUpdate.ROLLED_BACK)
-    is_healthy = observed.saved_revision == target.revision
-    return {} if is_healthy else begun_updates(observed, ConnectionUpdate.REPLACING)
+    begun = begun_updates(observed, ConnectionUpdate.REPLACING)
+    return {} if begun and observed.saved_revision == target.revision else begun
 
 
 def _current_plan(observed: ObservedQuery, spec: Spec) -> Plan | None:

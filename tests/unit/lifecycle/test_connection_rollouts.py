@@ -66,14 +66,14 @@ def test_drivers_are_replaced_one_after_the_other_each_once_the_one_before_is_re
 
 
 STEPS = st.tuples(
-    st.sampled_from(["sees", "hears", "works", "works", "ready", "restarts"]), st.integers(0, 3), st.integers(0, 3)
+    st.sampled_from(["sees", "hears", "works", "works", "ready", "restarts"]), st.integers(0, 2), st.integers(0, 2)
 )
 
 
-@settings(max_examples=25, deadline=None)
-@given(most=st.integers(1, 2), steps=st.lists(STEPS, max_size=30))
+@settings(max_examples=15, deadline=None)
+@given(most=st.integers(1, 2), steps=st.lists(STEPS, min_size=8, max_size=20))
 def test_never_more_than_so_many_are_replaced_at_once_whatever_operators_have_seen_and_all_are_in_the_end(most, steps):
-    fleet = fleet_of(most=most)
+    fleet = fleet_of(NAMES[:3], most)
     fleet.connection = connection("kafka:9094", generation=2, sasl=LOGIN)
     for action, one, other in steps:
         member = fleet.members[one]
@@ -89,14 +89,14 @@ def test_never_more_than_so_many_are_replaced_at_once_whatever_operators_have_se
             case "restarts":
                 member.start_operator()
         assert len(fleet.not_ready()) <= most
-    for _ in NAMES:
+    for _ in fleet.members:
         fleet.settle()
         assert len(fleet.not_ready()) <= most
         for each in fleet.members:
             each.become_ready()
     fleet.pass_time(seconds=61)
     assert fleet.not_ready() == []
-    assert [each.brokers for each in fleet.members] == ["kafka:9094"] * len(NAMES)
+    assert [each.brokers for each in fleet.members] == ["kafka:9094"] * len(fleet.members)
     assert set(updates(fleet).values()) == {None}
 
 
