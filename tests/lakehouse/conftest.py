@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lab.iceberg_catalog import running_catalog
+from lab.mariadb import MariaDbServer, running_mariadb
 from lab.postgres import DATABASE, OWNER, PASSWORD, PostgresServer, running_postgres
 from lab.s3_server import BUCKET, S3Server, running_s3
 from spark.conftest import spark, workspace  # noqa: F401
@@ -58,6 +59,13 @@ def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def postgres_server() -> Iterator[PostgresServer]:
     """The PostgreSQL server that tests share. Leave it running."""
     with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDbServer]:
+    """The MariaDB server that tests share. Leave it running."""
+    with running_mariadb() as server:
         yield server
 
 

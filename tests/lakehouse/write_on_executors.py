@@ -27,6 +27,9 @@ from millrace_jobs.sinks.lakehouse import delta_sink, iceberg_sink
 
 ROWS, MANY, TASKS = 1_000, 1_000_000, 4
 FAULTS = (SPECULATION, LOSS)
+IN_DRIVER = ("postgres", "mysql")
+"""Sinks whose driver writes what tasks have computed."""
+
 RESULT_BYTES = 2 << 20
 """What tasks may send to the driver for a batch: less than a fiftieth of many rows."""
 
@@ -87,7 +90,7 @@ def main(given: Mapping[str, Any]) -> None:
     delta_sink.FileWriter = iceberg_sink.FileWriter = attempts.FaultyFileWriter  # type: ignore[misc]
     object_sink.ObjectsWriter = attempts.FaultyObjectsWriter  # type: ignore[misc]
     for name, spec in given["sinks"].items():
-        sink, in_driver = opened(spark, spec), "postgres" in spec
+        sink, in_driver = opened(spark, spec), not spec.keys().isdisjoint(IN_DRIVER)
         for number, fault in enumerate(FAULTS):
             results = rows(spark, number * ROWS, (number + 1) * ROWS)
             write(spark, sink, number, results, fault, in_driver=in_driver)

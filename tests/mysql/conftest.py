@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab import mariadb
+from databases.refusals import results  # noqa: F401
+from databases.servers import report_starts, table_maker
 from lab.mariadb import MariaDbServer, running_mariadb
-from lab.starts import starts
 from spark.conftest import spark, workspace  # noqa: F401
 
 
@@ -29,23 +28,10 @@ def own_server() -> Iterator[MariaDbServer]:
 
 @pytest.fixture
 def make_table(server: MariaDbServer) -> Callable[[str], str]:
-    """Return ``make_table(columns)``, which creates a table in a database of its own and returns ``database.table``.
-
-    In the columns, ``{text}`` is a type of texts that can be a key.
-    """
-
-    def make(columns: str) -> str:
-        database = f"s{uuid.uuid4().hex[:12]}"
-        server.execute(f"CREATE DATABASE {database}")
-        text = "varchar(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
-        server.execute(f"CREATE TABLE {database}.results ({columns.replace('{text}', text)})")
-        return f"{database}.results"
-
-    return make
+    """``make_table(columns)`` creates a table and returns its name, see ``table_maker``."""
+    return table_maker(server)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report how long servers took to start."""
-    if mariadb.seconds_to_start:
-        terminalreporter.line(starts("MariaDB", mariadb.seconds_to_start))
-        mariadb.seconds_to_start.clear()
+    report_starts(terminalreporter)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from databases.tables import begin_to_read
 from lab.mariadb import MariaDbServer
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.sources import database_table
 from millrace_jobs.sources.static_tables import TableLimits, static_table
-
-from .tables import begin_to_read
 
 pytestmark = [pytest.mark.mysql, pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")]
 

@@ -16,6 +16,7 @@ from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
 from millrace_jobs.azure_client import JARS
 from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.sinks.files.commit_record import CommitRecord
 
 from .test_checkpoint_command import (  # noqa: F401 - the same in this store
     query,
@@ -89,6 +90,19 @@ def test_a_missing_object_does_not_stop_a_removal(place: ObjectPath) -> None:
     (place / "none").unlink(missing_ok=True)
     place.remove(["none", "a"])
     assert not list(place.objects())
+
+
+def test_a_record_that_is_gone_is_withdrawn_and_can_be_made_again(place: ObjectPath) -> None:
+    """As after a deletion whose answer was lost, and which the client has sent again."""
+    record = CommitRecord(place / "commit.json", "a")
+    record.take()
+    (place / "commit.json").unlink()
+    for _ in range(2):
+        record.withdraw()
+    record.take()
+    again = CommitRecord(place / "commit.json", "a")
+    again.read()
+    assert (again.is_ours, again.tag) == (True, record.tag)
 
 
 def test_a_missing_container_is_named(azure: AzuriteServer) -> None:

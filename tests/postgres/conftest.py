@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab import postgres
+from databases.refusals import results  # noqa: F401
+from databases.servers import report_starts, table_maker
 from lab.postgres import PostgresServer, running_postgres
-from lab.starts import starts
 from spark.conftest import spark, workspace  # noqa: F401
 
 
@@ -29,19 +28,10 @@ def own_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def make_table(server: PostgresServer) -> Callable[[str], str]:
-    """Return ``make_table(columns)``, which creates a table in a schema of its own and returns ``schema.table``."""
-
-    def make(columns: str) -> str:
-        schema = f"s{uuid.uuid4().hex[:12]}"
-        server.execute(f"CREATE SCHEMA {schema}")
-        server.execute(f"CREATE TABLE {schema}.results ({columns})")
-        return f"{schema}.results"
-
-    return make
+    """``make_table(columns)`` creates a table and returns its name, see ``table_maker``."""
+    return table_maker(server)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report how long servers took to start."""
-    if postgres.seconds_to_start:
-        terminalreporter.line(starts("PostgreSQL", postgres.seconds_to_start))
-        postgres.seconds_to_start.clear()
+    report_starts(terminalreporter)

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from databases import sinks
+from databases import sinks, tables
 from lab.postgres import PASSWORD, PostgresServer
 from lab.waiting import wait_until
 from spark.cli import Project, Running
-
-from . import tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.in_turn]
 

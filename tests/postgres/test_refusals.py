@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
 
 from databases.certificates import certificate_for
+from databases.refusals import impatient, refusal  # noqa: F401
 from databases.sinks import FRESH, open_sink, write
 from lab.ports import free_port
 from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.databases import errors
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "PATIENCE", 0.5)
-
-
-@pytest.fixture
-def results(spark: SparkSession) -> DataFrame:
-    return spark.sql("SELECT 'a' AS cell, TIMESTAMP'2024-01-01' AS since, 1L AS trips, 0.5D AS fare")
-
-
 GOOD = "cell text, since timestamptz, trips bigint, fare double precision"
-
-
-def refusal(server: PostgresServer, table: str, results: DataFrame, key: tuple[str, ...] = (), **fields: Any) -> str:
-    """Return why a table is refused; the refusal does not pass by itself."""
-    sink = open_sink(server, table, results, key, **fields)
-    with pytest.raises(MillraceError) as raised:
-        sink.prepare(FRESH)
-    assert not isinstance(raised.value, TransientError)
-    sink.withdraw()
-    sink.close()
-    return str(raised.value).replace(server.host, "SERVER").replace(table.split(".")[0], "s")
 
 
 @pytest.mark.parametrize(

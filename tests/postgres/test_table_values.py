@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from databases.tables import read
 from lab.postgres import PASSWORD, PostgresServer
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.sources import database_table
-
-from .tables import read
 
 pytestmark = [pytest.mark.postgres]
 

@@ -169,12 +169,26 @@ class RejectedSpec(Model):
     )
 
 
+class ConnectionUpdate(StrEnum):
+    """How far a query is from following the last change of a Connection; one that follows it has none."""
+
+    WAITING = "Waiting"
+    """Drivers of other queries are replaced before its own, which goes on with what the Connection led to before."""
+    REPLACING = "Replacing"
+    """Its driver is replaced, or has not been ready for long enough to count as healthy."""
+    ROLLED_BACK = "RolledBack"
+    """Its driver did not become healthy, so it goes on with what the Connection led to before."""
+
+
 class ConnectionStatus(Model):
     """A Connection that the spec names, as last seen."""
 
     name: str = Field(description="Name of the Connection.")
     generation: int = Field(description="Generation of its spec.")
     brokers: str = Field(description="Kafka brokers that it leads to.")
+    update: ConnectionUpdate | None = Field(
+        default=None, description="How far the driver is from following it; absent once it does."
+    )
 
 
 class Status(Model):

@@ -14,7 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace_api.model.deployment import Placement
-from millrace_api.model.status import Condition, ConditionStatus, ConditionType, ObservedLoad, Phase
+from millrace_api.model.status import (
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    ConnectionUpdate,
+    ObservedLoad,
+    Phase,
+)
 
 from .connection import Cluster
 from .formatting import age, ago, console, count, facts_table, figure, printable
@@ -23,6 +30,11 @@ from .user_queries import UserQueries
 
 _STYLES = {Phase.RUNNING: "green", Phase.FAILED: "bold red", Phase.SUSPENDED: "dim"}
 _FAILURES = 3
+_UPDATES = {
+    ConnectionUpdate.WAITING: "waits to follow it",
+    ConnectionUpdate.REPLACING: "the driver is replaced to follow it",
+    ConnectionUpdate.ROLLED_BACK: "rolled back to what it led to before",
+}
 
 
 def show_one(cluster: Cluster, name: str, *, as_json: bool) -> None:
@@ -79,7 +91,9 @@ def _progress(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     if (pods := status.partitioner) is not None:
         yield "replicas", f"{pods.ready} of {pods.replicas} ready, {_many(pods.restarts, 'restart')}"
     for connection in status.connections:
-        yield "connection", f"{connection.name}, generation {connection.generation}: Kafka at {connection.brokers}"
+        update = "" if connection.update is None else f"; {_UPDATES[connection.update]}"
+        leads = f"{connection.name}, generation {connection.generation}: Kafka at {connection.brokers}"
+        yield "connection", f"{leads}{update}"
     if status.chain is not None:
         yield "chain", status.chain.order
         for each in status.chain.upstream:

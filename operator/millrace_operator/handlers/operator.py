@@ -176,9 +176,12 @@ class Operator:
     def on_event(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """Handle a query that was listed (``kind`` is None), added, changed or deleted.
 
-        Those of all shards are noted for the chains, which queue the queries after it if their status changes.
+        Those of all shards are noted for the chains, which queue the queries after it if their status changes, and for
+        the rollouts of Connections, in which others may have waited for it.
         """
-        self._chain_updates.note(body, gone=kind == "DELETED" or is_canary(body))
+        gone = kind == "DELETED" or is_canary(body)
+        self._chain_updates.note(body, gone=gone)
+        self._queue_all(self._reconciler.rollouts.note(body, gone=gone))
         self._on_query(kind, body)
 
     def on_list(self, namespace: str | None) -> None:

@@ -36,6 +36,7 @@ from ..resources.spec_fields import REVISION, revision
 from .as_applied import is_as_applied
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
+from .connection_rollouts import Rollout
 from .driver_health import states
 from .executor_failures import FailedExecutor
 from .json_values import values_in
@@ -75,6 +76,10 @@ class RefusedPods(NamedTuple):
     message: str
 
 
+class TooLargeWithConnectionsError(MillraceError):
+    """A query that may be as large as it is written is too large with what its Connections lead to."""
+
+
 @dataclass(frozen=True)
 class ObservedQuery:
     """Query as last observed.
@@ -92,6 +97,7 @@ class ObservedQuery:
         no_room: bytes that are kept of a namespace, if there is no room for this query in its own; else None.
         cut: its objects that are not kept as a whole, since they are too large; None if any may be such a one.
         connections: the Connections that it refers to.
+        rollout: returns whether it may follow a change of a Connection, given by name and generation, at a time.
     """
 
     body: Mapping[str, Any]
@@ -106,6 +112,7 @@ class ObservedQuery:
     no_room: int | None = None
     cut: tuple[ObjectKey, ...] | None = None
     connections: ReferredConnections = field(default_factory=ReferredConnections)
+    rollout: Callable[[str, int, datetime], Rollout] = field(default=lambda *_: Rollout(), compare=False)
 
     @property
     def version(self) -> tuple[str, int, Version]:
@@ -145,7 +152,7 @@ class ObservedQuery:
         return self.connections.added_to(self.body)
 
     @property
-    def too_large_with_connections(self) -> MillraceError | None:
+    def too_large_with_connections(self) -> TooLargeWithConnectionsError | None:
         """Why the query may not be resolved: it would be larger than a query may be as written; None if it may.
 
         Each source and sink gets a copy of its Connection, so a few long ones could take any memory. The spec is saved
@@ -160,10 +167,10 @@ class ObservedQuery:
             message = (
                 f"the query takes {size >> 10} KiB with its Connections, of {LARGEST_QUERY >> 10} KiB that one may take"
             )
-            return MillraceError(Problem(message, hint))
+            return TooLargeWithConnectionsError(Problem(message, hint))
         if (values := values_in(spec) + added.values) > MOST_VALUES_OF_QUERY:
             message = f"the query has {values} values with its Connections, of {MOST_VALUES_OF_QUERY} that one may have"
-            return MillraceError(Problem(message, hint))
+            return TooLargeWithConnectionsError(Problem(message, hint))
         return None
 
     @property
@@ -220,13 +227,13 @@ class ObservedQuery:
         query = self.query_with(found[1])
         if problems(query):
             return None
-        runs = self._revision_to_run == found[0]
+        runs = self.revision_to_run == found[0]
         secrets_of = self.connections.secrets_of
         return found if runs or self.permissions.allow(query, self.owner.namespace, secrets_of) else None
 
     @property
-    def _revision_to_run(self) -> str | None:
-        """Revision of the driver's StatefulSet."""
+    def revision_to_run(self) -> str | None:
+        """Revision of the driver's StatefulSet; None without one."""
         found = self.stateful_set
         template: Manifest = {} if found is None else found["spec"].get("template", {})
         annotations: Mapping[str, str] = template.get("metadata", {}).get("annotations") or {}

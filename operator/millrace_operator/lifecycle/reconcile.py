@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -27,6 +28,7 @@ from .applying import Objects, apply
 from .canary import is_canary
 from .chains import Chains
 from .checked_queries import CheckedQueries
+from .connection_rollouts import ConnectionRollouts
 from .events import EventBudget, StatusEvent, events_of
 from .executor_failures import recent_failures
 from .missing_pods import PodChecks, missing_pods
@@ -165,6 +167,7 @@ class Reconciler:
         self._permissions = permissions or Permissions()
         self.observations = Observations(self._permissions, namespace_bytes)
         self.chains = Chains()
+        self.rollouts = ConnectionRollouts()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(
             metrics=self._metrics, owner=lambda key: key.namespace, most=MOST_WORKERS
@@ -218,6 +221,7 @@ class Reconciler:
         observed = replace(
             observed,
             upstream=self.chains.upstream_of(*key),
+            rollout=partial(self.rollouts.of, *key),
             refused=refused,
             new_secret=self._unused_secret(key, observed),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from millrace_api.model.status import (
     Condition,
     ConditionType,
     ConnectionStatus,
+    ConnectionUpdate,
     DriverStatus,
     FailureClass,
     Phase,
@@ -27,10 +28,12 @@ from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
+from .connection_rollouts import MOST_CONNECTIONS
+from .connection_turns import begun_updates
 from .driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
 from .driver_runs import POD_MISSING, FailedRuns
 from .executor_failures import executor_trouble
-from .observe import ObservedQuery
+from .observe import ObservedQuery, TooLargeWithConnectionsError
 from .partitioners import partitioner_status, trouble
 from .pending_executors import executors_pending, missing_executors
 from .refusals import Refusal
@@ -54,15 +57,13 @@ _AT_REST = (
     ProgressingReason.CONNECTION_NOT_FOUND,
     ProgressingReason.FAILED,
     ProgressingReason.PAUSED,
+    ProgressingReason.WAITING_FOR_TURN,
+    ProgressingReason.ROLLOUT_HELD,
     ProgressingReason.SETTLED,
 )
 
-
-VALID_BY_ITSELF = (NotAllowedError, ConnectionNotFoundError)
+VALID_BY_ITSELF = (NotAllowedError, ConnectionNotFoundError, TooLargeWithConnectionsError)
 """Errors of queries in which nothing but their surroundings is wrong, so that they are suspended when they say so."""
-
-_MOST_CONNECTIONS = 16
-"""Connections that a status shows."""
 
 
 def status_of(
@@ -89,12 +90,15 @@ def status_of(
     summary = _summary(observed, target, draining=draining)
     if progress is not None:
         summary = summary._replace(progress=progress[0], progress_message=progress[1])
+    if target.turn is not None and target.turn.waits is not None and summary.progress is ProgressingReason.SETTLED:
+        reason, message = target.turn.waits
+        summary = summary._replace(progress=reason, progress_message=message)
     if target.waits and summary.progress in (ProgressingReason.DEPLOYING, ProgressingReason.BACKING_OFF):
         waits = f"not rolled back: {target.waits}"
         summary = summary._replace(progress_message="; ".join(filter(None, (summary.progress_message, waits))))
     before, failed, running = observed.status, target.failed, summary.phase is Phase.RUNNING
     changes = {
-        **_changes(observed, summary, now, _degraded(observed, target, now), failed.last),
+        **_changes(observed, summary, now, _degraded(observed, target, now), failed.last, updates=target.updates),
         "selector": ",".join(f"{name}={value}" for name, value in observed.owner.selector(EXECUTOR).items()),
         "revision": target.revision,
         "revision_time": before.revision_time if before.revision == target.revision else format_time(now),
@@ -179,6 +183,7 @@ def _changes(
     degraded: Condition | None = None,
     last: Attempt | None = None,
     before: Sequence[Condition] | None = None,
+    updates: Mapping[str, ConnectionUpdate] | None = None,
 ) -> dict[str, Any]:
     """Return the fields that every status has.
 
@@ -189,6 +194,7 @@ def _changes(
         degraded: the condition Degraded; None keeps the one before.
         last: the last failure.
         before: the conditions before; None for those of the observed status.
+        updates: how far the driver is from following Connections; None for what was reported of those that have begun.
     """
     ready, progressing = summary.reason is ReadyReason.RUNNING, summary.progress not in _AT_REST
     generation, pod = observed.generation, observed.driver
@@ -200,10 +206,9 @@ def _changes(
     before = observed.status.conditions if before is None else before
     current += [] if degraded is None else [degraded]
     current += _unscaled(before, summary.phase, generation, now)
-    connections = observed.connections.shown()[:_MOST_CONNECTIONS]
     return {
         "observed_generation": generation,
-        "connections": tuple(ConnectionStatus(name=name, generation=of, brokers=to) for name, of, to in connections),
+        "connections": _connections(observed, begun_updates(observed) if updates is None else updates),
         "phase": summary.phase,
         "conditions": merged(before, current),
         "driver": None if pod is None else _driver_status(pod, observed.revision),
@@ -211,6 +216,14 @@ def _changes(
         "chain": chain_status(observed.upstream),
         **({} if summary.phase is Phase.RUNNING else {"load": None}),
     }
+
+
+def _connections(observed: ObservedQuery, updates: Mapping[str, ConnectionUpdate]) -> tuple[ConnectionStatus, ...]:
+    shown = observed.connections.shown()[:MOST_CONNECTIONS]
+    return tuple(
+        ConnectionStatus(name=name, generation=generation, brokers=brokers, update=updates.get(name))
+        for name, generation, brokers in shown
+    )
 
 
 def _unscaled(before: Sequence[Condition], phase: Phase, generation: int, now: datetime) -> tuple[Condition, ...]:

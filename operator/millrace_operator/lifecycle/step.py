@@ -170,7 +170,8 @@ def _keep_running(
     """Keep the driver running after an invalid change; restart a drained one with the last healthy spec.
 
     If what runs is that spec, it is scaled as before. A suspended query stays so: its last healthy spec may be one that
-    a policy no longer allows. A query that is not allowed, or whose Connection is gone, is suspended all the same.
+    a policy no longer allows. A query that is not allowed, whose Connection is gone, or that is too large with what its
+    Connections lead to, is suspended all the same.
     """
 
     def status(before: Status | None = None) -> Status:

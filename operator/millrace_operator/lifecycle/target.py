@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import FIRST_EPOCH, Applied, Plan
-from millrace_api.model.status import RejectedSpec
-from millrace_api.model.streamquery import QueryState, Spec, StreamQuery
+from millrace_api.model.status import ConnectionUpdate, RejectedSpec
+from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
 
 from ..resources.objects import AUTO_FOR, plan_settings
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_fields import revision, with_in_place
 from ..scaling.shape import Shape
 from .conditions import format_time, parse_time, shortened
+from .connection_rollouts import LOOK_AGAIN_AFTER
+from .connection_turns import ConnectionTurn, begun_updates, reports, turn_of
 from .driver_health import healthy_from
 from .driver_runs import FailedRuns, failed_runs_of, pod_missing_since
 from .observe import ObservedQuery
@@ -47,6 +49,8 @@ class DriverTarget:
         rejected: the applied spec, if it did not become healthy and was rolled back.
         retried: the last rejection of this spec, if it was rolled back before and is tried again.
         waits: why a spec that does not become healthy is not rolled back; empty if that is not so.
+        turn: the change of Connections that this is about, if it is one: the driver waits for it, or follows it now.
+        updates: how far the driver is from following each Connection; none that it follows.
         requeue_at: when to check the driver's health again.
     """
 
@@ -56,6 +60,8 @@ class DriverTarget:
     rejected: RejectedSpec | None = None
     retried: RejectedSpec | None = None
     waits: str = ""
+    turn: ConnectionTurn | None = None
+    updates: Mapping[str, ConnectionUpdate] = field(default_factory=dict)
     requeue_at: datetime | None = None
 
     @property
@@ -72,8 +78,14 @@ class DriverTarget:
 def target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults, now: datetime) -> DriverTarget:
     """Return the spec to follow now; roll back if the applied spec did not become healthy by its own fault.
 
-    A spec that was rolled back for a cause that may pass is tried again, from a driver that is healthy.
+    A spec that was rolled back for a cause that may pass is tried again, from a driver that is healthy. Where nothing
+    but Connections has changed, the last healthy spec is followed until the query's turn has come.
     """
+    target = _target_of(observed, query, defaults, now)
+    return replace(target, updates=_updates(observed, target))
+
+
+def _target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults, now: datetime) -> DriverTarget:
     applied, rejected = revision(query.spec), observed.status.rejected
     if rejected is not None and rejected.revision != applied:
         rejected = None
@@ -85,6 +97,10 @@ def target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults
         return replace(target, failed=replace(target.failed, failures=0))
     if observed.saved_revision in (None, applied) or observed.healthy is None:
         return replace(target, retried=None)
+    turn = turn_of(observed, query.spec, now) if rejected is None else None
+    if turn is not None and turn.waits is not None:
+        return replace(_as_healthy(observed, query, now), turn=turn, requeue_at=now + LOOK_AGAIN_AFTER)
+    target = replace(target, turn=turn)
     setback = setback_of(observed, query, target.failed, defaults, now)
     if setback is None or setback.waits:
         due = setback_at(observed, applied, target.failed, now)
@@ -109,12 +125,13 @@ def runs_healthy(observed: ObservedQuery) -> bool:
 
 
 def spec_to_run(observed: ObservedQuery, spec: Spec) -> Spec:
-    """Return the spec that the driver should run: ``spec``, or after a rollback the last healthy one.
+    """Return the spec that the driver should run: ``spec``, or the last healthy one.
 
-    The in-place fields are always those of ``spec``.
+    The latter is so after a rollback, and while the driver waits to follow a Connection. The in-place fields are always
+    those of ``spec``.
     """
-    status = observed.status
-    if status.rejected is None or not status.rejects(revision(spec)) or observed.healthy is None:
+    rejects = observed.status.rejected is not None and observed.status.rejects(revision(spec))
+    if not (rejects or reports(observed, ConnectionUpdate.WAITING)) or observed.healthy is None:
         return spec
     return with_in_place(observed.healthy[1], spec)
 
@@ -169,12 +186,29 @@ def _is_retried(observed: ObservedQuery, query: StreamQuery, rejected: RejectedS
 
 
 def _rolled_back(observed: ObservedQuery, query: StreamQuery, rejected: RejectedSpec, now: datetime) -> DriverTarget:
+    """Return the last healthy spec after a rollback."""
+    due = None if rejected.retry_time is None else parse_time(rejected.retry_time)
+    return replace(_as_healthy(observed, query, now), rejected=rejected, requeue_at=due)
+
+
+def _as_healthy(observed: ObservedQuery, query: StreamQuery, now: datetime) -> DriverTarget:
     """Return the last healthy spec, with the in-place fields of the applied one."""
     assert observed.healthy is not None
     healthy, spec = observed.healthy
     query = query.model_copy(update={"spec": with_in_place(spec, query.spec)})
-    due = None if rejected.retry_time is None else parse_time(rejected.retry_time)
-    return DriverTarget(query, healthy, failed_runs_of(observed, healthy, now), rejected, requeue_at=due)
+    return DriverTarget(query, healthy, failed_runs_of(observed, healthy, now))
+
+
+def _updates(observed: ObservedQuery, target: DriverTarget) -> Mapping[str, ConnectionUpdate]:
+    """Return how far the driver is from following each Connection; other queries wait for this one by it."""
+    if observed.is_set(Annotation.PAUSED) or not target.is_wanted:
+        return {}
+    if target.turn is not None:
+        return target.turn.updates
+    if target.rejected is not None:
+        return begun_updates(observed, ConnectionUpdate.ROLLED_BACK)
+    begun = begun_updates(observed, ConnectionUpdate.REPLACING)
+    return {} if begun and observed.saved_revision == target.revision else begun
 
 
 def _current_plan(observed: ObservedQuery, spec: Spec) -> Plan | None:

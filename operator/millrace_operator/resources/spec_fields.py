@@ -74,6 +74,8 @@ EFFECTS = {
 }
 """Effect by field; a listed field covers all its parts, and an unlisted one has its parts listed."""
 
+_CONNECTION = "Connection "
+
 REVISION = "millrace.io/revision"
 """Annotation of a driver's pod and of a healthy spec: the ``revision`` of the spec it was created from."""
 
@@ -114,7 +116,14 @@ def changed_parts(before: Spec, after: Spec) -> list[str]:
     names = [name for name in was if name in now and any(now[name].get(at) != part for at, part in was[name].items())]
     one, other = as_written(old), as_written(new)
     fields = [each for each in replaced_fields(before, after) if value_at(one, each[5:]) != value_at(other, each[5:])]
-    return [f"Connection {name}" for name in names] + fields
+    return [f"{_CONNECTION}{name}" for name in names] + fields
+
+
+def changed_connections(before: Spec, after: Spec) -> list[str]:
+    """Return the Connections whose changes are all that needs another driver; none if anything else does, too."""
+    parts = changed_parts(before, after)
+    names = [each.removeprefix(_CONNECTION) for each in parts if each.startswith(_CONNECTION)]
+    return names if len(names) == len(parts) else []
 
 
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:

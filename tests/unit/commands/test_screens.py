@@ -47,6 +47,17 @@ def test_status_shows_the_queries_before_this_one():
     assert_golden("status-chain", drawn(status_screen.screen(view, NOW)))
 
 
+def test_status_shows_connections_and_which_of_them_the_query_does_not_follow_yet():
+    seen = {"generation": 2, "brokers": "kafka:9093"}
+    connections = [{"name": "orders", **seen}, {"name": "trips", **seen, "update": "Waiting"}]
+    text = drawn(status_screen.screen(QueryView(query({**BUSY, "connections": connections})), NOW))
+    found = [" ".join(line.split()) for line in text.splitlines() if "Kafka at" in line]
+    assert found == [
+        "connection orders, generation 2: Kafka at kafka:9093",
+        "connection trips, generation 2: Kafka at kafka:9093; waits to follow it",
+    ]
+
+
 def test_status_of_another_version_is_said_to_be_so():
     view = QueryView(query({"phase": "Dreaming"}))
     assert not view.is_readable

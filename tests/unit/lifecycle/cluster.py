@@ -52,6 +52,8 @@ class PunctualQueue(WorkQueue):
 class Cluster:
     """One query, its objects, and an operator. ``time`` changes only when a test moves it."""
 
+    key = KEY
+
     def __init__(self):
         self.time = NOW
         self.query = None
@@ -131,7 +133,7 @@ class Cluster:
         """Advance the time; meanwhile, the operator works only when it has said that it will."""
         until, queue = self.time + timedelta(**span), self.reconciler.queue
         for _ in range(1000):
-            due = queue.due(KEY)
+            due = queue.due(self.key)
             if due is None or due > until:
                 self.time = until
                 return self.status
@@ -245,7 +247,7 @@ class Cluster:
 
     @property
     def pod(self):
-        return self.objects.get(POD)
+        return self.objects.get(("Pod", f"{self.key.name}-driver-0"))
 
     def configuration(self, at=POD):
         """Return the ConfigMap with the configuration that a pod, or the template of a StatefulSet, mounts."""
@@ -261,7 +263,7 @@ class Cluster:
 
     def control(self):
         """Create and delete pods, as the StatefulSet controller does."""
-        for name in (SET[1], REPLICAS[1]):
+        for name in (f"{self.key.name}-driver", f"{self.key.name}-partitioner"):
             held = self.objects.get(("StatefulSet", name))
             wanted = 0 if held is None or self.query is None else held["spec"]["replicas"]
             pods = [("Pod", f"{name}-{number}") for number in range(8)]
@@ -393,10 +395,10 @@ class Cluster:
         """Run the operator and the controllers until nothing changes, however long that takes, and return the status."""
         for _ in range(50):
             before = copied((self.query, self.objects))
-            self.reconciler._backoff.forget(KEY)  # the time stays the same here
-            self.reconciler._pace.forget(KEY)
+            self.reconciler._backoff.forget(self.key)  # the time stays the same here
+            self.reconciler._pace.forget(self.key)
             self.show()
-            self.reconciler.reconcile(KEY)
+            self.reconciler.reconcile(self.key)
             self.control()
             self.show()
             again = len(self.reconciler.queue)
@@ -418,6 +420,7 @@ class Cluster:
         for each in (self.query, *self.others.values()):
             if each is not None:
                 self.reconciler.chains.seen(copied(each))
+                self.reconciler.rollouts.note(copied(each))
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():

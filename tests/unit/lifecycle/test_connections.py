@@ -269,10 +269,10 @@ def test_a_connection_that_is_not_valid_is_reported_with_its_field(healthy):
     assert healthy.pod["metadata"]["uid"] == pod
 
 
-def many_sources(number):
+def many_sources(number, **spec):
     kafka = {"connection": "trips", "topic": "trips"}
     sources = {f"s{each}": {"kafka": kafka, "schema": "cell STRING"} for each in range(number)}
-    return query(sources={"trips": {"kafka": kafka, "schema": "cell STRING"}} | sources)
+    return query(sources={"trips": {"kafka": kafka, "schema": "cell STRING"}} | sources, **spec)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +290,10 @@ def test_a_query_that_is_too_large_with_its_connections_is_refused(healthy, brok
     said = r"the query takes (19|20)\d KiB with its Connections, of 128 KiB that one may take; shorten the Connections"
     assert re.match(said, message)
     assert runs(healthy) == before
+    healthy.put(many_sources(sources, state="Suspended"))
+    assert (healthy.settle().phase, healthy.pod, ready(healthy)[1]) == ("Suspended", None, "InvalidQuery")
+    healthy.put(query())
+    assert (healthy.settle().phase, healthy.pod is None) == ("Deploying", False)
 
 
 def test_values_that_connections_lead_to_count_as_those_of_the_query(cluster):

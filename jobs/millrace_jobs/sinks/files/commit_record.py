@@ -82,8 +82,8 @@ class CommitRecord:
         self.batch, self.files = batch, files
 
     def withdraw(self) -> None:
-        """Remove it."""
-        self._path.unlink()
+        """Remove it, if it exists: the answer to an earlier attempt of this request may have been lost."""
+        self._path.unlink(missing_ok=True)
         self.tag = None
 
     def _put(self, batch: int, files: Mapping[str, str]) -> None:

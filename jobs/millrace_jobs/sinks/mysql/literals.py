@@ -14,8 +14,7 @@ little less text, but many servers refuse it, and it turns every error of a valu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
@@ -24,7 +23,6 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     ByteType,
-    CharType,
     DataType,
     DateType,
     DecimalType,
@@ -34,15 +32,13 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     ShortType,
-    StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
-    VarcharType,
 )
 
-from millrace_jobs.sinks.base import TIMES_AS_TEXT
 from millrace_jobs.sinks.column_names import named
+from millrace_jobs.sinks.databases.column_types import JSON, NESTED, TEXTS, ColumnTypes
 from millrace_jobs.sinks.databases.dialect import PART, ColumnType
 from millrace_jobs.tables.changes import WEIGHT
 
@@ -52,20 +48,8 @@ ROWS = "row"
 DIGEST = "millrace_digest"
 """Staged column of weighted changes: rows are the same exactly if it is, whatever the collations of their columns."""
 
-_JSON = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
-_TEXTS = (StringType, CharType, VarcharType)
-_NESTED = (ArrayType, StructType, MapType)
-_MOST_SCALE = 30
-
 TEXT = "longtext CHARACTER SET utf8mb4"
 """The type for texts of any length, in any language."""
-
-_INTEGERS: Mapping[type[DataType], tuple[str, int]] = MappingProxyType(
-    {ByteType: ("tinyint", 3), ShortType: ("smallint", 5), IntegerType: ("int", 10), LongType: ("bigint", 19)}
-)
-"""Smallest type of MySQL that holds a type of integers, and the digits that its values have."""
-
-_HOLDS = {"tinyint": 3, "smallint": 5, "mediumint": 7, "int": 10, "bigint": 19}
 
 _DOCUMENT = ColumnType("json", frozenset({"json", "longtext"}))
 _EXACT_DOCUMENT = ColumnType(
@@ -75,32 +59,29 @@ _EXACT_DOCUMENT = ColumnType(
 warning (its bug 116160). MariaDB keeps JSON as its text, and reports the type as longtext."""
 
 
+_TYPES = ColumnTypes(
+    decimal="decimal",
+    integers={ByteType: "tinyint", ShortType: "smallint", IntegerType: "int", LongType: "bigint"},
+    holds={"tinyint": 3, "smallint": 5, "mediumint": 7, "int": 10, "bigint": 19},
+    others=(
+        ((BooleanType,), ColumnType("tinyint(1)", frozenset({"tinyint"}))),
+        ((FloatType,), ColumnType("float", frozenset({"float"}))),
+        ((DoubleType,), ColumnType("double", frozenset({"double"}))),
+        (TEXTS, ColumnType(TEXT, frozenset({"varchar", "tinytext", "text", "mediumtext", "longtext", "json"}))),
+        ((BinaryType,), ColumnType("longblob", frozenset({"varbinary", "tinyblob", "blob", "mediumblob", "longblob"}))),
+        ((DateType,), ColumnType("date", frozenset({"date"}))),
+        ((TimestampType,), ColumnType("datetime(6)", frozenset({"datetime(6)", "timestamp(6)"}))),
+        ((TimestampNTZType,), ColumnType("datetime(6)", frozenset({"datetime(6)"}))),
+    ),
+    most_scale=30,
+)
+
+
 def column_type(kind: DataType) -> ColumnType | None:
     """Return the types of a table's column for a result's type; None if no column holds it."""
-    if isinstance(kind, DecimalType):
-        if kind.scale > _MOST_SCALE:
-            return None
-        digits = (kind.precision - kind.scale, kind.scale)
-        return ColumnType(f"decimal({kind.precision},{kind.scale})", frozenset({"decimal"}), digits)
-    if type(kind) in _INTEGERS:
-        name, integers = _INTEGERS[type(kind)]
-        wide = {each for each, holds in _HOLDS.items() if holds >= integers}
-        return ColumnType(name, frozenset({*wide, "decimal"}), (integers, 0))
-    if isinstance(kind, _NESTED):
+    if isinstance(kind, NESTED):
         return _EXACT_DOCUMENT if _has_inexact(kind) else _DOCUMENT
-    return next((each for kinds, each in _TYPES if isinstance(kind, kinds)), None)
-
-
-_TYPES: tuple[tuple[tuple[type[DataType], ...], ColumnType], ...] = (
-    ((BooleanType,), ColumnType("tinyint(1)", frozenset({"tinyint"}))),
-    ((FloatType,), ColumnType("float", frozenset({"float"}))),
-    ((DoubleType,), ColumnType("double", frozenset({"double"}))),
-    (_TEXTS, ColumnType(TEXT, frozenset({"varchar", "tinytext", "text", "mediumtext", "longtext", "json"}))),
-    ((BinaryType,), ColumnType("longblob", frozenset({"varbinary", "tinyblob", "blob", "mediumblob", "longblob"}))),
-    ((DateType,), ColumnType("date", frozenset({"date"}))),
-    ((TimestampType,), ColumnType("datetime(6)", frozenset({"datetime(6)", "timestamp(6)"}))),
-    ((TimestampNTZType,), ColumnType("datetime(6)", frozenset({"datetime(6)"}))),
-)
+    return _TYPES.of(kind)
 
 
 def _has_inexact(kind: DataType) -> bool:
@@ -125,9 +106,9 @@ def rows(results: DataFrame, columns: Sequence[str], mark: str | None) -> DataFr
 
 def _literal(results: DataFrame, name: str) -> Column:
     column, kind = named(name), results.schema[name].dataType
-    if isinstance(kind, _NESTED):
-        return _quoted(_escaped(F.to_json(column, _JSON)))
-    if isinstance(kind, _TEXTS):
+    if isinstance(kind, NESTED):
+        return _quoted(_escaped(F.to_json(column, JSON)))
+    if isinstance(kind, TEXTS):
         return _quoted(_escaped(column))
     if isinstance(kind, BinaryType):
         return F.concat(F.lit("x"), _quoted(F.hex(column)))

@@ -11,80 +11,56 @@ tabs, NULL is ``\N``, and a backslash, a tab or a line break in a text is escape
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
-    CharType,
     DataType,
     DateType,
-    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
-    MapType,
     ShortType,
-    StringType,
-    StructType,
     TimestampNTZType,
     TimestampType,
-    VarcharType,
 )
 
-from millrace_jobs.sinks.base import TIMES_AS_TEXT
 from millrace_jobs.sinks.column_names import named
+from millrace_jobs.sinks.databases.column_types import JSON, NESTED, TEXTS, ColumnTypes
 from millrace_jobs.sinks.databases.dialect import ColumnType
 
 LINE = "line"
 """Name of the column with the lines."""
 
-_JSON = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
-_TEXTS = (StringType, CharType, VarcharType)
-_NESTED = (ArrayType, StructType, MapType)
-_INTEGERS: Mapping[type[DataType], tuple[str, int]] = MappingProxyType(
-    {ByteType: ("smallint", 3), ShortType: ("smallint", 5), IntegerType: ("integer", 10), LongType: ("bigint", 19)}
-)
-"""Smallest type of PostgreSQL that holds a type of integers, and the digits that its values have."""
 
-_HOLDS = {"int2": 5, "int4": 10, "int8": 19}
+_TYPES = ColumnTypes(
+    decimal="numeric",
+    integers={ByteType: "smallint", ShortType: "smallint", IntegerType: "integer", LongType: "bigint"},
+    holds={"int2": 5, "int4": 10, "int8": 19},
+    others=(
+        ((BooleanType,), ColumnType("boolean", frozenset({"bool"}))),
+        ((FloatType,), ColumnType("real", frozenset({"float4"}))),
+        ((DoubleType,), ColumnType("double precision", frozenset({"float8"}))),
+        (TEXTS, ColumnType("text", frozenset({"text", "varchar", "citext", "jsonb", "uuid"}))),
+        (NESTED, ColumnType("jsonb", frozenset({"jsonb"}))),
+        ((BinaryType,), ColumnType("bytea", frozenset({"bytea"}))),
+        ((DateType,), ColumnType("date", frozenset({"date"}))),
+        ((TimestampType,), ColumnType("timestamp with time zone", frozenset({"timestamptz"}))),
+        ((TimestampNTZType,), ColumnType("timestamp without time zone", frozenset({"timestamp"}))),
+    ),
+)
 
 
 def column_type(kind: DataType) -> ColumnType | None:
     """Return the types of a table's column for a result's type; None if no column holds it."""
-    if isinstance(kind, DecimalType):
-        digits = (kind.precision - kind.scale, kind.scale)
-        return ColumnType(f"numeric({kind.precision},{kind.scale})", frozenset({"numeric"}), digits)
-    if type(kind) in _INTEGERS:
-        name, integers = _INTEGERS[type(kind)]
-        wide = {each for each, holds in _HOLDS.items() if holds >= integers}
-        return ColumnType(name, frozenset({*wide, "numeric"}), (integers, 0))
-    if isinstance(kind, _NESTED):
-        return ColumnType("jsonb", frozenset({"jsonb"}))
-    return next((each for kinds, each in _TYPES if isinstance(kind, kinds)), None)
-
-
-_TYPES: tuple[tuple[tuple[type[DataType], ...], ColumnType], ...] = (
-    ((BooleanType,), ColumnType("boolean", frozenset({"bool"}))),
-    ((FloatType,), ColumnType("real", frozenset({"float4"}))),
-    ((DoubleType,), ColumnType("double precision", frozenset({"float8"}))),
-    (
-        (StringType, CharType, VarcharType),
-        ColumnType("text", frozenset({"text", "varchar", "citext", "jsonb", "uuid"})),
-    ),
-    ((BinaryType,), ColumnType("bytea", frozenset({"bytea"}))),
-    ((DateType,), ColumnType("date", frozenset({"date"}))),
-    ((TimestampType,), ColumnType("timestamp with time zone", frozenset({"timestamptz"}))),
-    ((TimestampNTZType,), ColumnType("timestamp without time zone", frozenset({"timestamp"}))),
-)
+    return _TYPES.of(kind)
 
 
 def lines(results: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -95,9 +71,9 @@ def lines(results: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 def _text(results: DataFrame, name: str) -> Column:
     column, kind = named(name), results.schema[name].dataType
-    if isinstance(kind, _NESTED):
-        return _escaped(F.to_json(column, _JSON))
-    if isinstance(kind, _TEXTS):
+    if isinstance(kind, NESTED):
+        return _escaped(F.to_json(column, JSON))
+    if isinstance(kind, TEXTS):
         return _escaped(column)
     if isinstance(kind, BinaryType):
         return F.concat(F.lit("\\\\x"), F.hex(column))

@@ -1,0 +1,279 @@
+"""A change of a Connection replaces the drivers of its queries one after the other, and stops after a rollback."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace_operator.lifecycle.connection_rollouts import ConnectionRollouts
+
+from .cluster import KEY, NOW, copied, stamp
+from .fleet import Fleet
+from .test_connections import LOGIN, connection, query
+
+NAMES = ("a", "b", "c", "d")
+
+
+def fleet_of(names=NAMES, most=1):
+    return Fleet(names, query(), connection(sasl=LOGIN), most)
+
+
+def change(fleet, brokers, generation=2):
+    fleet.connection = connection(brokers, generation=generation, sasl=LOGIN)
+    fleet.settle()
+
+
+def updates(fleet):
+    return {each.name: each.update for each in fleet.members}
+
+
+def progress(member):
+    found = member.condition("Progressing")
+    return found.status, found.reason, found.message
+
+
+@pytest.fixture
+def fleet():
+    """Four queries with one Connection, whose drivers have been healthy for long enough."""
+    found = fleet_of()
+    assert all(("ConfigMap", f"{each.name}-healthy") in each.objects for each in found.members)
+    return found
+
+
+def test_drivers_are_replaced_one_after_the_other_each_once_the_one_before_is_ready(fleet):
+    change(fleet, "kafka:9094")
+    for number, name in enumerate(NAMES):
+        assert fleet.not_ready() == [name]
+        waiting = NAMES[number + 1 :]
+        assert [each for each, update in updates(fleet).items() if update == "Waiting"] == list(waiting)
+        assert [fleet[each].brokers for each in waiting] == ["kafka:9093"] * len(waiting)
+        assert (fleet[name].brokers, fleet[name].update) == ("kafka:9094", "Replacing")
+        for each in waiting:
+            status, reason, message = progress(fleet[each])
+            assert (status, reason) == ("False", "WaitingForTurn")
+            assert message.startswith("Connection trips has changed: the drivers of its queries are replaced one after")
+            assert fleet[each].condition("Ready").status == "True"
+        fleet[name].become_ready()
+        fleet.settle()
+    assert fleet.not_ready() == []
+    fleet.pass_time(seconds=61)
+    assert set(updates(fleet).values()) == {None}
+    assert progress(fleet["d"])[1] == "Settled"
+
+
+STEPS = st.tuples(
+    st.sampled_from(["sees", "hears", "works", "works", "ready", "restarts"]), st.integers(0, 2), st.integers(0, 2)
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(most=st.integers(1, 2), steps=st.lists(STEPS, min_size=8, max_size=20))
+def test_never_more_than_so_many_are_replaced_at_once_whatever_operators_have_seen_and_all_are_in_the_end(most, steps):
+    fleet = fleet_of(NAMES[:3], most)
+    fleet.connection = connection("kafka:9094", generation=2, sasl=LOGIN)
+    for action, one, other in steps:
+        member = fleet.members[one]
+        match action:
+            case "sees":
+                member.reconciler.observations.connection_seen(copied(fleet.connection))
+            case "hears":
+                fleet.deliver(fleet.members[other], member)
+            case "works":
+                member.settle()
+            case "ready":
+                member.become_ready()
+            case "restarts":
+                member.start_operator()
+        assert len(fleet.not_ready()) <= most
+    for _ in fleet.members:
+        fleet.settle()
+        assert len(fleet.not_ready()) <= most
+        for each in fleet.members:
+            each.become_ready()
+    fleet.pass_time(seconds=61)
+    assert fleet.not_ready() == []
+    assert [each.brokers for each in fleet.members] == ["kafka:9094"] * len(fleet.members)
+    assert set(updates(fleet).values()) == {None}
+
+
+def hang(member):
+    """Let the driver's container run for longer than it may take until it is ready."""
+    running = {"running": {"startedAt": stamp(member.time)}}
+    state = {"name": "driver", "started": False, "state": running}
+    member.pod_shows(("Pod", f"{member.name}-driver-0"), containerStatuses=[state])
+    member.fleet.pass_time(minutes=10)
+
+
+@pytest.fixture
+def held(fleet):
+    """The fleet after a wrong address, from which its first query was rolled back."""
+    change(fleet, "wrong:9093")
+    hang(fleet["a"])
+    assert fleet.not_ready() == ["a"]
+    fleet["a"].become_ready()
+    fleet.settle()
+    return fleet
+
+
+def test_after_a_rollback_no_further_driver_is_replaced_until_the_connection_changes(held):
+    assert updates(held) == {"a": "RolledBack", "b": "Waiting", "c": "Waiting", "d": "Waiting"}
+    assert [each.brokers for each in held.members] == ["kafka:9093"] * len(NAMES)
+    assert held["a"].condition("Degraded").reason == "RolledBack"
+    for name in "bcd":
+        status, reason, message = progress(held[name])
+        assert (status, reason) == ("False", "RolloutHeld")
+        said = "Connection trips has changed, and no further driver is replaced: query a was rolled back from it: not ready"
+        assert message.startswith(said)
+    for each in held.members:
+        each.start_operator()
+    held.pass_time(minutes=30)
+    assert held.not_ready() == []
+    change(held, "kafka:9095", generation=3)
+    for name in NAMES:
+        assert held.not_ready() == [name]
+        held[name].become_ready()
+        held.settle()
+    assert [each.brokers for each in held.members] == ["kafka:9095"] * len(NAMES)
+
+
+def test_a_connection_that_is_what_it_was_again_replaces_nothing(held):
+    pods = [each.pod["metadata"]["uid"] for each in held.members]
+    change(held, "kafka:9093", generation=3)
+    assert [each.pod["metadata"]["uid"] for each in held.members] == pods
+    assert set(updates(held).values()) == {None}
+
+
+@pytest.mark.parametrize("how", ["paused", "suspended", "deleted"])
+def test_a_query_that_is_set_aside_holds_up_no_other_one(held, how):
+    if how == "paused":
+        held["a"].put(query(), annotations={"millrace.io/paused": "true"})
+    elif how == "suspended":
+        held["a"].put(query(state="Suspended"))
+    else:
+        held["a"].delete()
+    held.settle()
+    others = [name for name in held.not_ready() if name != "a"]
+    assert others == ["b"]
+    assert held["b"].brokers == "wrong:9093"
+
+
+def test_a_driver_that_is_tried_again_and_becomes_healthy_lets_the_others_follow(held):
+    """The first query names a change that may pass: its own user tries it again at once."""
+    held["a"].put(query(restartNonce=1))
+    held.settle()
+    assert held["a"].update == "Replacing"
+    assert held.not_ready() == ["a"]
+    held["a"].become_ready()
+    held.settle()
+    assert held.not_ready() == ["b"]
+
+
+def test_what_a_user_changes_does_not_wait(fleet):
+    change(fleet, "kafka:9094")
+    fleet["c"].put(query(restartNonce=1))
+    fleet.settle()
+    assert fleet.not_ready() == ["a", "c"]
+    assert fleet["c"].brokers == "kafka:9094"
+    fleet["d"].put(query(state="Suspended"))
+    fleet.settle()
+    assert fleet["d"].pod is None
+    fleet["d"].put(query())
+    fleet.settle()
+    assert fleet["d"].brokers == "kafka:9094"
+
+
+def test_fields_that_are_applied_in_place_are_so_while_a_query_waits(fleet):
+    change(fleet, "kafka:9094")
+    pod = fleet["b"].pod["metadata"]["uid"]
+    fleet["b"].put(query(executors={"initial": 3, "min": 3, "max": 4}))
+    fleet.settle()
+    assert fleet["b"].status.plan.executors == 3
+    assert (fleet["b"].pod["metadata"]["uid"], fleet["b"].update) == (pod, "Waiting")
+
+
+def test_drivers_that_keep_failing_do_not_wait_for_a_change_that_may_help(fleet):
+    """Their brokers may have moved: to wait for one after the other would only be longer without results."""
+    for _ in range(2):
+        for each in fleet.members:
+            if each.pod is not None:
+                each.pod_fails('{"failure": "SourceFailed", "message": "no"}', key=("Pod", f"{each.name}-driver-0"))
+        fleet.settle()
+    change(fleet, "kafka:9094")
+    assert fleet.not_ready() == list(NAMES)
+    assert [each.brokers for each in fleet.members] == ["kafka:9094"] * len(NAMES)
+
+
+def test_a_driver_that_was_not_ready_before_holds_up_no_other_one(fleet):
+    """The first query waits for a node, say; it follows the change, and its turn is none of the others'."""
+    fleet["a"].pod_shows(("Pod", "a-driver-0"))
+    fleet.pass_time(minutes=10)
+    change(fleet, "kafka:9094")
+    assert (fleet["a"].brokers, fleet["a"].update) == ("kafka:9094", None)
+    assert fleet.not_ready() == ["a", "b"]
+    assert fleet["b"].update == "Replacing"
+
+
+def reported(name, update="", generation=2, ready="True", since=NOW, phase="Running", names="trips", **metadata):
+    """A query as its status shows it."""
+    body = yaml.safe_load(query(names))
+    body["metadata"] = {"namespace": KEY.namespace, "name": name, **metadata}
+    entry = {"name": names, "generation": generation, "brokers": "kafka:9093"} | ({"update": update} if update else {})
+    condition = {"type": "Ready", "status": ready, "reason": "R", "lastTransitionTime": stamp(since)}
+    body["status"] = {"phase": phase, "conditions": [condition], "connections": [entry]}
+    return body
+
+
+def rollout_beside(*others, generation=2, now=NOW):
+    """What the query ``m`` may do, given the others."""
+    rollouts = ConnectionRollouts()
+    for each in others:
+        rollouts.note(each)
+    return rollouts.of(KEY.namespace, "m", "trips", generation, now)
+
+
+@pytest.mark.parametrize(
+    ("other", "goes"),
+    [
+        (reported("a"), True),
+        (reported("a", "Waiting"), False),
+        (reported("z", "Waiting"), True),
+        (reported("a", generation=1), False),
+        (reported("a", generation=1, phase="Failed", ready="False"), True),
+        (reported("z", generation=1), True),
+        (reported("a", "Replacing", ready="False"), False),
+        (reported("z", "Replacing", ready="False"), False),
+        (reported("a", "Replacing"), True),
+        (reported("z", "RolledBack"), False),
+        (reported("z", "RolledBack", generation=1), True),
+        (reported("a", "Waiting", names="orders"), True),
+        (reported("a", "Waiting", deletionTimestamp=stamp(NOW)), True),
+    ],
+)
+def test_what_another_query_reports_decides_whose_turn_it_is(other, goes):
+    assert rollout_beside(other).goes == goes
+
+
+def test_a_driver_that_is_not_ready_for_long_is_named():
+    late = reported("z", "Replacing", ready="False", phase="Deploying")
+    assert rollout_beside(late, now=NOW + timedelta(minutes=9)) == (False, "")
+    said = f"query z follows it, and has not been ready since {stamp(NOW)}"
+    assert rollout_beside(late, now=NOW + timedelta(minutes=10)) == (False, said)
+    failed = reported("z", "Replacing", ready="False", phase="Failed")
+    assert rollout_beside(failed) == (False, f"query z has followed it, and has failed since {stamp(NOW)}")
+
+
+def test_only_those_are_looked_at_again_whose_turn_may_have_come_or_whose_conditions_change():
+    rollouts, at = ConnectionRollouts(), lambda *names: {(KEY.namespace, name) for name in names}
+    for name in "bcd":
+        rollouts.note(reported(name, "Waiting"))
+    assert rollouts.note(reported("a", "Replacing", ready="False")) == at("b")
+    assert rollouts.note(reported("a", "Replacing", ready="False")) == set()
+    assert rollouts.note(reported("a", "Replacing")) == at("b")
+    assert rollouts.note(reported("a", "RolledBack", ready="False")) == at("b", "c", "d")
+    assert rollouts.note(reported("a", "RolledBack")) == at("b")
+    assert rollouts.note(reported("a"), gone=True) == at("b", "c", "d")
+    assert rollouts.note(reported("other", names="orders")) == set()
