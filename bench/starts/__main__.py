@@ -1,12 +1,15 @@
 """Count the processor seconds of ``millrace run`` from the start of its command to its first result, by what uses them.
 
-    python -m bench.starts [--rounds 5] [--sources files,kafka] [--algorithms native,auto] [--json FILE]
-        [--against CHECKOUT] [--java NAME=OPTIONS ...]
+    python -m bench.starts [--parts first,minute] [--rounds 5] [--sources files,kafka] [--algorithms native,auto]
+        [--seconds 60] [--against CHECKOUT] [--java NAME=OPTIONS ...] [--json FILE]
 
 A query counts 1,000 waiting records by key in windows, from files or a topic. All that its command starts runs in a
 control group of its own, whose processor seconds are what a start costs, ended processes included; the broker and the
 reader of results are outside. ``/proc`` says which part of it is whose. Where no control group can be made, processes
 that nobody waits for are missed. One start of each kind comes first and does not count.
+
+The part ``minute`` gives a query a thousand records every third second, and measures the batches without records in
+between, by which Spark closes windows, over the first seconds after its first batch.
 
 With ``--against``, starts of the code in another checkout take turns with ours. With ``--java``, so do starts with
 Java options in place of ours; ``_`` in OPTIONS is a space. Processor seconds differ less than times when something
@@ -23,6 +26,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +34,7 @@ from tests.lab.kafka import Broker, running_broker
 
 from bench.processes import exit_on_sigterm
 from bench.starts import report
+from bench.starts.minute import first_minutes
 from bench.starts.turns import (
     ALGORITHMS,
     SOURCES,
@@ -50,6 +55,7 @@ class StartsBench:
     folder: Path
     broker: Broker | None
     figures: list[report.StartFigure] = field(default_factory=list)
+    minutes: list[report.MinuteFigure] = field(default_factory=list)
 
     def measure(self, variant: Variant, source: str, algorithm: str, *, counts: bool) -> None:
         """Start a query once; record what it took if it counts."""
@@ -57,6 +63,16 @@ class StartsBench:
         if counts:
             self.figures.append(report.StartFigure(variant.name, source, algorithm, found))
             print(json.dumps(asdict(self.figures[-1])), file=sys.stderr, flush=True)
+
+    def minute(self, variant: Variant, algorithm: str, seconds: float) -> None:
+        """Run a query for its first seconds."""
+        assert self.broker is not None
+        tag = uuid.uuid4().hex[:8]
+        topics = f"in-{tag}", f"out-{tag}"
+        query = kafka_query(self.folder / tag, algorithm, self.broker, topics)
+        found = first_minutes(variant, query, self.broker, topics[0], seconds)
+        self.minutes.append(report.MinuteFigure(variant.name, algorithm, found))
+        print(json.dumps(asdict(self.minutes[-1])), file=sys.stderr, flush=True)
 
     def _start(self, variant: Variant, source: str, algorithm: str) -> Start:
         tag = uuid.uuid4().hex[:8]
@@ -72,6 +88,8 @@ class StartsBench:
 def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="first,minute")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of the part minute")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sources", default=",".join(SOURCES))
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
@@ -80,20 +98,28 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the figures of all starts")
     options = parser.parse_args()
     exit_on_sigterm()
-    sources, algorithms = options.sources.split(","), options.algorithms.split(",")
+    parts, sources, algorithms = (each.split(",") for each in (options.parts, options.sources, options.algorithms))
+    variants = _variants(options.against, options.java)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-starts-")))
         (folder / "broker").mkdir()
-        broker = stack.enter_context(running_broker(folder / "broker")) if "kafka" in sources else None
+        broker = (
+            stack.enter_context(running_broker(folder / "broker")) if "kafka" in sources or "minute" in parts else None
+        )
         bench = StartsBench(folder, broker)
-        for number in range(options.rounds + 1):
-            for source in sources:
-                for algorithm in algorithms:
-                    for variant in _variants(options.against, options.java):
-                        bench.measure(variant, source, algorithm, counts=number > 0)
-    report.show(bench.figures, Console(width=150))
+        if "first" in parts:
+            for number in range(options.rounds + 1):
+                for source, algorithm, variant in product(sources, algorithms, variants):
+                    bench.measure(variant, source, algorithm, counts=number > 0)
+        if "minute" in parts:
+            for _, algorithm, variant in product(range(options.rounds), algorithms, variants):
+                bench.minute(variant, algorithm, options.seconds)
+    console = Console(width=150)
+    report.show(bench.figures, console)
+    report.show_minutes(bench.minutes, console)
     if options.json:
-        options.json.write_text(json.dumps([asdict(figure) for figure in bench.figures], indent=1), encoding="utf-8")
+        figures = [*map(asdict, bench.figures), *map(asdict, bench.minutes)]
+        options.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
 
 
 def _variants(against: Path | None, java: Sequence[str]) -> Sequence[Variant]:

@@ -46,7 +46,7 @@ class Variant:
     def command(self, query: Path) -> Command:
         """Return the command that runs a query as ``millrace run`` does."""
         path = os.pathsep.join(str(self.checkout / name) for name in ("crds", "jobs", "operator"))
-        variables = {"PYTHONPATH": path} | self.variables
+        variables = {"PYTHONPATH": path, **self.variables}
         settings = [f"{name}={value}" for name, value in variables.items()]
         return ["env", *settings, sys.executable, "-c", _MILLRACE, "run", query]
 
@@ -83,10 +83,9 @@ def kafka_query(folder: Path, algorithm: str, broker: Broker, topics: tuple[str,
     folder.mkdir(parents=True)
     fill(broker.bootstrap, topics[0], "uniform", RECORDS)
     create(broker.bootstrap, topics[1])
-    source, sink = ({"kafka": {"bootstrapServers": broker.bootstrap, "topic": topic}} for topic in topics)
-    source |= {"format": "json"}
-    source["kafka"] |= {"startingOffsets": "earliest"}
-    return _write(folder, algorithm, source, sink)
+    servers = {"bootstrapServers": broker.bootstrap}
+    source = {"kafka": {**servers, "topic": topics[0], "startingOffsets": "earliest"}, "format": "json"}
+    return _write(folder, algorithm, source, {"kafka": {**servers, "topic": topics[1]}})
 
 
 def start(variant: Variant, query: Path, has_result: Callable[[], bool]) -> Start:
@@ -103,9 +102,9 @@ def start(variant: Variant, query: Path, has_result: Callable[[], bool]) -> Star
                 raise StartFailedError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
             for step in steps_in(log.read_text(encoding="utf-8", errors="replace")):
                 if step not in steps:
-                    steps[step] = _seconds(group, process)
+                    steps[step] = processor_seconds(group, process)
             time.sleep(_LOOK_SECONDS)
-        wall, total, parts = time.monotonic() - began, _seconds(group, process), usage(process.pid)
+        wall, total, parts = time.monotonic() - began, processor_seconds(group, process), usage(process.pid)
         return Start(wall, total, parts | {UNSEEN: max(total - sum(parts.values()), 0.0)}, steps)
 
 
@@ -134,7 +133,8 @@ def topic_watch(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
     seen.close()  # type: ignore[attr-defined]
 
 
-def _seconds(group: ControlGroup | None, process: subprocess.Popen[bytes]) -> float:
+def processor_seconds(group: ControlGroup | None, process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time so far of a command in a control group, or of its processes where there is none."""
     return tree_seconds(process.pid) if group is None else group.seconds()
 
 

@@ -8,6 +8,7 @@ from bench.control_group import accounting_folder, control_group
 from bench.processes import running
 from bench.processor_time import seconds_of
 from bench.starts import usage
+from bench.starts.minute import EmptyBatch, batches_in, medians
 from bench.starts.turns import entered, steps_in
 from bench.starts.usage import ProcessTimes, by_part
 
@@ -88,3 +89,10 @@ def test_the_time_of_a_running_process_is_found(tmp_path):
 def test_the_steps_of_a_start_are_those_that_were_printed():
     lines = ["starting=q", "starting=q step=starting Spark", "a note", "started=q metrics=http://x", "batch=0 rows=7"]
     assert steps_in("\n".join(lines)) == ["starting Spark", "started"]
+
+
+def test_batches_without_records_are_medians_of_their_period():
+    text = "batch=0 rows=7 rows_per_s=9 W=1.70 lag=0\nbatch=1 rows=0 rows_per_s=0 W=0.22 lag=0\nstarted=q x=y\n"
+    assert batches_in(text) == [(7, 1700.0), (0, 220.0)]
+    batches = [EmptyBatch(at, took) for at, took in ((1, 220), (2, 230), (14, 260), (31, 120))]
+    assert medians(batches) == {0: 230, 2: 120}

@@ -50,7 +50,8 @@ class Kernel(Generic[P, R]):
 
         from .cache import cache_on_disk
 
-        dispatcher = njit(nogil=True, error_model="numpy", **self._options)(self._function)
+        decorate: Any = njit
+        dispatcher = decorate(nogil=True, error_model="numpy", **self._options)(self._function)
         if self._is_cached and not cache_on_disk(dispatcher, self._function, _own_digest()):
             _warn_uncached()
         return dispatcher
