@@ -8,7 +8,7 @@ LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-sinks bench-delays demo package chart-files test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-starts bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-sinks bench-delays demo package chart-files test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -148,6 +148,9 @@ bench-peers: lab  ## Measure cold runs beside Kafka Streams, Flink and plain Spa
 
 bench-dedicated: lab  ## Measure replicas of a partitioner beside a loop that copies, and Dedicated beside Inline
 	$(BIN)/python -m bench.dedicated
+
+bench-starts: lab  ## Count the processor seconds of a start up to its first result, by process and thread
+	$(BIN)/python -m bench.starts
 
 bench-joins: lab  ## Measure cold joins of two streams beside Spark's own and Kafka Streams: a backlog, latency, skew
 	$(BIN)/python -m bench.joins

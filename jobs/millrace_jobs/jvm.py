@@ -24,6 +24,7 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import cache_folder, process_folder
+from millrace_jobs.jvm_command import jvm_command, launched_variables
 from millrace_jobs.signals import start_child
 from millrace_jobs.zygote import Zygote
 
@@ -49,6 +50,13 @@ _COMPILER = (
 
 That compiler is slow and produces the fastest code. At Java's default thresholds, a fifth of these, it spends a third
 of the processor time of a start on code that runs once per batch.
+"""
+
+_FIRST_COMPILER = Path(__file__).with_name("first-compiler.json")
+"""Methods that Java's second compiler leaves to the first, whatever the thresholds.
+
+They run often in a start and seldom later: they load classes, link lambdas, and read settings and SQL. The second
+compiler would spend two thirds of its processor time of a start on them.
 """
 
 _METASPACE = "-XX:MetaspaceSize=256m"
@@ -101,9 +109,14 @@ class Jvm:
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
         self._zygote = Zygote(quiet=quiet)
         ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
-        arguments = [part for name, value in early.items() for part in ("--conf", f"{name}={value}")]
-        command: list[str | Path] = [home / "bin" / "spark-submit", *arguments, "pyspark-shell"]
-        self._process = start_child(command, _environment(home, settings) | ours, quiet=quiet, pass_fds=[lock])
+        environment = _environment(home, settings) | ours
+        command = jvm_command(home, early, environment)
+        if command is not None:
+            environment |= launched_variables(home)
+        else:
+            arguments = [part for name, value in early.items() for part in ("--conf", f"{name}={value}")]
+            command = [str(home / "bin" / "spark-submit"), *arguments, "pyspark-shell"]
+        self._process = start_child(command, environment, quiet=quiet, pass_fds=[lock])
 
     @property
     def is_running(self) -> bool:
@@ -238,7 +251,9 @@ def _environment(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment plus what Spark needs. The user's Java options come last and override ours."""
     os.environ["MILLRACE_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(_WORKER_PYTHON)
-    options = [_COMPILER, _METASPACE]
+    directives = f'-XX:+UnlockDiagnosticVMOptions "-XX:CompilerDirectivesFile={_FIRST_COMPILER}"'
+    # Java reports the number of directives, which does not belong in what a run prints
+    options = [_COMPILER, _METASPACE, directives, "-XX:+DisplayVMOutputToStderr"]
     classes = class_archive(home)
     if classes is not None and os.access(classes, os.R_OK):
         options.append(f'"-XX:SharedArchiveFile={classes}"')

@@ -1,6 +1,7 @@
 """The start of Spark's JVM, with programs in its place that end, wait or answer."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -162,6 +163,18 @@ def test_options_of_the_user_come_after_ours(spark, monkeypatch):
     ours, theirs = (option for option in options if "Tier4InvocationThreshold" in option)
     assert int(ours.partition("=")[2]) > 7
     assert theirs == options[-1]
+
+
+def test_java_accepts_the_methods_that_its_second_compiler_leaves_to_the_first(spark):
+    folder = spark(ANSWERS)
+    jvm = Jvm({}, quiet=True)
+    with jvm.announced():
+        options = shlex.split((folder / "options").read_text())
+    jvm.finish()
+    assert any(option.startswith("-XX:CompilerDirectivesFile=") for option in options)
+    said = subprocess.run(["java", *options, "-version"], capture_output=True, text=True, check=True)
+    assert "compiler directives added" in said.stderr
+    assert said.stdout == ""
 
 
 def test_a_signal_to_our_process_group_does_not_reach_it(spark):

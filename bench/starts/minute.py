@@ -1,0 +1,100 @@
+"""The first minutes of a query: the time of its batches without records, by which Spark closes windows."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab.kafka import Broker
+
+from bench.processes import running
+from bench.starts.turns import RECORDS, StartFailedError, Variant, entered, processor_seconds
+
+PERIOD = 15.0
+"""Seconds over which the median of batches is taken."""
+
+_EVERY = 3
+"""Batch intervals from one batch with records to the next: a batch without records comes after each."""
+
+_BATCH = re.compile(r"^batch=\d+ rows=(\d+) .*?W=(\S+)", re.MULTILINE)
+_INTERVAL_MS = 1000
+_LOOK_SECONDS = 0.2
+_PATIENCE = 180.0
+
+
+@dataclass(frozen=True)
+class EmptyBatch:
+    """A batch without records; ``at``: seconds after the query's first batch, ``milliseconds``: how long it took."""
+
+    at: float
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class FirstMinutes:
+    """The first minutes of a query, by periods of ``PERIOD`` seconds after its first batch.
+
+    ``milliseconds`` has the median time of the batches without records of each period that had one, and ``processor``
+    the processor seconds of each period.
+    """
+
+    milliseconds: Mapping[int, float]
+    processor: Sequence[float]
+
+
+def first_minutes(variant: Variant, query: Path, broker: Broker, topic: str, seconds: float) -> FirstMinutes:
+    """Run a query from a topic for some seconds after its first batch.
+
+    Raises:
+        StartFailedError: it has ended, or has had no batch in time.
+    """
+    log = query.with_name("log")
+    with (
+        entered(variant.command(query)) as (command, group),
+        running(command, log) as process,
+        _producing(broker, topic, seconds + _PATIENCE),
+    ):
+        began, first, seen = time.monotonic(), None, 0
+        empty, used = list[EmptyBatch](), list[float]()
+        while first is None or time.monotonic() < first + seconds:
+            if process.poll() is not None or (first is None and time.monotonic() > began + _PATIENCE):
+                raise StartFailedError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
+            batches, now = batches_in(log.read_text(encoding="utf-8", errors="replace")), time.monotonic()
+            first = now if first is None and batches else first
+            if first is not None:
+                empty += [EmptyBatch(now - first, took) for rows, took in batches[seen:] if not rows]
+                if now >= first + len(used) * PERIOD:
+                    used.append(processor_seconds(group, process))
+            seen = len(batches)
+            time.sleep(_LOOK_SECONDS)
+    return FirstMinutes(medians(empty), [after - before for before, after in itertools.pairwise(used)])
+
+
+def batches_in(text: str) -> Sequence[tuple[int, float]]:
+    """Return the number of records of each batch that a run has printed, and its milliseconds to the nearest 10."""
+    return [(int(rows), float(w) * _INTERVAL_MS) for rows, w in _BATCH.findall(text)]
+
+
+def medians(batches: Sequence[EmptyBatch]) -> dict[int, float]:
+    """Return the median milliseconds by period."""
+    periods = sorted({int(each.at // PERIOD) for each in batches})
+    return {p: statistics.median(each.milliseconds for each in batches if each.at // PERIOD == p) for p in periods}
+
+
+@contextmanager
+def _producing(broker: Broker, topic: str, seconds: float) -> Iterator[None]:
+    command = [sys.executable, "-m", "bench.kafka.topics", broker.bootstrap, topic, "uniform"]
+    process = subprocess.Popen([*command, *map(str, (RECORDS / _EVERY, seconds, _EVERY))])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
