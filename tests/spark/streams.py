@@ -148,7 +148,10 @@ class Stream:
             for name, source in self.query.spec.sources.items()
         }
         planned = compile_query(self._spark, spec, {name: source.schema for name, source in sources.items()})
-        sink = sink or open_sink(self.query, result_keys(planned, spec), checkpoint.id, _no_table)
+        partitions = checkpoint.state_partitions
+        sink = sink or open_sink(
+            self.query, result_keys(planned, spec), checkpoint.id, _no_table, partitions=partitions
+        )
         sink.prepare(checkpoint.last_batch())
         return QueryRun(
             spark=self._spark,

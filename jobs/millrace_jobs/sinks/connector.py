@@ -28,6 +28,7 @@ class SinkContext:
         show: shows a table in the terminal.
         view: the view that a result table keeps for look-ups; other sinks have none.
         results: columns of the results; only a sink that checks their types needs them.
+        partitions: number of the state's partitions, each of which has certain results of a batch; None without state.
     """
 
     query: StreamQuery
@@ -36,6 +37,7 @@ class SinkContext:
     show: ShowTable
     view: TableView | None = None
     results: StructType | None = None
+    partitions: int | None = None
 
     @property
     def columns(self) -> StructType:

@@ -39,6 +39,7 @@ def open_sinks(
     show: ShowTable,
     view: TableView | None = None,
     results: StructType | None = None,
+    partitions: int | None = None,
 ) -> Sink:
     """Return the sink of a query, which has the sinks of all its outputs.
 
@@ -49,10 +50,10 @@ def open_sinks(
     for field, spec in query.spec.outputs.items():
         alone = query.model_copy(update={"spec": spec})
         if field == "spec":
-            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results)
+            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results, partitions)
         else:
             own_id = f"{checkpoint_id}-{field.rpartition('.')[2]}"
-            sink = open_sink(alone, keys[field], own_id, show, results=results)
+            sink = open_sink(alone, keys[field], own_id, show, results=results, partitions=partitions)
         outputs.append(Output(sink, keys[field].weighted, field))
     return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
 
@@ -64,10 +65,11 @@ def open_sink(
     show: ShowTable,
     view: TableView | None = None,
     results: StructType | None = None,
+    partitions: int | None = None,
 ) -> Sink:
     """Return the sink of ``spec.sink``; the arguments are those of ``SinkContext``."""
     sink = query.spec.sink
-    return _connector(sink).open(sink.given, SinkContext(query, keys, checkpoint_id, show, view, results))
+    return _connector(sink).open(sink.given, SinkContext(query, keys, checkpoint_id, show, view, results, partitions))
 
 
 def _connector(sink: SinkSpec) -> SinkConnector[Any]:

@@ -37,5 +37,5 @@ def test_only_a_watermark_on_the_window_s_column_ends_its_state(watermark, state
     projection = Projection("", (("k0", "cell"), ("at", "`at`")), schema.remove(2), 1)
     routed = Routed("trips", window, projection, None, Aggregation("trips", "", (), window, (), (), ""))
     query = CompiledQuery(routed, StructType().add("n", LongType()), True)
-    said = explain(query, spec, {"trips": SimpleNamespace(schema=schema)}, Pin(1, "native", 2, 4))
+    said = explain(query, spec, {"trips": SimpleNamespace(schema=schema)}, Pin(1, "native", 2, 4), 8)
     assert f"in Spark's state store, 1 windows of 60 s per pane; {state}" in said

@@ -1,0 +1,96 @@
+"""Attempts of tasks that write a partition by a transaction of their own, with faults; imported by Spark's tasks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from lab.processes import command_of
+from millrace_jobs.sinks.kafka.partition_writer import PartitionWriter
+
+FAULT, MARKS = "MILLRACE_TEST_FAULT", "MILLRACE_TEST_MARKS"
+"""Variables of the tasks: what happens, and the folder of the marks by which attempts know of each other."""
+
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class FaultyWriter(PartitionWriter):
+    """A writer whose first attempt to write partition 0 has a fault."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        fault = FAULTS.get(os.environ[FAULT])
+        if fault is None or context.partitionId() != 0:
+            return super().__call__(batches)
+        marks = Path(os.environ[MARKS])
+        is_first = not any(marks.iterdir())
+        (marks / f"attempt {context.taskAttemptId()}").touch()
+        if not is_first and fault is not meet:
+            return super().__call__(batches)
+        return fault(super().__call__, batches)
+
+
+Write = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def fail_when_written(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fail after the commit."""
+    list(write(batches))
+    raise RuntimeError("as the test wants it, after the commit")
+
+
+def die_when_written(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Kill the executor after the commit."""
+    list(write(batches))
+    os.kill(_executor(), signal.SIGKILL)
+    time.sleep(PATIENCE)
+    yield from ()
+
+
+def outlive(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Kill the executor in the middle of the input, and go on with what has come."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # by which Spark's daemon ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def cut() -> Iterator[pa.RecordBatch]:
+        yield next(batches)
+        os.kill(_executor(), signal.SIGKILL)
+        yield from batches
+        (Path(os.environ[MARKS]) / "the rest never came, and nobody said so").touch()
+
+    yield from write(cut())
+
+
+def meet(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Wait in the middle of the transaction until two attempts are there."""
+    marks = Path(os.environ[MARKS])
+
+    def meeting() -> Iterator[pa.RecordBatch]:
+        yield next(batches)
+        deadline = time.monotonic() + PATIENCE
+        while len(list(marks.iterdir())) < 2:
+            assert time.monotonic() < deadline, "no other attempt has begun"
+            time.sleep(0.05)
+        yield from batches
+
+    yield from write(meeting())
+
+
+FAULTS = {each.__name__: each for each in (fail_when_written, die_when_written, outlive, meet)}
+
+
+def _executor() -> int:
+    """Return the process id of the executor's JVM, whose child's child this process is."""
+    process = os.getpid()
+    while "CoarseGrainedExecutorBackend" not in command_of(process):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process
