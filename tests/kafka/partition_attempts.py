@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -88,9 +88,44 @@ def meet(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 FAULTS = {each.__name__: each for each in (fail_when_written, die_when_written, outlive, meet)}
 
 
+@dataclass(frozen=True)
+class DyingWriter(PartitionWriter):
+    """A writer that kills the local driver when one partition is written, and lets no other be written before."""
+
+    driver: int = field(default_factory=os.getpid)
+    turn: str = field(default_factory=lambda: os.environ[MARKS])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                Path(self.turn).mkdir()
+                break
+            except FileExistsError:
+                time.sleep(0.05)
+        if list(super().__call__(batches)):
+            for process in (*_java_of(self.driver), self.driver):
+                os.kill(process, signal.SIGKILL)
+            time.sleep(PATIENCE)
+        Path(self.turn).rmdir()
+        yield from ()
+
+
+def _java_of(driver: int) -> list[int]:
+    """Return the process ids of the JVMs that a process has started."""
+    processes = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return [each for each in processes if _parent(each) == driver and "SparkSubmit" in command_of(each)]
+
+
+def _parent(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return 0
+
+
 def _executor() -> int:
     """Return the process id of the executor's JVM, whose child's child this process is."""
     process = os.getpid()
     while "CoarseGrainedExecutorBackend" not in command_of(process):
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        process = _parent(process)
     return process
