@@ -43,7 +43,9 @@ def expected(batches):
     found = {}
     for number, batch in enumerate(batches):
         keys = {key for _, key, _ in batch}
-        found[number + (number >= REPARTITIONED)] = sorted(row for row in answer(batches[: number + 1], UPDATES) if row[0] in keys)
+        found[number + (number >= REPARTITIONED)] = sorted(
+            row for row in answer(batches[: number + 1], UPDATES) if row[0] in keys
+        )
     return found
 
 
