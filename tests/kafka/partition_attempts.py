@@ -18,6 +18,9 @@ from millrace_jobs.sinks.kafka.partition_writer import PartitionWriter
 FAULT, MARKS = "MILLRACE_TEST_FAULT", "MILLRACE_TEST_MARKS"
 """Variables of the tasks: what happens, and the folder of the marks by which attempts know of each other."""
 
+CUT_OFF = "what came before the executor died has passed for the whole input"
+"""The mark of ``outlive``; it shows that only a check of the end of the input keeps a part from being committed."""
+
 PATIENCE = 60.0
 
 
@@ -65,7 +68,7 @@ def outlive(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         yield next(batches)
         os.kill(_executor(), signal.SIGKILL)
         yield from batches
-        (Path(os.environ[MARKS]) / "the rest never came, and nobody said so").touch()
+        (Path(os.environ[MARKS]) / CUT_OFF).touch()
 
     yield from write(cut())
 

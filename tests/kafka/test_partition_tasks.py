@@ -14,6 +14,7 @@ import pytest
 from lab.kafka import Broker
 from lab.standalone_spark import standalone_spark
 
+from .partition_attempts import CUT_OFF
 from .topics import committed, open_transactions
 from .write_from_tasks import BATCHES, ROWS
 
@@ -36,6 +37,7 @@ def test_each_partition_is_written_once_whatever_happens_to_attempts(
     assert done.returncode == 0, done.stdout + done.stderr
     said = [line.split("|") for line in done.stdout.splitlines()]
     assert [fault for fault, *_ in said] == list(BATCHES)
+    assert [marks for fault, _, *marks in said if fault == "outlive"] == [[CUT_OFF]]
     by_batch: dict[int, list[int]] = {}
     for message in committed(broker, topic):
         number = int(message.headers["millrace-batch"] or b"")

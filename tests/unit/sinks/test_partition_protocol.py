@@ -215,7 +215,7 @@ def brokers_of(world: World) -> Iterator[None]:
         yield
 
 
-@settings(max_examples=300, deadline=None, phases=[Phase.generate])
+@settings(max_examples=100, deadline=None, phases=[Phase.generate])
 @given(st.data())
 def test_each_partition_of_a_batch_is_written_once_and_all_of_them_by_the_same_log(data: st.DataObject) -> None:
     world = World(data)
