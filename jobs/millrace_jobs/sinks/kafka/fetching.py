@@ -36,7 +36,7 @@ class ResultFetcher:
     def batches(self, results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
         """Compute ``results``, and yield an iterator over their record batches."""
         if not self._is_large:
-            with _limit(results.sparkSession.sparkContext, str(MOST_AT_ONCE)):
+            with _limit(results.sparkSession.sparkContext, MOST_AT_ONCE):
                 try:
                     found = results.toArrow().to_batches()
                 except (PySparkException, Py4JJavaError) as error:
@@ -46,7 +46,7 @@ class ResultFetcher:
             if found is not None:
                 yield iter(found)
                 return
-        with _limit(results.sparkSession.sparkContext, "0"), _by_partition(results) as batches:
+        with _limit(results.sparkSession.sparkContext, 0), _by_partition(results) as batches:
             yield self._counted(batches)
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,11 +76,15 @@ def _by_partition(results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
 
 
 @contextmanager
-def _limit(context: SparkContext, size: str) -> Iterator[None]:
-    """Let the jobs that begin meanwhile send so much to the driver: Spark looks at the setting for each of them."""
+def _limit(context: SparkContext, size: int) -> Iterator[None]:
+    """Let each job that begins meanwhile send so many bytes to the driver, or less if the user says so; 0 is no limit.
+
+    Spark looks at the setting for each of them.
+    """
     settings = context._jsc.sc().conf()
     before = settings.get(_LIMIT, "1g")
-    settings.set(_LIMIT, size)
+    users = settings.getSizeAsBytes(_LIMIT, "1g")
+    settings.set(_LIMIT, str(min(size, users) if users else size))
     try:
         yield
     finally:
