@@ -64,7 +64,8 @@ class LiveQuery:
         state = checkpoint.source_folder("events")
         source = open_source("events", spec.sources["events"], state, self._folder / "cache")
         planned = compile_query(self._spark, spec, {"events": source.schema})
-        sink = open_sink(self.query, result_keys(planned, spec), checkpoint.id, lambda *_: None)
+        partitions = checkpoint.state_partitions
+        sink = open_sink(self.query, result_keys(planned, spec), checkpoint.id, lambda *_: None, partitions=partitions)
         sink.prepare(checkpoint.last_batch())
         return QueryRun(
             spark=self._spark,

@@ -118,13 +118,13 @@ class Stream:
         self._finish(run)
         return feeder.reports
 
-    def feed_in_a_process_that_dies(self, placing: Placing, content: bytes) -> int:
+    def feed_in_a_process_that_dies(self, placing: Placing, content: bytes, program: str = "spark.die_in_batch") -> int:
         """Start a batch in a process that kills itself before the batch is done, and return its exit status."""
         self._epoch += 1
         (self._folder / "inbox" / f"{self._epoch:06d}").write_bytes(content)
         plan_file = self._folder / "plan.yaml"
         plan_file.write_text(plan(self._epoch, placing).to_json(), encoding="utf-8")
-        script = [sys.executable, "-m", "spark.die_in_batch", self._file, plan_file]
+        script = [sys.executable, "-m", program, self._file, plan_file]
         # the output ends with the last process that writes to it, which is the JVM
         return subprocess.run(script, stdout=subprocess.PIPE, timeout=300, check=False).returncode
 
@@ -148,7 +148,10 @@ class Stream:
             for name, source in self.query.spec.sources.items()
         }
         planned = compile_query(self._spark, spec, {name: source.schema for name, source in sources.items()})
-        sink = sink or open_sink(self.query, result_keys(planned, spec), checkpoint.id, _no_table)
+        partitions = checkpoint.state_partitions
+        sink = sink or open_sink(
+            self.query, result_keys(planned, spec), checkpoint.id, _no_table, partitions=partitions
+        )
         sink.prepare(checkpoint.last_batch())
         return QueryRun(
             spark=self._spark,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, ClassVar
 
@@ -66,8 +67,16 @@ class ConsoleSinkSpec(Model):
     rows: Count = Field(default=20, description="Maximum number of rows shown per batch.")
 
 
+class TransactionScope(StrEnum):
+    """What the results of one Kafka transaction are: those of a batch, or those of one partition of its state."""
+
+    BATCH = "Batch"
+    PARTITION = "Partition"
+    AUTO = "Auto"
+
+
 class KafkaSinkSpec(KafkaReference):
-    """Appends to a Kafka topic, one transaction per batch."""
+    """Appends to a Kafka topic, by one transaction per batch or by one per partition of the state."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *REFERENCE_RULES,
@@ -85,6 +94,13 @@ class KafkaSinkSpec(KafkaReference):
             "!has(self.format) || self.format == 'json' || has(self.schemas)",
             lambda kafka: kafka.format in (None, MessageFormat.JSON) or kafka.schemas is not None,
         ),
+        Rule(
+            "values with a schema of a registry are written by the driver, in one transaction per batch",
+            "write transaction: Batch, or leave schemas out",
+            ("transaction",),
+            "!has(self.transaction) || self.transaction != 'Partition' || !has(self.schemas)",
+            lambda kafka: kafka.transaction is not TransactionScope.PARTITION or kafka.schemas is None,
+        ),
     )
 
     topic: Topic = Field(description="Topic for the results.", examples=["trips-by-cell"])
@@ -100,6 +116,22 @@ class KafkaSinkSpec(KafkaReference):
         default=None,
         description="Schema of the values in the registry of the connection, for format avro and protobuf.",
     )
+    transaction: TransactionScope | None = Field(
+        default=None,
+        description="What becomes visible at once. Batch (default): all results of a batch, which the driver writes. "
+        "Partition: those of one partition of the state, which the task that merges it writes. Auto: Partition where "
+        "the state has one partition, otherwise Batch.",
+    )
+
+    def scope(self, partitions: int | None) -> TransactionScope:
+        """Return BATCH or PARTITION, for a state of so many partitions; None is a query without state.
+
+        With one partition, both let a batch appear as a whole. So ``Auto`` promises readers what ``Batch`` does.
+        """
+        if self.transaction is not TransactionScope.AUTO:
+            return self.transaction or TransactionScope.BATCH
+        one = partitions == 1 and self.schemas is None
+        return TransactionScope.PARTITION if one else TransactionScope.BATCH
 
 
 class HistorySpec(Model):

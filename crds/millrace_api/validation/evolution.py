@@ -58,7 +58,7 @@ _FIELDS = {
         spec.additionalOutputs.*.sink.kafka.bootstrapServers spec.additionalOutputs.*.sink.kafka.tls
         spec.additionalOutputs.*.sink.kafka.sasl spec.additionalOutputs.*.sink.kafka.options
         spec.additionalOutputs.*.sink.table.bootstrapServers
-        spec.additionalOutputs.*.sink.kafka.schemas
+        spec.additionalOutputs.*.sink.kafka.schemas spec.additionalOutputs.*.sink.kafka.transaction
         spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
         spec.additionalOutputs.*.sink.table.options
         spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from millrace_api.model.sinks import SinkSpec, TransactionScope
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
@@ -38,21 +39,22 @@ _WHEN = {
 """What is emitted when, by the strategy."""
 
 
-def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
-    """Return the text of ``millrace explain``."""
+def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin, partitions: int) -> str:
+    """Return the text of ``millrace explain``; ``partitions`` is the number of those of the state, if there is one."""
+    drawn = _plan(query, spec, sources, pin, partitions if query.keeps_state else None)
     code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
-    return "\n".join([_plan(query, spec, sources, pin), *([""] if code else []), *code])
+    return "\n".join([drawn, *([""] if code else []), *code])
 
 
-def _plan(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin) -> str:
+def _plan(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin, partitions: int | None) -> str:
     """Describe how the query runs, and draw its steps."""
     routed = query.execution
     if isinstance(routed, TableQuery):
-        steps = list(_table_steps(routed, spec))
+        steps = list(_table_steps(routed, spec, partitions))
         return f"runs by operators on tables{_instead(routed, pin)}{_matching(query, routed, pin)}\n\n{_drawing(steps)}"
     if isinstance(routed, Native):
         why = f"runs natively, by Spark's own plan: {routed.reason}"
-        return f"{why}\n\n{_drawing(_native_steps(routed.sql, spec))}"
+        return f"{why}\n\n{_drawing(_native_steps(routed.sql, spec, partitions))}"
     if pin.algorithm == "native":
         why = "can be routed, and runs natively: the plan's algorithm is native"
         how = "each replica combines its own slice" if routed.aggregation is None else "Spark combines by its own plan"
@@ -66,7 +68,7 @@ def _plan(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin
             f"combine  {_combining(routed)}",
         ]
     evaluated = compile_projection(routed.projection, sources[routed.source].schema)
-    steps = [*_source_steps(routed, spec, pin, evaluated), *steps, *_merge_steps(query, routed, spec)]
+    steps = [*_source_steps(routed, spec, pin, evaluated), *steps, *_merge_steps(query, routed, spec, partitions)]
     return f"{why}\n\n{_drawing(steps)}"
 
 
@@ -85,11 +87,11 @@ def _matching(query: CompiledQuery, tables: TableQuery, pin: Pin) -> str:
     return "; rows are matched in the bucket of their key"
 
 
-def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
+def _table_steps(tables: TableQuery, spec: Spec, partitions: int | None) -> Iterator[str]:
     """Yield the steps of a query by operators on tables; see ``docs/tables.md``."""
     yield from (_source_step(name, source) for name, source in spec.sources.items())
     yield from (with_labels(step, tables.labels) for step in _relation_steps(tables.relation))
-    for when, sink in _outputs(spec):
+    for when, sink in _outputs(spec, partitions):
         if tables.contents is Contents.RECORDS:
             when = "when final" if tables.waits else "every result"
         yield f"emit     {when} -> {sink}"
@@ -98,11 +100,20 @@ def _table_steps(tables: TableQuery, spec: Spec) -> Iterator[str]:
         yield f"emit     earlier versions, for {table.history.retention} -> topic {table.history.topic}"
 
 
-def _outputs(spec: Spec) -> Iterator[tuple[str, str]]:
+def _outputs(spec: Spec, partitions: int | None) -> Iterator[tuple[str, str]]:
     """Yield when each output emits, and its sink with the name of the output."""
     for field, output in spec.outputs.items():
         name = "" if field == "spec" else f" ({field.rpartition('.')[2]})"
-        yield _WHEN[output.emit], f"{output.sink.kind}{name}"
+        yield _WHEN[output.emit], f"{output.sink.kind}{name}{_transactions(output.sink, partitions)}"
+
+
+def _transactions(sink: SinkSpec, partitions: int | None) -> str:
+    """Return what one transaction of a sink has; empty for sinks of which all have a batch in one."""
+    if sink.kafka is None:
+        return ""
+    if sink.kafka.scope(partitions) is TransactionScope.BATCH:
+        return ", by the driver in one transaction a batch"
+    return f", by the tasks that merge in a transaction for each partition of the state (at most {partitions} a batch)"
 
 
 def _source_step(name: str, source: SourceSpec) -> str:
@@ -146,14 +157,14 @@ def _join_state(join: Join) -> str:
     return f"state for {_seconds(join.match.longest)} of event time"
 
 
-def _native_steps(sql: str, spec: Spec) -> list[str]:
+def _native_steps(sql: str, spec: Spec, partitions: int | None) -> list[str]:
     streams = {name.lower() for name, source in spec.sources.items() if not source.is_static}
     read = [table for table in parse_query(sql).find_all(exp.Table) if table.name.lower() in streams]
     joins = len(read) > 1 and parse_query(sql).find(exp.Join) is not None
     return [
         *(_source_step(name, source) for name, source in spec.sources.items()),
         f"Spark    the SQL as it is written{'; NULL matches nothing in its joins' if joins else ''}",
-        f"emit     {spec.emit.value} -> {spec.sink.kind}",
+        f"emit     {spec.emit.value} -> {spec.sink.kind}{_transactions(spec.sink, partitions)}",
     ]
 
 
@@ -187,7 +198,7 @@ def _combining(routed: Routed) -> str:
     return f"{', '.join(aggregate.call for aggregate in routed.aggregation.aggregates)} by {what}"
 
 
-def _merge_steps(query: CompiledQuery, routed: Routed, spec: Spec) -> list[str]:
+def _merge_steps(query: CompiledQuery, routed: Routed, spec: Spec, partitions: int | None) -> list[str]:
     watermark = spec.sources[routed.source].watermark
     if routed.window is None:
         state = "state for ever"
@@ -202,7 +213,7 @@ def _merge_steps(query: CompiledQuery, routed: Routed, spec: Spec) -> list[str]:
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in query.result)
     return [
         f"merge    by key {where}{window}; {state}",
-        *(f"emit     {when}: {columns} -> {sink}" for when, sink in _outputs(spec)),
+        *(f"emit     {when}: {columns} -> {sink}" for when, sink in _outputs(spec, partitions)),
     ]
 
 

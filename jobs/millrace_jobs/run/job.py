@@ -147,7 +147,7 @@ class Job:
         problem = dedicated_problem(compiled, self._spec, sources) if pin.is_dedicated else None
         if problem is not None:
             raise MillraceError(problem)
-        return shown_times(explain(compiled, self._spec, sources, pin), self.query.spec)
+        return shown_times(explain(compiled, self._spec, sources, pin, partitions), self.query.spec)
 
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""
@@ -367,8 +367,11 @@ class Job:
             )
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
-        shown, results = self._display.table, self._compiled.result
-        sink = open_sinks(self.query, keys, self._checkpoint.id, shown, view, results, self._copies)
+        compiled, show = self._compiled, self._display.table
+        partitions = self._checkpoint.state_partitions if compiled.keeps_state else None
+        sink = open_sinks(
+            self.query, keys, self._checkpoint.id, show, view, compiled.result, self._copies, partitions=partitions
+        )
         self._close_at_end(sink)
         self._checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
         with attributed_to(FailureClass.SINK):

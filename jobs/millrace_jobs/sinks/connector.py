@@ -30,6 +30,7 @@ class SinkContext:
         view: the view that a result table keeps for look-ups; other sinks have none.
         results: columns of the results; only a sink that checks their types needs them.
         copies: a folder on a local disk for what a later run can use again; None if there is no such place.
+        partitions: number of the state's partitions, each of which has certain results of a batch; None without state.
     """
 
     query: StreamQuery
@@ -39,6 +40,7 @@ class SinkContext:
     view: TableView | None = None
     results: StructType | None = None
     copies: Path | None = None
+    partitions: int | None = None
 
     @property
     def columns(self) -> StructType:

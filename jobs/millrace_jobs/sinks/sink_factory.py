@@ -41,6 +41,8 @@ def open_sinks(
     view: TableView | None = None,
     results: StructType | None = None,
     copies: Path | None = None,
+    *,
+    partitions: int | None = None,
 ) -> Sink:
     """Return the sink of a query, which has the sinks of all its outputs.
 
@@ -51,11 +53,11 @@ def open_sinks(
     for field, spec in query.spec.outputs.items():
         alone = query.model_copy(update={"spec": spec})
         if field == "spec":
-            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results, copies)
+            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results, copies, partitions=partitions)
         else:
             name = field.rpartition(".")[2]
-            own = None if copies is None else copies / "outputs" / name
-            sink = open_sink(alone, keys[field], f"{checkpoint_id}-{name}", show, results=results, copies=own)
+            own, own_id = None if copies is None else copies / "outputs" / name, f"{checkpoint_id}-{name}"
+            sink = open_sink(alone, keys[field], own_id, show, results=results, copies=own, partitions=partitions)
         outputs.append(Output(sink, keys[field].weighted, field))
     return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
 
@@ -68,10 +70,12 @@ def open_sink(
     view: TableView | None = None,
     results: StructType | None = None,
     copies: Path | None = None,
+    *,
+    partitions: int | None = None,
 ) -> Sink:
     """Return the sink of ``spec.sink``; the arguments are those of ``SinkContext``."""
-    sink = query.spec.sink
-    return _connector(sink).open(sink.given, SinkContext(query, keys, checkpoint_id, show, view, results, copies))
+    context = SinkContext(query, keys, checkpoint_id, show, view, results, copies, partitions)
+    return _connector(query.spec.sink).open(query.spec.sink.given, context)
 
 
 def _connector(sink: SinkSpec) -> SinkConnector[Any]:

@@ -407,3 +407,11 @@ def test_messages_that_name_their_schema_need_columns(tmp_path):
         "6: spec.sources.trips: schema is missing; "
         "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP"
     ]
+
+
+def test_tasks_do_not_write_values_with_a_schema_of_a_registry(tmp_path):
+    sink = "  sink: {kafka: {bootstrapServers: kafka:9092, topic: out, format: avro, schemas: {}, transaction: Partition}}"
+    assert (
+        "11: spec.sink.kafka.transaction: values with a schema of a registry are written by the driver, in one "
+        "transaction per batch (got transaction: Partition); write transaction: Batch, or leave schemas out"
+    ) in problems(tmp_path, changed(MINIMAL, 11, sink))

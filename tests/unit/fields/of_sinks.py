@@ -28,6 +28,7 @@ from millrace_jobs.sinks.console.sink import ConsoleSink, _Head
 from millrace_jobs.sinks.databases.sink import DatabaseSink
 from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 from millrace_jobs.sinks.files.sink import FilesSink
+from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.registered.result_schema import ResultSchema
 from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
@@ -67,7 +68,7 @@ def opened(asked: StreamQuery, number: Number) -> Sink:
     """Return the sink of an output."""
     plan = compiled(asked)
     keys = {field: result_keys(plan, spec) for field, spec in asked.spec.outputs.items()}
-    sinks = open_sinks(asked, keys, "a-checkpoint", lambda *_: None, results=plan.result)
+    sinks = open_sinks(asked, keys, "a-checkpoint", lambda *_: None, results=plan.result, partitions=2)
     return sinks._outputs[number].sink if isinstance(sinks, OutputSinks) else sinks
 
 
@@ -88,6 +89,8 @@ def described(sink: Sink) -> object:
         return sink.place, sink._keys, sink._spec.model_dump(exclude={"table", "key"})
     assert isinstance(sink, KafkaSink)
     kept = None
+    if isinstance(sink, AppendSink):
+        kept = sink._by_partition
     if isinstance(sink, TableSink) and sink._history is not None:
         kept = sink._history.topic.name, sink._history.times(10_000_000_000, NO_TIMES)
     return type(sink).__name__, sink.place, sink._keys, kept
@@ -129,6 +132,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield Probe(f"{place}.{kind}.topic", documents[kind], ("out", "others"), see)
         yield Probe(f"{place}.{kind}.key", documents[kind], (ABSENT, ["city", "since"], ["city"]), see)
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
+    yield Probe(f"{place}.kafka.transaction", documents["kafka"], ("Batch", "Partition"), see)
     yield from of_schemas(f"{place}.kafka", documents["kafka"], see, number)
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
     for kind in ("postgres", "mysql"):

@@ -28,14 +28,41 @@ SQL = "SELECT cell, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), ce
     ],
 )
 def test_only_a_watermark_on_the_window_s_column_ends_its_state(watermark, state):
+    said = explained({"console": {}}, 8, watermark)
+    assert f"in Spark's state store, 1 windows of 60 s per pane; {state}" in said
+
+
+@pytest.mark.parametrize(
+    ("transaction", "partitions", "committed"),
+    [
+        ({}, 8, "by the driver in one transaction a batch"),
+        ({"transaction": "Batch"}, 1, "by the driver in one transaction a batch"),
+        (
+            {"transaction": "Partition"},
+            8,
+            "by the tasks that merge in a transaction for each partition of the state (at most 8 a batch)",
+        ),
+        ({"transaction": "Auto"}, 8, "by the driver in one transaction a batch"),
+        (
+            {"transaction": "Auto"},
+            1,
+            "by the tasks that merge in a transaction for each partition of the state (at most 1 a batch)",
+        ),
+    ],
+)
+def test_it_says_who_commits_the_results_and_how_many_at_once(transaction, partitions, committed):
+    sink = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "out"} | transaction}
+    assert explained(sink, partitions, {}).endswith(f"-> kafka, {committed}")
+
+
+def explained(sink, partitions, watermark):
     source = {"files": {"path": "in", "format": "csv"}, "schema": "cell STRING, at TIMESTAMP, seen TIMESTAMP"}
     spec = Spec.model_validate(
-        {"sources": {"trips": source | watermark}, "query": {"sql": SQL}, "sink": {"console": {}}, "emit": "OnUpdate"}
+        {"sources": {"trips": source | watermark}, "query": {"sql": SQL}, "sink": sink, "emit": "OnUpdate"}
     )
     window = Window("at", MINUTE, MINUTE)
     schema = pa.schema([("cell", pa.string()), ("at", MOMENT), ("seen", MOMENT)])
     projection = Projection("", (("k0", "cell"), ("at", "`at`")), schema.remove(2), 1)
     routed = Routed("trips", window, projection, None, Aggregation("trips", "", (), window, (), (), ""))
     query = CompiledQuery(routed, StructType().add("n", LongType()), True)
-    said = explain(query, spec, {"trips": SimpleNamespace(schema=schema)}, Pin(1, "native", 2, 4))
-    assert f"in Spark's state store, 1 windows of 60 s per pane; {state}" in said
+    return explain(query, spec, {"trips": SimpleNamespace(schema=schema)}, Pin(1, "native", 2, 4), partitions)

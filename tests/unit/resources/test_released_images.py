@@ -37,6 +37,7 @@ NEW_SINCE = (
     "lineage:",
     "lookups:",
     "code:",
+    "transaction:",
 )
 """Fields that the released version lacks: a query that has one needs a later image."""
 

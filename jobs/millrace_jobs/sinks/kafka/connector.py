@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from millrace_api.model.registries import MessageFormat, ResultSchemas
-from millrace_api.model.sinks import KafkaSinkSpec, TableSinkSpec
+from millrace_api.model.sinks import KafkaSinkSpec, TableSinkSpec, TransactionScope
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.connector import SinkConnector, SinkContext
+from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.history import TableHistory
-from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
@@ -26,7 +26,9 @@ class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
         topic = _topic(spec, "spec.sink.kafka")
         if spec.schemas is not None:
             return _registered(spec, spec.schemas, topic, context)
-        return KafkaSink(topic, context.keys, context.query.name, context.checkpoint_id)
+        by_partition = spec.scope(context.partitions) is TransactionScope.PARTITION
+        name, checkpoint, partitions = context.query.name, context.checkpoint_id, context.partitions
+        return AppendSink(topic, context.keys, name, checkpoint, partitions=partitions, by_partition=by_partition)
 
 
 class TableSinkConnector(SinkConnector[TableSinkSpec]):

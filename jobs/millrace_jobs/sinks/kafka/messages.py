@@ -44,6 +44,9 @@ NO_END = (1 << 63) - 1
 Row = tuple[str | None, str | None, int]
 """Key, value, and end of the window in microseconds since 1970; a row without a value is to be retracted."""
 
+KeyAndValue = tuple[str | None, str | None]
+"""The key and the value of a message."""
+
 _FORMATS = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
 
 
@@ -100,6 +103,13 @@ def fetched_rows(fetched: pa.Table) -> Iterator[Row]:
     """Yield the rows of ``encoded`` after the driver has fetched them."""
     for batch in fetched.select(["key", "value", "end"]).to_batches(max_chunksize=10_000):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def rows_of_batch(batch: pa.RecordBatch) -> Iterator[KeyAndValue]:
+    """Yield the keys and values in a record batch of ``encoded``."""
+    for part in range(0, batch.num_rows, 10_000):
+        few = batch.slice(part, 10_000)
+        yield from zip(few.column("key").to_pylist(), few.column("value").to_pylist(), strict=True)
 
 
 def window_end(window: WindowColumn) -> Column:

@@ -1,22 +1,25 @@
-"""The sink that appends results to a Kafka topic, each batch exactly once in one transaction.
+"""Sinks that write results to a Kafka topic, each batch exactly once.
 
-To a consumer that reads only committed messages, a batch appears as a whole or not at all. A batch that Spark runs
-again after a crash is computed again, because state depends on it. It is written only if it is not in the topic yet.
+To a consumer that reads only committed messages, a batch appears as a whole or not at all; where tasks write, as in
+``appends``, that is so for each partition of the state. A batch that Spark runs again after a crash is computed again,
+because state depends on it. It is written only as far as it is not in the topic yet.
 """
 
 from __future__ import annotations
+
+from abc import abstractmethod
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
+from millrace_jobs.sinks.kafka.messages import encoded
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 
 class KafkaSink(Sink):
-    """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
+    """A sink whose driver writes a batch in one transaction."""
 
     def __init__(
         self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str, other: TargetTopic | None = None
@@ -34,6 +37,7 @@ class KafkaSink(Sink):
         """Take over the topic's transactions; other drivers on this checkpoint can no longer write."""
         settings = self._suitable_settings()
         self._transactions.open(last, settings.max_message_bytes if settings is not None else None)
+        self._take_over_partitions(last)
 
     def shape(self, results: DataFrame) -> DataFrame:
         """Encode the results as the keys and values of messages."""
@@ -42,9 +46,8 @@ class KafkaSink(Sink):
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute a batch, and write it if it is not in the topic yet; return the number of rows written."""
         if self._transactions.has(batch.number):
-            results.write.format("noop").mode("overwrite").save()
-            return 0
-        return self._write(results.toArrow(), batch)
+            return self._recompute(results, batch)
+        return self._compute(results, batch)
 
     def close(self) -> None:
         """Close the producer."""
@@ -58,6 +61,32 @@ class KafkaSink(Sink):
             raise self._topic.problem(message, f"write key, or: {self._topic.alter_command('cleanup.policy=delete')}")
         return settings
 
+    def _take_over_partitions(self, last: LastBatch) -> None:
+        """Fence tasks of earlier drivers, if tasks have written since a driver did.
+
+        Raises:
+            MillraceError: they have begun a batch, so that it may be there in part.
+        """
+        if not self._transactions.partitions:
+            return
+        if last.unfinished is not None:
+            message = (
+                f"topic {self._topic.name} may have a part of batch {last.unfinished}, of some partitions of the state"
+            )
+            hint = "run the query once more as it was, stop it after a batch, and then change it"
+            raise self._topic.problem(message, hint)
+        self._transactions.fence_partitions(0, last)
+
+    def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
+        """Compute a batch that is in the topic already, because state depends on it; return 0."""
+        results.write.format("noop").mode("overwrite").save()
+        return 0
+
+    def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
+        """Compute a batch and write it; return the number of rows written."""
+        return self._write(results.toArrow(), batch)
+
+    @abstractmethod
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        self._transactions.write(batch, (Outgoing(key, value) for key, value, _ in fetched_rows(fetched)))
-        return int(fetched.num_rows)
+        """Write a batch that was computed; return the number of rows written."""
+        ...

@@ -1,71 +1,30 @@
-"""One Kafka transaction per batch, with the batch's results and its number.
+"""The driver's transactions: one per batch, with the batch's results and its number.
 
-The number is stored as a committed offset of a consumer group without members: the number of the next batch, on
-partition 0 of the topic. Results and offset become visible together. The brokers therefore know what Spark's log may
-not: whether a batch that was begun before a crash has been written. All drivers of a checkpoint use the same
-transactional id, and Kafka lets only the latest of them continue (fencing).
+All drivers of a checkpoint use the same transactional id, so Kafka lets only the latest of them continue (fencing).
+Where the tasks write, by ``partitions``, the driver writes no batch, and its group shows that it has not lost its
+offsets: what a partition's group lacks was then never written.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+import uuid
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-
-from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.deployment import ANOTHER_CHECKPOINT
-from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, kafka_problem, patiently
-from millrace_jobs.kafka.headers import WATERMARK
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.base import LastBatch
+from millrace_jobs.sinks.kafka.partitions import (
+    DRIVER,
+    PARTITIONS,
+    START_OVER,
+    PartitionTransactions,
+    for_each,
+    require_known,
+)
+from millrace_jobs.sinks.kafka.producer import Headers, NumberedProducer, Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
-TRANSACTION_SECONDS = 900.0
-"""Seconds after which the brokers abort a transaction: the longest time that they allow by default.
-
-A batch must be written within this time, and it cannot be made smaller: its range is already in Spark's log. A dead
-driver does not cost this much time, because the next driver aborts its transaction at once.
-"""
-
-_TRANSACTION_MS = int(TRANSACTION_SECONDS * 1000)
-_ANSWER_SECONDS = 5.0
-_ABORT_SECONDS = 10.0
-_GRACE_SECONDS = 5.0
-_QUEUE_FULL_SECONDS = 0.05
-_POLL_EVERY = 1_000
-
-_SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
-"""Logger that keeps librdkafka's log lines out of the terminal; its errors report the same."""
-
-_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
-_FORBIDDEN = (
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-)
-_BROKEN = (KafkaError._STATE, KafkaError._FATAL)
-_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-
-_START_OVER = f"start over with another topic and {ANOTHER_CHECKPOINT}"
-
-Headers = list[tuple[str, str | bytes | None]]
+__all__ = ["BatchTransactions", "Headers", "Outgoing", "next_batch"]
 
 
-class Outgoing(NamedTuple):
-    """A message to be written; ``topic`` is None for the topic of the transactions."""
-
-    key: str | None
-    value: str | bytes | None
-    headers: Sequence[tuple[str, str | bytes | None]] = ()
-    topic: str | None = None
-
-
-class BatchTransactions:
+class BatchTransactions(NumberedProducer):
     """A transactional producer that writes batches of messages to a topic, each exactly once.
 
     Args:
@@ -76,18 +35,17 @@ class BatchTransactions:
     """
 
     def __init__(self, topic: TargetTopic, query: str, checkpoint_id: str, other: TargetTopic | None = None) -> None:
-        self.id = f"millrace-{query}-{checkpoint_id}"
-        self._topic = topic
-        self._other = other
-        self._query = query
-        self._producer: Producer | None = None
-        self._next = 0
-        self._noted: Mapping[str, Any] = {}
-        self._longest: int | None = None
-        self._undelivered: tuple[KafkaError, Message] | None = None
+        super().__init__(f"millrace-{query}-{checkpoint_id}", topic, query, other)
+
+    @property
+    def partitions(self) -> int:
+        """The most state partitions that have written by transactions of their own since this producer wrote last."""
+        return int(self._noted.get(PARTITIONS) or 0)
 
     def open(self, last: LastBatch, longest: int | None) -> None:
         """Fence all other drivers, abort their open transactions, and determine which batch comes next.
+
+        If ``partitions`` is not 0, that holds only after ``fence_partitions``.
 
         Args:
             last: the last batches in Spark's log.
@@ -97,226 +55,65 @@ class BatchTransactions:
             MillraceError: this user lacks the permission, or it is unknown whether the unfinished batch was written.
         """
         self.close()
-        self._longest = longest
         # A driver whose checkpoint is older than the topic must fail before it fences the driver that wrote there.
         require_known(self._written("read_uncommitted"), last, self._topic)
-        broker_errors = BrokerErrors()
-        self._producer = producer = Producer(self._settings(longest) | {"error_cb": broker_errors}, logger=_SILENT)
+        for_each(self._of_partitions(self.partitions), lambda each: require_known(each.written(), last, self._topic))
+        written = self._take_over(longest)
         try:
-            self._initialize(producer, broker_errors)
-            written = self._written("read_committed")
-            self._next = next_batch(written, last, self._topic)
+            self._next = next_batch(written, last, self._topic, in_part=self.partitions > 0)
             if written != self._next:  # from now on, a group without an offset has lost it
-                self._send(producer, [], ResultBatch(self._next - 1, 0, 0), self._noted)
+                self.record(self._next, self._noted)
         except BaseException:
             self.close()
             raise
 
-    def has(self, batch: int) -> bool:
-        """Return whether a batch is in the topic."""
-        return batch < self._next
+    def fence_partitions(self, count: int, last: LastBatch) -> str:
+        """Let only tasks of this driver write by partition from now on; return the name by which they know it.
+
+        Tasks of other drivers that have begun cannot commit, and those that begin find that they are too late. The
+        number of each partition is brought up to that of the driver: after a batch that the driver has written, no
+        partition lacks it.
+
+        Args:
+            count: number of state partitions that are to write.
+            last: the last batches in Spark's log.
+
+        Raises:
+            MillraceError: as for ``open``.
+        """
+        driver, most = uuid.uuid4().hex, max(count, self.partitions)
+        noted = {**self._noted, DRIVER: driver, PARTITIONS: most}
+        self.record(self._next, noted)  # first: it is what tasks of partitions without a number look at
+        self._noted = noted
+
+        def fence(partition: PartitionTransactions) -> None:
+            partition.fence(self._next, last, driver, self._longest)
+
+        for_each(self._of_partitions(most), fence)
+        return driver
+
+    def renew(self) -> None:
+        """Commit the number that is there once more: brokers drop one that is old.
+
+        Raises:
+            MillraceError: another driver has taken over, or Kafka does not answer.
+        """
+        self.record(self._next, self._noted)
+
+    def _of_partitions(self, count: int) -> list[PartitionTransactions]:
+        return [PartitionTransactions(self.id, number, self._topic, self._query) for number in range(count)]
 
     @property
     def last(self) -> int | None:
         """The last batch in the topic; None if there is none."""
         return self._next - 1 if self._next else None
 
-    @property
-    def noted(self) -> Mapping[str, Any]:
-        """What was noted with that batch, if it was the last run that wrote it."""
-        return self._noted
 
-    def write(
-        self, batch: ResultBatch, messages: Iterable[Outgoing], note: Mapping[str, int | None] | None = None
-    ) -> None:
-        """Write the messages of a batch and its number in one transaction, with a note for the next run.
-
-        Raises:
-            MillraceError: the transaction failed and none of it can be read; a TransientError if a retry may help.
-        """
-        assert self._producer is not None
-        self._send(self._producer, messages, batch, note or {})
-        self._next = batch.number + 1
-
-    def close(self) -> None:
-        """Release the producer; messages that it has not committed are dropped."""
-        if self._producer is not None:
-            with suppress(KafkaException):
-                self._producer.purge()
-            self._producer = None  # its ``close`` would wait for brokers that may be unreachable
-
-    def _settings(self, longest: int | None) -> dict[str, object]:
-        settings: dict[str, object] = {
-            "compression.type": "lz4",  # unless options have another
-            **self._topic.connection.settings(),
-            "transactional.id": self.id,
-            "transaction.timeout.ms": _TRANSACTION_MS,
-            "message.timeout.ms": int(PATIENCE * 1000),
-            "allow.auto.create.topics": False,
-            "partitioner": "murmur2_random",  # as Kafka's own clients place keys
-            "queue.buffering.max.kbytes": 65_536,
-            # Only when a connection closes does librdkafka look again for the coordinator of a group.
-            "connections.max.idle.ms": 10_000,
-            "on_delivery": self._on_undelivered,
-            "delivery.report.only.error": True,
-        }
-        return settings if longest is None else settings | {"message.max.bytes": max(longest, 1000)}
-
-    def _initialize(self, producer: Producer, broker_errors: BrokerErrors) -> None:
-        def initialize() -> None:
-            try:
-                producer.init_transactions(_ANSWER_SECONDS)
-            except KafkaException as error:
-                if error_of(error).code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                    message = (
-                        f"Kafka at {self._topic.connection.servers} does not let transactions take "
-                        f"{TRANSACTION_SECONDS:g} s, which the sink asks for"
-                    )
-                    hint = f"raise transaction.max.timeout.ms of the brokers to {_TRANSACTION_MS} or more"
-                    raise self._topic.problem(message, hint) from None
-                raise KafkaException(broker_errors.cause_of(error_of(error))) from None
-
-        patiently(initialize, f"taking over transactional id {self.id}", self._topic.connection)
-
-    def _written(self, isolation: Literal["read_uncommitted", "read_committed"]) -> int | None:
-        """Return the number of the next batch, which is the group's committed offset; None if the group has none.
-
-        With ``read_committed``, wait while a transaction with another offset is being completed.
-        """
-        settings = self._topic.connection.settings()
-        # Not an AdminClient: with one, librdkafka 2.16 crashes if the group's coordinator moves meanwhile.
-        consumer = Consumer(settings | {"group.id": self.id, "isolation.level": isolation})  # never joins the group
-
-        def ask() -> int:
-            try:
-                (position,) = consumer.committed([TopicPartition(self._topic.name, 0)], timeout=_ANSWER_SECONDS)
-            except KafkaException:
-                report = consumer.poll(0)  # the reason for a missing answer, such as a missing permission
-                if report is None or report.error() is None:
-                    raise
-                raise KafkaException(report.error()) from None
-            if position.error is not None:
-                raise KafkaException(position.error)
-            self._noted = _noted(position.metadata)
-            return int(position.offset)
-
-        try:
-            offset = patiently(ask, f"looking for the last batch of group {self.id}", self._topic.connection)
-            self._group = consumer.consumer_group_metadata()
-        finally:
-            consumer.close()
-        return offset if offset >= 0 else None
-
-    def _send(
-        self, producer: Producer, messages: Iterable[Outgoing], batch: ResultBatch, note: Mapping[str, Any]
-    ) -> None:
-        began = time.monotonic()
-        self._undelivered = None
-        try:
-            producer.begin_transaction()
-            try:
-                self._produce(producer, messages, batch)
-                about = json.dumps({**note, "query": self._query, "batch": batch.number, "epoch": batch.epoch})
-                position = TopicPartition(self._topic.name, 0, batch.number + 1, about)
-                call_in_time(lambda s: producer.send_offsets_to_transaction([position], self._group, s), PATIENCE)
-            except KafkaException as error:
-                if error_of(error).code() in _BROKEN:
-                    call_in_time(producer.commit_transaction, PATIENCE)  # fails, and its error says why
-                raise
-            call_in_time(producer.commit_transaction, PATIENCE)
-        except KafkaException as error:
-            raise self._abandon(producer, error_of(error), batch, time.monotonic() - began) from None
-        except BaseException:
-            self._abort(producer)
-            raise
-
-    def _produce(self, producer: Producer, messages: Iterable[Outgoing], batch: ResultBatch) -> None:
-        about = {"query": self._query, "batch": batch.number, "epoch": batch.epoch}
-        headers: Headers = [(f"millrace-{k}", str(v).encode()) for k, v in about.items()]
-        removing = [*headers, (WATERMARK, str(batch.watermark).encode())] if batch.watermark else headers
-        for count, (key, value, own, other) in enumerate(messages):
-            topic = other or self._topic.name
-            while True:
-                try:
-                    common = removing if value is None else headers
-                    producer.produce(topic, value, key, headers=[*common, *own] if own else common)
-                    break
-                except BufferError:  # the queue is full until messages are delivered or time out
-                    producer.poll(_QUEUE_FULL_SECONDS)
-                except KafkaException as error:
-                    if error_of(error).code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                        raise self._too_large(batch, topic, key, value) from None
-                    raise
-            if count % _POLL_EVERY == 0:
-                producer.poll(0)
-
-    def _on_undelivered(self, error: KafkaError, message: Message) -> None:
-        """Remember the first message that could not be delivered: its error is the cause of later ones."""
-        if self._undelivered is None and error.code() not in _PURGED:
-            self._undelivered = error, message
-
-    def _abandon(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
-        """Abort a failed transaction and return the error to raise."""
-        with suppress(KafkaException):
-            producer.poll(0)  # runs the callbacks that report undelivered messages
-        undelivered = self._undelivered
-        errors = [error, *filter(None, [self._abort(producer)])]
-        what = f"batch {batch.number}" if batch.number >= 0 else "the first transaction"
-        doing = f"writing {what} to topic {self._topic.name}"
-        if any(each.code() in _FENCED for each in errors):
-            return self._fenced(batch, seconds)
-        if undelivered is not None:
-            error, message = undelivered
-            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                return self._too_large(batch, message.topic(), message.key(), message.value())
-            doing = f"writing {what} to topic {message.topic()}"
-        problem = kafka_problem(error, doing, self._topic.connection)
-        broken = any(each.fatal() or each.txn_requires_abort() for each in errors) and error.code() not in _FORBIDDEN
-        return TransientError(*problem.problems) if broken else problem  # the next transaction need not fail
-
-    def _abort(self, producer: Producer) -> KafkaError | None:
-        """Abort the transaction; return the error if that fails, as it may after a commit without an answer.
-
-        The next ``open`` determines the outcome of a transaction that could not be aborted.
-        """
-        try:
-            call_in_time(producer.abort_transaction, _ABORT_SECONDS)
-        except KafkaException as error:
-            return error_of(error)
-        return None
-
-    def _fenced(self, batch: ResultBatch, seconds: float) -> MillraceError:
-        if seconds >= TRANSACTION_SECONDS:
-            message = f"batch {batch.number} took {seconds:.0f} s to be written to topic {self._topic.name}"
-            hint = "find out why the brokers are slow: the batch will be written again, at the same size"
-            return TransientError(Problem(f"{message}, and Kafka has ended its transaction", hint))
-        message = f"another driver has taken over writing the results of {self._query} to topic {self._topic.name}"
-        return MillraceError(Problem(message, "run only one driver on a checkpoint: stop this one or the other one"))
-
-    def _too_large(
-        self, batch: ResultBatch, topic: str | None, key: str | bytes | None, value: str | bytes | None
-    ) -> MillraceError:
-        target = self._other if self._other is not None and self._other.name == topic else self._topic
-        longest = self._longest if target is self._topic else None
-        size = sum(len(part.encode() if isinstance(part, str) else part) for part in (key, value) if part is not None)
-        limit = f"at most {longest} (max.message.bytes)" if longest is not None else "less"
-        message = f"a result of batch {batch.number} is {size} bytes long, and topic {target.name} accepts {limit}"
-        hint = f"select fewer columns, or: {target.alter_command(f'max.message.bytes={2 * size}')}"
-        return target.problem(message, hint)
-
-
-def _noted(metadata: str | None) -> Mapping[str, Any]:
-    """Return what a transaction has noted with its offset."""
-    try:
-        return dict(json.loads(metadata or "{}"))
-    except (ValueError, TypeError):
-        return {}
-
-
-def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:
+def next_batch(written: int | None, last: LastBatch, topic: TargetTopic, *, in_part: bool = False) -> int:
     """Return the number of the batch to write next, from the topic's group (``written``) and Spark's log.
 
-    If earlier runs wrote to another sink, the unfinished batch comes next, unless the group already has it.
+    If earlier runs wrote to another sink, the unfinished batch comes next, unless the group already has it. With
+    ``in_part``, partitions have written since, and each of them knows whether it has the unfinished batch.
 
     Raises:
         MillraceError: group and log do not match, so that a batch would be lost or written twice.
@@ -326,50 +123,12 @@ def next_batch(written: int | None, last: LastBatch, topic: TargetTopic) -> int:
     if unfinished is None:
         return last.next
     if written is None or written < unfinished:
-        if last.elsewhere:
+        if last.elsewhere or (in_part and written is not None):
             return unfinished
         message = (
             f"batch {unfinished} was begun and not finished, and the consumer group that records whether it is in "
             f"topic {topic.name} has " + ("lost its offset" if written is None else f"only batches before {written}")
         )
-        hint = f"look for messages with the header millrace-batch {unfinished} in the topic; {_START_OVER}"
+        hint = f"look for messages with the header millrace-batch {unfinished} in the topic; {START_OVER}"
         raise topic.problem(message, hint)
     return written
-
-
-def require_known(written: int | None, last: LastBatch, topic: TargetTopic) -> None:
-    """Check that Spark's log has every batch that is in the topic.
-
-    Raises:
-        MillraceError: the checkpoint is outdated, or another driver has continued with a copy of it.
-    """
-    if written is not None and written > (last.next if last.unfinished is None else last.next + 1):
-        newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
-        message = f"topic {topic.name} has results up to batch {written - 1}, but the checkpoint knows of {newest}"
-        raise topic.problem(message, f"restore the newest checkpoint, or {_START_OVER}")
-
-
-def call_in_time(call: Callable[[float], None], seconds: float) -> None:
-    """Make a call with a timeout in seconds, and stop waiting for it soon after the timeout.
-
-    librdkafka does not always respect its timeouts: while the coordinator of a group is unavailable, it may wait
-    forever (confluentinc/librdkafka#5456, #5511). The call is then abandoned in a thread of its own.
-
-    Raises:
-        KafkaException: the call failed or timed out.
-    """
-    failed: list[BaseException] = []
-
-    def make() -> None:
-        try:
-            call(seconds)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=make, name="librdkafka call", daemon=True)
-    thread.start()
-    thread.join(seconds + _GRACE_SECONDS)
-    if thread.is_alive():
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    if failed:
-        raise failed[0]

@@ -8,20 +8,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
-from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.base import LastBatch, ResultKeys
 from millrace_jobs.sinks.column_names import named
+from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.messages import key_column
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode, ResultSchema
 from millrace_jobs.sinks.kafka.registered.result_values import rows_of
-from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 
 _CHUNK = 10_000
 
 
-class RegisteredSink(KafkaSink):
-    """A ``KafkaSink`` whose values are Avro or Protobuf with the framing of a schema registry; keys are JSON."""
+class RegisteredSink(AppendSink):
+    """An ``AppendSink`` whose values are Avro or Protobuf with the framing of a schema registry; keys are JSON."""
 
     def __init__(
         self, topic: TargetTopic, keys: ResultKeys, query: str, checkpoint_id: str, schema: ResultSchema
@@ -40,13 +40,10 @@ class RegisteredSink(KafkaSink):
         columns = [named(name) for name in self.schema.columns.names]
         return results.select(key_column(results, self._keys).alias("key"), F.struct(*columns).alias("value"))
 
-    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        self._transactions.write(batch, self._messages(fetched))
-        return int(fetched.num_rows)
-
-    def _messages(self, fetched: pa.Table) -> Iterator[Outgoing]:
+    def _messages(self, fetched: pa.RecordBatch) -> Iterator[Outgoing]:
         assert self._encode is not None
-        for chunk in fetched.to_batches(max_chunksize=_CHUNK):
+        for start in range(0, fetched.num_rows, _CHUNK):
+            chunk = fetched.slice(start, _CHUNK)
             keys = chunk.column("key").to_pylist()
             for key, row in zip(keys, rows_of(chunk.column("value")), strict=True):
                 yield Outgoing(key, self._encode(row))

@@ -1,0 +1,111 @@
+"""The sink that appends results to a Kafka topic: by the driver in one transaction, or by the tasks that merge."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.kafka.fetching import ResultFetcher
+from millrace_jobs.sinks.kafka.messages import rows_of_batch
+from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter
+from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import Outgoing
+
+_RENEW_SECONDS = 24 * 3600.0
+"""How often the driver's number is committed again where tasks write; brokers keep it for days."""
+
+
+class AppendSink(KafkaSink):
+    """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate.
+
+    Args:
+        topic: the topic.
+        keys: the key of the results.
+        query: name of the query.
+        checkpoint_id: id of its checkpoint.
+        partitions: number of the state's partitions; None without state, or if tasks cannot write the results.
+        by_partition: whether the tasks that merge a partition write it; otherwise the driver writes all.
+    """
+
+    def __init__(
+        self,
+        topic: TargetTopic,
+        keys: ResultKeys,
+        query: str,
+        checkpoint_id: str,
+        *,
+        partitions: int | None = None,
+        by_partition: bool = False,
+    ) -> None:
+        super().__init__(topic, keys, query, checkpoint_id)
+        self._partitions = partitions
+        self._by_partition = by_partition
+        self._writer = PartitionWriter(topic, self._transactions.id, query)
+        self._fetcher = ResultFetcher()
+        self._driver = ""
+        self._in_part: int | None = None
+        self._renewed = 0.0
+
+    def shape(self, results: DataFrame) -> DataFrame:
+        """Encode the results as the keys and values of messages; where tasks write them, let them do so."""
+        shaped = super().shape(results)
+        return self._written_by_tasks(shaped) if self._by_partition else shaped
+
+    def _take_over_partitions(self, last: LastBatch) -> None:
+        has_parts = self._transactions.partitions > 0
+        if self._partitions is None or not (self._by_partition or has_parts):
+            super()._take_over_partitions(last)
+            return
+        self._in_part = last.unfinished if has_parts else None
+        self._driver = self._transactions.fence_partitions(self._partitions, last)
+        self._renewed = time.monotonic()
+
+    def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
+        if self._by_partition:  # each task finds that its partition is there
+            return self._compute_by_tasks(results, batch)
+        return super()._recompute(results, batch)
+
+    def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
+        if self._by_partition:
+            return self._compute_by_tasks(results, batch)
+        if batch.number == self._in_part:  # a driver before this one has let tasks begin it
+            return self._compute_by_tasks(self._written_by_tasks(results), batch)
+        with self._fetcher.batches(results) as batches:
+            return self._send(batches, batch)
+
+    def _send(self, batches: Iterator[pa.RecordBatch], batch: ResultBatch) -> int:
+        """Write a batch whose results come as record batches; return the number of rows written."""
+        rows = 0
+
+        def messages() -> Iterator[Outgoing]:
+            nonlocal rows
+            for fetched in batches:
+                rows += fetched.num_rows
+                yield from self._messages(fetched)
+
+        self._transactions.write(batch, messages())
+        return rows
+
+    def _messages(self, fetched: pa.RecordBatch) -> Iterator[Outgoing]:
+        """Yield the messages of shaped results."""
+        yield from (Outgoing(key, value) for key, value in rows_of_batch(fetched))
+
+    def _written_by_tasks(self, shaped: DataFrame) -> DataFrame:
+        return shaped.select("key", "value").mapInArrow(self._writer, ROWS)
+
+    def _compute_by_tasks(self, results: DataFrame, batch: ResultBatch) -> int:
+        if time.monotonic() - self._renewed > _RENEW_SECONDS:
+            self._transactions.renew()
+            self._renewed = time.monotonic()
+        assert self._partitions is not None
+        announced = BatchForTasks.of(batch, self._partitions, self._driver, self._transactions.longest)
+        announced.announce(results.sparkSession.sparkContext)
+        return sum(results.toArrow().column("rows").to_pylist())
+
+    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
+        return self._send(iter(fetched.to_batches()), batch)

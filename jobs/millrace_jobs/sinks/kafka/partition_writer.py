@@ -1,0 +1,133 @@
+"""What a task does that writes its partition of the results itself; see ``partitions``.
+
+Producers stay in the worker process, so the next batch of a partition costs no new one if the same worker gets it. A
+producer that has written a partition's last batch needs no other look: if another attempt has begun since, somewhere,
+this one can commit nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyspark import SparkContext, TaskContext
+
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_jobs.sinks.base import ResultBatch
+from millrace_jobs.sinks.kafka.messages import KeyAndValue, rows_of_batch
+from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
+from millrace_jobs.sinks.kafka.producer import Outgoing
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.whole_input import require_whole
+
+ROWS = "rows BIGINT"
+"""What a task returns: how many results it has written."""
+
+_PROPERTY = "millrace.sink.batch"
+_MOST_PRODUCERS = 32
+"""Producers that a worker keeps; each has some threads, and connections that close when they are idle."""
+
+_producers: OrderedDict[tuple[str, str], PartitionTransactions] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class BatchForTasks:
+    """The batch that tasks write: of ``ResultBatch``, with the number of state partitions.
+
+    ``driver`` is the name of the driver, and ``longest`` the longest message that the topic accepts, in bytes.
+    """
+
+    number: int
+    epoch: int
+    watermark: int
+    partitions: int
+    driver: str
+    longest: int | None
+
+    @classmethod
+    def of(cls, batch: ResultBatch, partitions: int, driver: str, longest: int | None) -> BatchForTasks:
+        """Return what tasks need to know of a batch."""
+        return cls(batch.number, batch.epoch, batch.watermark, partitions, driver, longest)
+
+    def announce(self, context: SparkContext) -> None:
+        """Let the tasks of the jobs that this thread runs from now on know their batch."""
+        context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))
+
+
+@dataclass(frozen=True)
+class PartitionWriter:
+    """A function for ``mapInArrow`` that writes the rows of ``messages.encoded`` to a topic; ROWS are its own rows.
+
+    ``group`` is the transactional id of the driver.
+    """
+
+    topic: TargetTopic
+    group: str
+    query: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the results of the task's partition, unless the topic has them.
+
+        Raises:
+            MillraceError: another driver has taken over, or they cannot be written; a TransientError if a retry may
+                help.
+        """
+        rows = (row for batch in batches for row in rows_of_batch(batch))
+        if (first := next(rows, None)) is None:
+            return
+        try:
+            count = self._write(first, rows)
+        except OvertakenError as error:
+            raise TransientError(*error.problems) from None  # a kind of error by which the driver knows what to do
+        yield pa.RecordBatch.from_pydict({"rows": [count]})
+
+    def _write(self, first: KeyAndValue, rows: Iterator[KeyAndValue]) -> int:
+        context = TaskContext.get()
+        assert context is not None
+        batch = BatchForTasks(**json.loads(context.getLocalProperty(_PROPERTY) or "null"))
+        partition = context.partitionId()
+        if partition >= batch.partitions:
+            message = f"the results have more partitions than the state, which has {batch.partitions}"
+            raise MillraceError(Problem(message, "write transaction: Batch", field="spec.sink.kafka.transaction"))
+        producer = self._producer(partition, batch)
+        written = 0
+
+        def messages() -> Iterator[Outgoing]:
+            nonlocal written
+            for key, value in chain((first,), rows):
+                written += 1
+                yield Outgoing(key, value)
+            require_whole()
+
+        try:
+            if not producer.has(batch.number):
+                producer.write(
+                    ResultBatch(batch.number, batch.epoch, batch.watermark), messages(), {DRIVER: batch.driver}
+                )
+                return written
+        except BaseException as error:
+            del _producers[producer.id, batch.driver]
+            producer.close()
+            if not isinstance(error, OvertakenError) or not producer.other_has_written(batch.number, batch.driver):
+                raise
+        for _ in rows:  # the state is complete only when all of them have been computed
+            pass
+        return 0
+
+    def _producer(self, partition: int, batch: BatchForTasks) -> PartitionTransactions:
+        """Return a producer that knows the last batch of the partition, and that fences any older one."""
+        producer = PartitionTransactions(self.group, partition, self.topic, self.query)
+        key = producer.id, batch.driver
+        if key in _producers:
+            _producers.move_to_end(key)
+            return _producers[key]
+        producer.take_over(batch.driver, batch.longest)
+        _producers[key] = producer
+        if len(_producers) > _MOST_PRODUCERS:
+            _, oldest = _producers.popitem(last=False)
+            oldest.close()
+        return producer

@@ -1,0 +1,133 @@
+"""Streaming queries whose tasks write into a real topic, and batches larger than the driver takes at once."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.run.state import replace_state
+from millrace_jobs.sinks.kafka import fetching
+from spark.streams import Stream
+from spark.tables import parquet
+
+from .partition_attempts import MARKS
+from .test_partition_transactions import number_of
+from .test_sink_streams import COLUMNS, SCHEMA, START, UPDATES, answer, crash, given, into, made
+from .topics import committed, open_transactions
+
+pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
+
+PROGRAM = "kafka.die_between_partitions"
+REPARTITIONED = 6
+"""The batch in which Spark rewrites the state, which writes nothing."""
+
+
+def updates(broker, topic):
+    """The rows of the results in a topic by batch, each of which is there once; all of a key are in one order."""
+    found, last = defaultdict(list), defaultdict(int)
+    for message in committed(broker, topic):
+        batch = int(message.headers["millrace-batch"])
+        assert batch >= last[message.key]
+        last[message.key] = batch
+        found[batch].append(tuple(json.loads(message.value).values()))
+    assert all(len(set(rows)) == len(rows) for rows in found.values()), "rows are there twice"
+    return {batch: sorted(rows) for batch, rows in found.items()}
+
+
+def expected(batches):
+    """What each batch updates."""
+    found = {}
+    for number, batch in enumerate(batches):
+        keys = {key for _, key, _ in batch}
+        found[number + (number >= REPARTITIONED)] = sorted(
+            row for row in answer(batches[: number + 1], UPDATES) if row[0] in keys
+        )
+    return found
+
+
+def test_tasks_write_every_update_once_whatever_dies_in_between(spark, broker, make_topic, tmp_path, monkeypatch):
+    topic = make_topic(partitions=3)
+    batches = made(seed=11, batches=9)
+    files = given(batches)
+    sink = into("kafka", broker, topic, transaction="Partition")
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=UPDATES, sink=sink)
+    stream.feed(files[:2])
+    crash(monkeypatch, stream, files[2], 2, after_writing=True)
+    crash(monkeypatch, stream, files[3], 3, after_writing=False)
+    monkeypatch.setenv(MARKS, str(tmp_path / "turn"))
+    die_in_part(broker, topic, stream, files[4], expected(batches[:5]))
+    stream.feed(files[5:6])
+    assert updates(broker, topic) == expected(batches[:6])
+
+    repartition(spark, stream, 8)
+    stream.feed(files[6:7])
+    group = f"millrace-stream-{checkpoint_id(stream)}"
+    new = [number_of(broker, topic, f"{group}.{partition}")[0] for partition in range(2, 8)]
+    assert new.count(8) >= 3, "partitions that the state has got write, too"
+
+    (tmp_path / "turn").rmdir()
+    die_in_part(broker, topic, stream, files[7], expected(batches[:8]))
+    stream.query = with_transaction(stream.query, None)
+    stream.feed(files[8:])  # the driver writes batch 9, once tasks have ended batch 8
+    assert updates(broker, topic) == expected(batches)
+    assert open_transactions(broker, topic) == {}
+    assert number_of(broker, topic, group)[0] == 10
+
+
+def test_a_query_without_state_has_no_partitions_to_write_by(spark, broker, topic, tmp_path):
+    sink = into("kafka", broker, topic, transaction="Partition")
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql="SELECT key, value FROM events WHERE value > 0", sink=sink)
+    with pytest.raises(MillraceError) as refused:
+        stream.feed(given(made(seed=12, batches=1)))
+    assert str(refused.value) == (
+        "spec.sink.kafka.transaction: the query keeps no state, so it has no partitions of one to write by; "
+        "write transaction: Batch"
+    )
+
+
+def test_a_large_batch_is_fetched_one_partition_after_the_other(spark, broker, make_topic, tmp_path, monkeypatch):
+    topic = make_topic(partitions=2)
+    small, large = [(START, "a", 1)], [(START, f"key {number}", number) for number in range(5_000)]
+    batches = [small, large, large, small, small]
+    calls = []
+    fetch = fetching._by_partition
+    monkeypatch.setattr(fetching, "_by_partition", lambda results: calls.append(results) or fetch(results))
+    monkeypatch.setattr(fetching, "MOST_AT_ONCE", 100_000)
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=UPDATES, sink=into("kafka", broker, topic))
+    stream.feed([(("hash", 2, 2), parquet(SCHEMA, batch)) for batch in batches])
+    assert updates(broker, topic) == expected(batches)
+    assert len(calls) == 3, "the second large batch, and the one after it, are known to be large"
+    assert spark.sparkContext._jsc.sc().conf().get("spark.driver.maxResultSize", "1g") == "1g"
+
+
+def die_in_part(broker, topic, stream, file, whole):
+    """Run a batch in a process that dies when the topic has a part of it, or of the one that was not finished before."""
+    assert stream.feed_in_a_process_that_dies(*file, PROGRAM) == -9
+    part = updates(broker, topic)
+    there = part[max(part)]
+    assert there
+    assert set(there) < set(whole[max(part)])
+
+
+def repartition(spark, stream, partitions):
+    checkpoint = Checkpoint(checkpoint_root(stream.query))
+    checkpoint.open(stream.query)
+    replace_state(spark, checkpoint, partitions)
+    checkpoint.close()
+
+
+def checkpoint_id(stream):
+    checkpoint = Checkpoint(checkpoint_root(stream.query))
+    checkpoint.open(stream.query)
+    checkpoint.close()
+    return checkpoint.id
+
+
+def with_transaction(query, transaction):
+    kafka = query.spec.sink.kafka.model_copy(update={"transaction": transaction})
+    sink = query.spec.sink.model_copy(update={"kafka": kafka})
+    return query.model_copy(update={"spec": query.spec.model_copy(update={"sink": sink})})

@@ -1,0 +1,257 @@
+"""Partitions in transactions of their own on a real broker: whole or not at all, once, and by one driver's tasks."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+from millrace_api.errors import MillraceError
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+
+from .topics import admin, committed, open_transactions
+
+pytestmark = pytest.mark.kafka
+
+NEW = LastBatch(None, None)
+LONGEST = 1_048_588
+
+
+class Driver:
+    """A driver that has begun, with the attempts of its tasks."""
+
+    def __init__(self, broker, topic, count=2, last=NEW, checkpoint="c1"):
+        self.topic = TargetTopic(topic, Connection(broker.bootstrap), "spec.sink.kafka.topic")
+        self.transactions = BatchTransactions(self.topic, "trips", checkpoint)
+        self.transactions.open(last, LONGEST)
+        self.name = self.transactions.fence_partitions(count, last) if count or self.transactions.partitions else ""
+
+    def attempt(self, partition):
+        """An attempt that has fenced the ones before, and knows what is there."""
+        made = PartitionTransactions(self.transactions.id, partition, self.topic, "trips")
+        made.take_over(self.name, LONGEST)
+        return made
+
+    def write(self, partition, number, *values):
+        """Write a batch by a new attempt, if it is not there; return whether it was written."""
+        attempt = self.attempt(partition)
+        try:
+            return not attempt.has(number) and commit(attempt, self, number, *values)
+        finally:
+            attempt.close()
+
+    def write_whole(self, number, *values):
+        self.transactions.write(ResultBatch(number, 1, 0), [Outgoing(None, value) for value in values])
+
+
+def commit(attempt, driver, number, *values):
+    attempt.write(ResultBatch(number, 1, 0), [Outgoing(None, value) for value in values], {DRIVER: driver.name})
+    return True
+
+
+def values(broker, topic):
+    return [message.value.decode() for message in committed(broker, topic)]
+
+
+def number_of(broker, topic, group):
+    """The offset of a group, and its note."""
+    place = [TopicPartition(topic, 0)]
+    client = admin(broker)  # which must live until the answer is there
+    asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, place)])
+    (offset,) = asked[group].result(30).topic_partitions
+    return offset.offset, json.loads(offset.metadata or "{}")
+
+
+def forget(broker, group):
+    """Delete the offset of a group, as brokers do with those that are old."""
+    client = admin(broker)
+    client.delete_consumer_groups([group])[group].result(30)
+
+
+def test_a_partition_s_number_is_committed_with_its_results(broker, topic):
+    driver = Driver(broker, topic)
+    assert driver.write(0, 0, "a")
+    assert driver.write(1, 0, "b")
+    assert driver.write(1, 1, "c")
+    assert values(broker, topic) == ["a", "b", "c"]
+    (first, *_) = committed(broker, topic)
+    assert first.headers == {"millrace-query": b"trips", "millrace-batch": b"0", "millrace-epoch": b"1"}
+    numbers = {group: number_of(broker, topic, f"millrace-trips-c1.{group}") for group in (0, 1)}
+    assert {group: (offset, note[DRIVER]) for group, (offset, note) in numbers.items()} == {
+        0: (1, driver.name),
+        1: (2, driver.name),
+    }
+
+
+def test_an_attempt_that_begins_fences_those_before_and_skips_what_they_have_written(broker, topic):
+    driver = Driver(broker, topic)
+    old, new = driver.attempt(0), driver.attempt(0)
+    with pytest.raises(OvertakenError):
+        commit(old, driver, 0, "of the old one")
+    commit(new, driver, 0, "of the new one")
+    assert old.other_has_written(0, driver.name)
+    assert not driver.write(0, 0, "again")
+    assert values(broker, topic) == ["of the new one"]
+    assert open_transactions(broker, topic) == {}
+
+
+def test_two_attempts_at_once_write_one_of_both(broker, topic):
+    driver = Driver(broker, topic)
+    attempts = [driver.attempt(0), driver.attempt(0)]
+
+    def try_(attempt):
+        try:
+            return commit(attempt, driver, 0, *(f"{number}" for number in range(2_000)))
+        except OvertakenError:
+            return False
+
+    with ThreadPoolExecutor(2) as both:
+        assert list(both.map(try_, attempts)) == [False, True]
+    assert sorted(map(int, values(broker, topic))) == list(range(2_000))
+
+
+def test_a_producer_that_is_kept_writes_the_next_batch_without_another_look(broker, topic):
+    driver = Driver(broker, topic)
+    kept = driver.attempt(0)
+    commit(kept, driver, 0, "a")
+    assert kept.has(0)
+    commit(kept, driver, 3, "d")  # it had no results in between
+    assert driver.write(0, 4, "e")  # by another worker
+    with pytest.raises(OvertakenError):
+        commit(kept, driver, 5, "f")
+    assert values(broker, topic) == ["a", "d", "e"]
+
+
+def test_an_attempt_for_an_old_batch_finds_that_it_is_there(broker, topic):
+    driver = Driver(broker, topic)
+    driver.write(0, 0, "a")
+    driver.write(0, 1, "b")
+    late = driver.attempt(0)  # for batch 0
+    assert late.has(0)
+    assert late.has(1)
+    assert not late.has(2)
+
+
+def test_a_driver_that_dies_between_two_partitions_leaves_one_that_the_next_one_skips(broker, topic):
+    first = Driver(broker, topic)
+    first.write(0, 0, "a0")
+    first.write(1, 0, "b0")
+    first.write(0, 1, "a1")
+    second = Driver(broker, topic, last=LastBatch(1, 0))
+    assert not second.write(0, 1, "a1 again")
+    assert second.write(1, 1, "b1")
+    assert second.write(0, 2, "a2")
+    assert values(broker, topic) == ["a0", "b0", "a1", "b1", "a2"]
+
+
+def test_no_task_of_a_driver_that_was_replaced_commits_or_begins(broker, topic):
+    old = Driver(broker, topic)
+    old.write(0, 0, "a")
+    begun = old.attempt(1)
+    new = Driver(broker, topic, last=LastBatch(0, None))
+    with pytest.raises(OvertakenError):
+        commit(begun, old, 0, "b of the old one")
+    with pytest.raises(MillraceError, match="another driver has taken over writing the results of trips to topic"):
+        begun.other_has_written(0, old.name)
+    for partition in (0, 1):
+        with pytest.raises(MillraceError, match="another driver has taken over"):
+            old.attempt(partition)
+    assert new.write(1, 0, "b")
+    with pytest.raises(MillraceError, match="another driver has taken over"):
+        old.transactions.renew()
+    assert values(broker, topic) == ["a", "b"]
+
+
+def test_a_task_of_an_old_driver_is_refused_also_where_the_partition_s_number_is_gone(broker, topic):
+    old = Driver(broker, topic)
+    new = Driver(broker, topic)
+    forget(broker, f"{new.transactions.id}.0")
+    with pytest.raises(MillraceError, match="another driver has taken over"):
+        old.attempt(0)
+    assert new.write(0, 0, "a")
+    assert values(broker, topic) == ["a"]
+
+
+def test_a_driver_that_dies_while_it_fences_is_followed(broker, topic, monkeypatch):
+    Driver(broker, topic).write(0, 0, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionTransactions, "fence", dying_at(1, PartitionTransactions.fence))
+        with pytest.raises(KeyboardInterrupt):
+            Driver(broker, topic, last=LastBatch(0, None))
+    third = Driver(broker, topic, last=LastBatch(0, None))
+    assert not third.write(0, 0, "a again")
+    assert third.write(1, 0, "b")
+    assert values(broker, topic) == ["a", "b"]
+
+
+def test_the_driver_writes_a_whole_batch_only_after_partitions_that_are_complete(broker, topic):
+    """From batches to partitions and back; each batch is once there, by whom it was begun."""
+    batches = Driver(broker, topic, count=0)
+    batches.write_whole(0, "whole 0")
+    batches.write_whole(1, "whole 1")
+    tasks = Driver(broker, topic, last=LastBatch(1, 0))  # it died before Spark knew of batch 1
+    assert not tasks.write(0, 1, "a1")
+    assert not tasks.write(1, 1, "b1")
+    tasks.write(0, 2, "a2")  # and it dies before that of the other one
+    again = Driver(broker, topic, count=0, last=LastBatch(2, 1))
+    assert again.transactions.partitions == 2, "batch 2 is to be ended by partition"
+    assert not again.transactions.has(2)
+    assert not again.write(0, 2, "a2 again")
+    assert again.write(1, 2, "b2")
+    again.write_whole(3, "whole 3")
+    with pytest.raises(MillraceError, match="another driver has taken over"):
+        tasks.attempt(0)
+    last = Driver(broker, topic, count=0, last=LastBatch(3, 2))
+    assert last.transactions.has(3)
+    assert last.transactions.partitions == 0
+    assert values(broker, topic) == ["whole 0", "whole 1", "a2", "b2", "whole 3"]
+
+
+def test_the_number_of_partitions_changes_between_batches(broker, topic):
+    few = Driver(broker, topic, count=2)
+    few.write(0, 0, "a0")
+    few.write(1, 0, "b0")
+    many = Driver(broker, topic, count=4, last=LastBatch(0, 0))
+    assert [many.write(number, 1, f"{number}1") for number in range(4)] == [True] * 4
+    zombie = many.attempt(3)
+    fewer = Driver(broker, topic, count=1, last=LastBatch(1, 1))
+    with pytest.raises(OvertakenError):
+        commit(zombie, many, 2, "of the one with four")
+    assert fewer.write(0, 2, "a2")
+    assert values(broker, topic) == ["a0", "b0", "01", "11", "21", "31", "a2"]
+
+
+def test_a_driver_s_offset_that_is_lost_is_refused_only_while_a_batch_is_in_doubt(broker, topic):
+    driver = Driver(broker, topic)
+    driver.write(0, 0, "a")
+    driver.transactions.close()
+    forget(broker, driver.transactions.id)
+    with pytest.raises(MillraceError, match="batch 1 was begun and not finished, and the consumer group"):
+        Driver(broker, topic, last=LastBatch(1, 0))
+    assert Driver(broker, topic, last=LastBatch(0, 0)).write(0, 1, "b")
+
+
+def test_a_checkpoint_older_than_a_partition_is_refused_and_fences_nobody(broker, topic):
+    driver = Driver(broker, topic)
+    for number in range(3):
+        driver.write(1, number, f"{number}")
+    kept = driver.attempt(1)
+    with pytest.raises(MillraceError, match="has results up to batch 2, but the checkpoint knows of no batch after 0"):
+        Driver(broker, topic, last=LastBatch(0, 0))
+    commit(kept, driver, 3, "3")
+    assert values(broker, topic) == ["0", "1", "2", "3"]
+
+
+def dying_at(partition, fence):
+    def dying(transactions, *rest):
+        if transactions.id.endswith(f".{partition}"):
+            raise KeyboardInterrupt
+        fence(transactions, *rest)
+
+    return dying

@@ -1,0 +1,245 @@
+"""Drivers and attempts of tasks in any order, on brokers in memory: each partition of a batch is written once, by one driver.
+
+The brokers do what Kafka promises of transactions: a producer that begins fences the ones with its id, and a transaction has
+its messages and its offset, or nothing. Whatever asks them lets others act first, so attempts overlap at each request.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from millrace_api.errors import MillraceError
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.kafka import partition_writer, partitions
+from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
+from millrace_jobs.sinks.kafka.producer import NumberedProducer
+from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+
+TOPIC = TargetTopic("results", Connection("kafka:9092"), "spec.sink.kafka.topic")
+DEEPEST = 3
+COUNT = 2
+
+
+class Crash(BaseException):
+    """The end of a process, at a request."""
+
+
+class World:
+    """Brokers, the logs of Spark, and everything that runs; ``data`` decides what acts next."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+        self.epochs: dict[str, int] = defaultdict(int)
+        self.numbers: dict[str, tuple[int, dict[str, object]]] = {}
+        self.written: list[tuple[int, int, int]] = []
+        self.contents = itertools.count()
+        self.drivers: list[Driver] = []
+        self.log = Log()
+        self.depth = 0
+
+    def others(self) -> None:
+        """Let others act; or end the process that asks."""
+        while (
+            self.depth < DEEPEST
+            and (what := self.data.draw(st.sampled_from(["go on", "go on", "act", "crash"]))) != "go on"
+        ):
+            if what == "crash" and self.depth:
+                raise Crash
+            self.depth += 1
+            try:
+                self.act()
+            finally:
+                self.depth -= 1
+
+    def act(self) -> None:
+        """Begin a driver, perhaps on a copy of a checkpoint, or let one that runs do something."""
+        choice = self.data.draw(st.integers(-2, len(self.drivers) - 1)) if self.drivers else -1
+        try:
+            if choice >= 0:
+                self.drivers[choice].act()
+            else:
+                if choice == -2:
+                    self.log = self.log.copy()
+                self.begin(self.data.draw(st.booleans()))
+        except (MillraceError, Crash):
+            pass
+
+    def begin(self, by_partition: bool) -> Driver:
+        """Begin a driver on the newest checkpoint: nobody goes back to one of which there has been a copy."""
+        driver = Driver(self, self.log, by_partition)
+        driver.prepare()
+        if driver.log is not self.log:
+            raise MillraceError("its checkpoint has been copied meanwhile")
+        self.drivers.append(driver)
+        return driver
+
+
+class Log:
+    """Spark's log of batches, which drivers share: which content each has that was begun, and which are committed."""
+
+    def __init__(self) -> None:
+        self.begun: dict[int, int] = {}
+        self.committed: int | None = None
+
+    def copy(self) -> Log:
+        made = Log()
+        made.begun, made.committed = dict(self.begun), self.committed
+        return made
+
+    @property
+    def last(self) -> LastBatch:
+        return LastBatch(max(self.begun, default=None), self.committed)
+
+
+class Driver:
+    """A driver and the workers that run its tasks."""
+
+    def __init__(self, world: World, log: Log, by_partition: bool) -> None:
+        self.world, self.log, self.by_partition = world, log, by_partition
+        self.last = log.last
+        self.batch: int | None = None
+        self.done: set[int] = set()
+        self.transactions = BatchTransactions(TOPIC, "trips", "c1")
+        self.workers = [OrderedDict(), OrderedDict()]
+        self.busy: set[int | str] = set()
+        self.in_part: int | None = None
+        self.name = ""
+
+    def prepare(self) -> None:
+        self.transactions.open(self.last, None)
+        has_parts = self.transactions.partitions > 0
+        if self.by_partition or has_parts:
+            self.in_part = self.last.unfinished if has_parts else None
+            self.name = self.transactions.fence_partitions(COUNT, self.last)
+        self.batch = self.last.unfinished
+
+    def act(self) -> None:
+        if self.batch is None:
+            self.begin_batch()
+        elif not (self.by_partition or self.batch == self.in_part):
+            self.write_whole(self.batch)
+        else:
+            partition = self.world.data.draw(st.integers(0, COUNT - 1))
+            batch = self.world.data.draw(st.sampled_from(sorted(self.log.begun)[-2:]))
+            self.attempt(min(batch, self.batch), partition)
+        if self.batch is not None and len(self.done) == COUNT:
+            self.log.committed, self.batch, self.done = self.batch, None, set()
+
+    def begin_batch(self) -> None:
+        """Begin the next batch; of two drivers on one log, only one can."""
+        number = 0 if self.log.committed is None else self.log.committed + 1
+        if number in self.log.begun:
+            raise MillraceError("another driver has begun it")
+        self.log.begun[number] = next(self.world.contents)
+        self.batch = number
+
+    def write_whole(self, batch: int) -> None:
+        with self.one_at_a_time("driver"):
+            if not self.transactions.has(batch):
+                rows = [Outgoing(str(number), str(self.log.begun[batch])) for number in range(COUNT)]
+                self.transactions.write(ResultBatch(batch, 1, 0), rows)
+            self.done = set(range(COUNT))
+
+    @contextmanager
+    def one_at_a_time(self, process: int | str) -> Iterator[None]:
+        """Let one of the driver's processes do one thing at a time."""
+        if process in self.busy:
+            raise MillraceError("it is busy")
+        self.busy.add(process)
+        try:
+            yield
+        finally:
+            self.busy.remove(process)
+
+    def attempt(self, batch: int, partition: int) -> None:
+        """Run an attempt of a task, of the batch or of one before, in one of two workers."""
+        announced = BatchForTasks.of(ResultBatch(batch, 1, 0), COUNT, self.name, None)
+        text = json.dumps(vars(announced))
+        context = SimpleNamespace(partitionId=lambda: partition, getLocalProperty=lambda _: text)
+        worker = self.world.data.draw(st.integers(0, 1))
+        writer = PartitionWriter(TOPIC, self.transactions.id, "trips")
+        row = str(partition), str(self.log.begun[batch])
+        with (
+            self.one_at_a_time(worker),
+            patch.object(partition_writer, "_producers", self.workers[worker]),
+            patch.object(partition_writer, "TaskContext", SimpleNamespace(get=lambda: context)),
+        ):
+            writer._write(row, iter(()))
+        if batch == self.batch:
+            self.done.add(partition)
+
+
+@contextmanager
+def brokers_of(world: World) -> Iterator[None]:
+    def take_over(self: NumberedProducer, longest: int | None) -> int | None:
+        world.others()
+        self._longest = longest
+        world.epochs[self.id] += 1
+        self._producer = world.epochs[self.id]
+        world.others()
+        return self._written("read_committed")
+
+    def written(self: NumberedProducer, isolation: str) -> int | None:
+        number, self._noted = world.numbers.get(self.id, (None, {}))
+        return number
+
+    def send(self: NumberedProducer, producer: int, messages, batch: ResultBatch, note) -> None:
+        rows = [(batch.number, int(key), int(value)) for key, value, *_ in messages]
+        world.others()
+        if world.epochs[self.id] != producer:
+            raise self._fenced(batch, 0.0)
+        world.numbers[self.id] = batch.number + 1, dict(note)
+        world.written += rows
+
+    with (
+        patch.object(NumberedProducer, "_take_over", take_over),
+        patch.object(NumberedProducer, "_written", written),
+        patch.object(NumberedProducer, "_send", send),
+        patch.object(NumberedProducer, "close", lambda self: None),
+        patch.object(partitions, "for_each", lambda each, action: [action(one) for one in each]),
+        patch("millrace_jobs.sinks.kafka.transactions.for_each", lambda each, action: [action(one) for one in each]),
+        patch.object(partitions, "_WAIT_FOR_OTHER_SECONDS", -1.0),
+        patch.object(partition_writer, "require_whole", lambda: None),
+    ):
+        yield
+
+
+@settings(max_examples=100, deadline=None, phases=[Phase.generate])
+@given(st.data())
+def test_each_partition_of_a_batch_is_written_once_and_all_of_them_by_the_same_log(data: st.DataObject) -> None:
+    world = World(data)
+    with brokers_of(world):
+        for _ in range(data.draw(st.integers(1, 25))):
+            world.act()
+        complete(world)
+    places = [(batch, partition) for batch, partition, _ in world.written]
+    assert len(places) == len(set(places)), "written twice"
+    contents = defaultdict(set)
+    for batch, _, content in world.written:
+        contents[batch].add(content)
+    assert all(len(each) == 1 for each in contents.values()), f"two drivers' results in one batch: {contents}"
+
+
+def complete(world: World) -> None:
+    """Let a driver end what was begun, undisturbed, and compare with its log."""
+    world.depth = DEEPEST
+    try:
+        driver = world.begin(True)
+    except MillraceError:
+        return  # of the checkpoint that was copied, a driver has written more since
+    if driver.batch is not None:
+        for partition in range(COUNT):
+            driver.attempt(driver.batch, partition)
+    known = {(batch, partition, content) for batch, content in world.log.begun.items() for partition in range(COUNT)}
+    assert set(world.written) == known, "results are missing, or of another log"
