@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 FRESH = 0.1
 """Share of records with a new key, until there are as many keys as wanted."""
@@ -17,6 +18,9 @@ RECORDS = 2_000_000
 
 LARGEST_TOPIC = 2_000_000_000
 """Bytes of the largest topic for the sake of wide records."""
+
+BATCH = 200_000
+"""Number of records of a batch at most, except where the results of a batch are what grows."""
 
 AGAIN = 10_000
 """Number of records after a restart."""
@@ -46,7 +50,7 @@ class GrowthCase:
     width: int = 100
     partitions: int = 4
     slots: int = 2
-    batch: int = 200_000
+    batch: int = BATCH
     interval: int = 1_000
     restarts: bool = False
 
@@ -61,16 +65,21 @@ class Axis:
     """Return the case of a size, for a number of records and a share of records with new keys."""
 
 
+def _case(part: str, size: int, records: int, keys: int, fresh: float, **more: Any) -> GrowthCase:
+    """Return a case of at least ten batches, since costs are taken from one batch to another."""
+    return GrowthCase(part, size, records, keys, fresh, batch=max(min(BATCH, records // 10), 1), **more)
+
+
 def _keys(size: int, records: int, fresh: float) -> GrowthCase:
-    return GrowthCase("keys", size, max(records, round(size / fresh)), size, fresh)
+    return _case("keys", size, max(records, round(size / fresh)), size, fresh)
 
 
 def _partitions(size: int, records: int, fresh: float) -> GrowthCase:
-    return GrowthCase("partitions", size, records, _MANY, fresh, partitions=size)
+    return _case("partitions", size, records, _MANY, fresh, partitions=size)
 
 
 def _width(size: int, records: int, fresh: float) -> GrowthCase:
-    return GrowthCase("width", size, min(records, LARGEST_TOPIC // size), 10_000, fresh, width=size)
+    return _case("width", size, min(records, LARGEST_TOPIC // size), 10_000, fresh, width=size)
 
 
 def _updates(size: int, records: int, fresh: float) -> GrowthCase:
@@ -78,11 +87,11 @@ def _updates(size: int, records: int, fresh: float) -> GrowthCase:
 
 
 def _executors(size: int, records: int, fresh: float) -> GrowthCase:
-    return GrowthCase("executors", size, records, _MANY, fresh, partitions=size, slots=size)
+    return _case("executors", size, records, _MANY, fresh, partitions=size, slots=size)
 
 
 def _state(size: int, records: int, fresh: float) -> GrowthCase:
-    return GrowthCase("state", size, size, size, 1.0, restarts=True)
+    return _case("state", size, size, size, 1.0, restarts=True)
 
 
 _MANY = 100_000
@@ -93,5 +102,5 @@ AXES: Mapping[str, Axis] = {
     "width": Axis("bytes of a record", (100, 1_000, 10_000), _width),
     "updates": Axis("results of a batch", (1_000, 10_000, 100_000, 1_000_000), _updates),
     "executors": Axis("emulated executors", (1, 2, 4, 16), _executors),
-    "state": Axis("keys in the state", (100_000, 1_000_000, 10_000_000), _state),
+    "state": Axis("keys in the state", (2_000_000, 10_000_000), _state),
 }
