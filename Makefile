@@ -8,7 +8,7 @@ LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-starts bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-sinks bench-delays demo package chart-files test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-starts bench-growth bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-sinks bench-delays demo package chart-files test-faults constraints generate clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ bench-kafka: lab  ## Measure against Spark's own Kafka connector: rows/s and lat
 
 bench-peers: lab  ## Measure cold runs beside Kafka Streams, Flink and plain Spark: latency, a backlog, a batch's fixed time
 	$(BIN)/python -m bench.peers
+
+bench-growth: lab  ## Measure what work costs as keys, state, records and executors grow, beside the same: hours, and 30 GB of disk
+	$(BIN)/python -m bench.growth
 
 bench-dedicated: lab  ## Measure replicas of a partitioner beside a loop that copies, and Dedicated beside Inline
 	$(BIN)/python -m bench.dedicated

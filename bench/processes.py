@@ -30,9 +30,9 @@ def exit_on_sigterm() -> None:
 
 @contextmanager
 def running(command: Command, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command for the length of the block, with what it prints in ``log``, and stop it afterwards."""
+    """Run a command for the length of the block, with what it prints added to ``log``, and stop it afterwards."""
     path = os.pathsep.join(filter(None, [str(_REPOSITORY), *sys.path]))
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, start_new_session=True, env=os.environ | {"PYTHONPATH": path}
         )

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -35,10 +36,10 @@ _TICK = 0.02
 _PATIENCE = 60.0
 
 
-def create(servers: str, topic: str) -> None:
+def create(servers: str, topic: str, settings: Mapping[str, str] = MappingProxyType({})) -> None:
     """Create a topic of ``PARTITIONS`` partitions."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})  # must outlive the request
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_PATIENCE)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=dict(settings))])[topic].result(_PATIENCE)
 
 
 def fill(servers: str, topic: str, skew: str, records: int, number_of_keys: int = KEYS, width: int = 0) -> None:
@@ -46,13 +47,24 @@ def fill(servers: str, topic: str, skew: str, records: int, number_of_keys: int 
 
     Values are padded so that records have at least ``width`` bytes, or a few more.
     """
-    create(servers, topic)
-    producer = Producer({"bootstrap.servers": servers} | _PRODUCER)
     begin = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
     keys = codes(skew, records, number_of_keys)
-    for low in range(0, records, _BLOCK):
+
+    def block(low: int) -> list[str]:
         moments = begin + np.arange(low, min(low + _BLOCK, records), dtype=np.float64) * 1e-4
-        _produce(producer, topic, messages(moments, keys[low : low + _BLOCK], low, width))
+        return messages(moments, keys[low : low + _BLOCK], low, width)
+
+    create(servers, topic)
+    produce_all(servers, topic, map(block, range(0, records, _BLOCK)))
+
+
+def produce_all(
+    servers: str, topic: str, blocks: Iterable[Sequence[str]], settings: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Produce all records of some blocks, with settings of the client in addition to the usual ones."""
+    producer = Producer({"bootstrap.servers": servers} | _PRODUCER | dict(settings))
+    for block in blocks:
+        _produce(producer, topic, block)
     _flush(producer)
 
 

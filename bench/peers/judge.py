@@ -8,7 +8,7 @@ import statistics
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -90,7 +90,7 @@ def backlog(
 
 def visible(
     servers: str, sink: str, until: float, is_running: Callable[[], bool]
-) -> Iterator[tuple[float, list[bytes]]]:
+) -> Generator[tuple[float, list[bytes]], None, None]:
     """Yield the values of committed messages as they become visible, each time with the seconds since 1970.
 
     It also yields when nothing has come for a moment, with no values.

@@ -23,16 +23,19 @@ import org.apache.flink.util.Collector;
 
 /**
  * The question of the benchmark in Flink's DataStream API, exactly once with RocksDB: number of records and newest event
- * time by key in windows of 10 s, updates at most every 200 ms.
+ * time by key in windows of 10 s, with a limit of updates.
  *
  * <p>Arguments: servers, topic to read, topic to write, prefix of transactions, folder for checkpoints, checkpoint
- * interval in ms.
+ * interval in ms, number of tasks at once, number of key groups or 0, ms after which a changed window is emitted,
+ * checkpoint to start from or an empty text.
  */
 public final class FlinkPeer {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   public static void main(String[] args) throws Exception {
-    var environment = StreamExecutionEnvironment.createLocalEnvironment(2, settings(args[4], args[5]));
+    var slots = Integer.parseInt(args[6]);
+    var groups = Integer.parseInt(args[7]);
+    var environment = StreamExecutionEnvironment.createLocalEnvironment(slots, settings(args));
     environment.getConfig().enableObjectReuse();
     var source = KafkaSource.<String>builder()
         .setBootstrapServers(args[0])
@@ -51,7 +54,7 @@ public final class FlinkPeer {
         .setTransactionalIdPrefix(args[3])
         .setProperty("transaction.timeout.ms", "600000")
         .build();
-    environment.fromSource(source, WatermarkStrategy.noWatermarks(), "kafka")
+    var results = environment.fromSource(source, WatermarkStrategy.noWatermarks(), "kafka")
         .map(text -> {
           var record = JSON.readTree(text);
           return Tuple2.of(record.get("key").asText(), Instant.parse(record.get("at").asText()).toEpochMilli());
@@ -62,31 +65,49 @@ public final class FlinkPeer {
             .withTimestampAssigner((record, time) -> record.f1))
         .keyBy(record -> record.f0, Types.STRING)
         .window(TumblingEventTimeWindows.of(Duration.ofSeconds(10)))
-        .trigger(new Updates())
-        .aggregate(new Count(), new Result())
-        .sinkTo(sink);
+        .trigger(new Updates(Long.parseLong(args[8])))
+        .aggregate(new Count(), new Result());
+    if (groups > 0) {
+      results.setParallelism(Math.min(slots, groups));
+      results.setMaxParallelism(groups);
+    }
+    results.sinkTo(sink);
     environment.execute();
   }
 
-  private static Configuration settings(String folder, String interval) {
+  private static Configuration settings(String[] args) {
     var settings = new Configuration();
     settings.setString("state.backend.type", "rocksdb");
-    settings.setString("execution.checkpointing.interval", interval + "ms");
-    settings.setString("execution.checkpointing.dir", "file://" + folder);
+    settings.setString("execution.checkpointing.interval", args[5] + "ms");
+    settings.setString("execution.checkpointing.incremental", "true");
+    settings.setString("execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION");
+    settings.setString("execution.checkpointing.dir", "file://" + args[4]);
+    settings.setString("io.tmp.dirs", args[4] + "/temporary");
     settings.setString("taskmanager.memory.network.min", "128mb");
-    settings.setString("taskmanager.numberOfTaskSlots", "2");
+    // what a task manager with the default configuration has; a local environment has a quarter of it
+    settings.setString("taskmanager.memory.managed.size", "512mb");
+    settings.setString("taskmanager.numberOfTaskSlots", args[6]);
+    if (!args[9].isEmpty()) {
+      settings.setString("execution.state-recovery.path", args[9]);
+    }
     return settings;
   }
 
-  /** Emits a window 200 ms after the first record that changed it. */
+  /** Emits a window some time after the first record that changed it. */
   public static class Updates extends Trigger<Object, TimeWindow> {
     private static final ValueStateDescriptor<Long> DUE = new ValueStateDescriptor<>("due", Types.LONG);
+
+    private final long milliseconds;
+
+    Updates(long milliseconds) {
+      this.milliseconds = milliseconds;
+    }
 
     @Override
     public TriggerResult onElement(Object record, long time, TimeWindow window, TriggerContext context) throws Exception {
       var due = context.getPartitionedState(DUE);
       if (due.value() == null) {
-        due.update(context.getCurrentProcessingTime() + 200);
+        due.update(context.getCurrentProcessingTime() + milliseconds);
         context.registerProcessingTimeTimer(due.value());
         context.registerEventTimeTimer(window.maxTimestamp());
       }

@@ -11,19 +11,21 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.TimeWindows;
 
 /**
  * The question of the benchmark in Kafka Streams, exactly once: number of records and newest event time by key in
  * windows of 10 s, every update.
  *
- * <p>Arguments: servers, topic to read, topic to write, application id, folder for state, commit interval in ms.
+ * <p>Arguments: servers, topic to read, topic to write, application id, folder for state, commit interval in ms, number
+ * of threads, number of state partitions or 0 for as many as the topic has.
  */
 public final class KafkaStreamsPeer {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   public static void main(String[] args) throws Exception {
-    var streams = new KafkaStreams(topology(args[1], args[2]).build(), settings(args));
+    var streams = new KafkaStreams(topology(args[1], args[2], Integer.parseInt(args[7])).build(), settings(args));
     Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(5))));
     streams.start();
     Thread.sleep(Long.MAX_VALUE);
@@ -36,7 +38,7 @@ public final class KafkaStreamsPeer {
     settings.put("state.dir", args[4]);
     settings.put("commit.interval.ms", args[5]);
     settings.put("processing.guarantee", "exactly_once_v2");
-    settings.put("num.stream.threads", "2");
+    settings.put("num.stream.threads", args[6]);
     settings.put("auto.offset.reset", "earliest");
     settings.put("replication.factor", "1");
     settings.put("main.consumer.max.poll.records", "2000");
@@ -44,15 +46,19 @@ public final class KafkaStreamsPeer {
     return settings;
   }
 
-  private static StreamsBuilder topology(String source, String sink) {
+  private static StreamsBuilder topology(String source, String sink, int partitions) {
     var strings = Serdes.String();
     var builder = new StreamsBuilder();
-    builder
+    var times = builder
         .stream(source, Consumed.with(strings, strings).withTimestampExtractor((record, last) -> time(parsed((String) record.value()))))
         .map((key, value) -> {
           var record = parsed(value);
           return KeyValue.pair(record.get("key").asText(), Long.toString(time(record)));
-        })
+        });
+    if (partitions > 0) {
+      times = times.repartition(Repartitioned.with(strings, strings).withNumberOfPartitions(partitions));
+    }
+    times
         .groupByKey(Grouped.with(strings, strings))
         .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), Duration.ofDays(1)))
         .aggregate(() -> "0,0", (key, time, state) -> added(state, Long.parseLong(time)), Materialized.with(strings, strings))
