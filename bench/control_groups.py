@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -35,7 +35,7 @@ class ProcessAccount(Protocol):
 
 
 class ControlGroup:
-    """A control group (version 2) for a command, from which none of its descendants can get out.
+    """A control group (version 1 or 2) for a command, from which none of its descendants can get out.
 
     The kernel adds up its processor time. Memory is summed over the processes in the group, because the kernel's sum
     would include the page cache of every file that they read or write.
@@ -53,6 +53,8 @@ class ControlGroup:
 
     def processor_seconds(self) -> float:
         """Return the processor time of the group so far, in seconds."""
+        with suppress(FileNotFoundError):
+            return int((self._folder / "cpuacct.usage").read_text()) / 1e9
         fields = dict(line.split() for line in (self._folder / "cpu.stat").read_text().splitlines())
         return int(fields["usage_usec"]) / 1e6
 
@@ -105,7 +107,8 @@ class ProcessTree:
 @contextmanager
 def process_account() -> Iterator[ProcessAccount]:
     """Make an account for one command: a control group for the length of the block, or else a process tree."""
-    folder = _folder()
+    parent = accounting_folder(Path("/proc/self/mounts").read_text(), Path("/proc/self/cgroup").read_text())
+    folder = None if parent is None else parent / f"millrace-bench-{uuid.uuid4().hex[:8]}"
     try:
         if folder is not None:
             folder.mkdir()
@@ -121,13 +124,32 @@ def process_account() -> Iterator[ProcessAccount]:
         group.end()
 
 
-def _folder() -> Path | None:
-    """Return the folder of a new group below that of this process, or None without control groups of version 2."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    roots = [fields[1] for fields in mounts if fields[2] == "cgroup2"]
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
-    own = [line.removeprefix("0::/") for line in lines if line.startswith("0::/")]
-    return Path(roots[0]) / own[0] / f"millrace-bench-{uuid.uuid4().hex[:8]}" if roots and own else None
+def accounting_folder(mounts: str, groups: str) -> Path | None:
+    """Return the folder of the control group that counts this process's processor time, or None.
+
+    Args:
+        mounts: what ``/proc/self/mounts`` has.
+        groups: what ``/proc/self/cgroup`` has: lines of number, controllers and path.
+    """
+    mounted = list(_mounted(mounts))
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpuacct" in controllers.split(","):
+            for kind, folder, options in mounted:
+                if kind == "cgroup" and "cpuacct" in options:
+                    return folder / path.lstrip("/")
+    for line in groups.splitlines():
+        if line.startswith("0::"):
+            for kind, folder, _ in mounted:
+                if kind == "cgroup2":
+                    return folder / line[3:].lstrip("/")
+    return None
+
+
+def _mounted(mounts: str) -> Iterable[tuple[str, Path, Sequence[str]]]:
+    for line in mounts.splitlines():
+        _, folder, kind, options, *_ = line.split()
+        yield kind, Path(folder), options.split(",")
 
 
 def _own_bytes(process: int) -> int:

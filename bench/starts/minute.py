@@ -15,8 +15,9 @@ from pathlib import Path
 
 from tests.lab.kafka import Broker
 
+from bench.control_groups import process_account
 from bench.processes import running
-from bench.starts.turns import RECORDS, StartFailedError, Variant, entered, processor_seconds
+from bench.starts.turns import RECORDS, StartFailedError, Variant
 
 PERIOD = 15.0
 """Seconds over which the median of batches is taken."""
@@ -58,10 +59,11 @@ def first_minutes(variant: Variant, query: Path, broker: Broker, topic: str, sec
     """
     log = query.with_name("log")
     with (
-        entered(variant.command(query)) as (command, group),
-        running(command, log) as process,
+        process_account() as account,
+        running(account.command(variant.command(query)), log) as process,
         _producing(broker, topic, seconds + _PATIENCE),
     ):
+        account.started(process.pid)
         began, first, seen = time.monotonic(), None, 0
         empty, used = list[EmptyBatch](), list[float]()
         while first is None or time.monotonic() < first + seconds:
@@ -72,7 +74,7 @@ def first_minutes(variant: Variant, query: Path, broker: Broker, topic: str, sec
             if first is not None:
                 empty += [EmptyBatch(now - first, took) for rows, took in batches[seen:] if not rows]
                 if now >= first + len(used) * PERIOD:
-                    used.append(processor_seconds(group, process))
+                    used.append(account.processor_seconds())
             seen = len(batches)
             time.sleep(_LOOK_SECONDS)
     return FirstMinutes(medians(empty), [after - before for before, after in itertools.pairwise(used)])

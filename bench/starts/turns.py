@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +14,10 @@ from pathlib import Path
 
 from tests.lab.kafka import Broker
 
-from bench.control_group import ControlGroup, control_group
+from bench.control_groups import process_account
 from bench.kafka.topics import create, fill
 from bench.peers.judge import visible
 from bench.processes import Command, running
-from bench.processor_time import tree_seconds
 from bench.starts.usage import UNSEEN, usage
 
 SQL = "SELECT window.start AS since, key, count(*) AS n FROM s GROUP BY window(at, '10 seconds'), key"
@@ -95,24 +93,18 @@ def start(variant: Variant, query: Path, has_result: Callable[[], bool]) -> Star
         StartFailedError: there is none.
     """
     log = query.with_name("log")
-    with entered(variant.command(query)) as (command, group), running(command, log) as process:
+    with process_account() as account, running(account.command(variant.command(query)), log) as process:
+        account.started(process.pid)
         began, steps = time.monotonic(), dict[str, float]()
         while not has_result():
             if process.poll() is not None or time.monotonic() > began + _PATIENCE:
                 raise StartFailedError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
             for step in steps_in(log.read_text(encoding="utf-8", errors="replace")):
                 if step not in steps:
-                    steps[step] = processor_seconds(group, process)
+                    steps[step] = account.processor_seconds()
             time.sleep(_LOOK_SECONDS)
-        wall, total, parts = time.monotonic() - began, processor_seconds(group, process), usage(process.pid)
+        wall, total, parts = time.monotonic() - began, account.processor_seconds(), usage(process.pid)
         return Start(wall, total, parts | {UNSEEN: max(total - sum(parts.values()), 0.0)}, steps)
-
-
-@contextmanager
-def entered(command: Command) -> Iterator[tuple[Command, ControlGroup | None]]:
-    """Yield the command in a control group of its own, or the command itself where none can be made."""
-    with control_group() as group:
-        yield (command if group is None else group.command(command)), group
 
 
 def steps_in(text: str) -> Sequence[str]:
@@ -131,11 +123,6 @@ def topic_watch(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
     seen = visible(broker.bootstrap, topic, time.time() + 2 * _PATIENCE, lambda: True)
     yield lambda: bool(next(seen)[1])
     seen.close()  # type: ignore[attr-defined]
-
-
-def processor_seconds(group: ControlGroup | None, process: subprocess.Popen[bytes]) -> float:
-    """Return the processor time so far of a command in a control group, or of its processes where there is none."""
-    return tree_seconds(process.pid) if group is None else group.seconds()
 
 
 def _write(folder: Path, algorithm: str, source: Mapping[str, object], sink: Mapping[str, object]) -> Path:

@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.control_group import accounting_folder, control_group
+from bench.control_groups import accounting_folder
 from bench.processes import running
 from bench.processor_time import seconds_of
 from bench.starts import usage
 from bench.starts.minute import EmptyBatch, batches_in, medians
-from bench.starts.turns import entered, steps_in
+from bench.starts.turns import steps_in
 from bench.starts.usage import ProcessTimes, by_part
 
 V1 = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
@@ -30,19 +30,6 @@ PARENT = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {BUSY
 )
 def test_the_group_of_this_process_is_found_in_both_versions(mounts, groups, folder):
     assert accounting_folder(mounts, groups) == (folder and Path(folder))
-
-
-def test_a_process_that_nobody_waits_for_counts(tmp_path):
-    with control_group() as made:
-        if made is None:
-            pytest.skip("this user makes no control groups")
-    with entered([sys.executable, "-c", PARENT]) as (command, group), running(command, tmp_path / "log") as process:
-        assert group is not None
-        process.wait(60)
-        while (group.folder / "cgroup.procs").read_text():
-            pass
-        assert group.seconds() >= 0.3
-    assert not group.folder.exists()
 
 
 def process(parent, command, seconds, ended=0.0, **threads):
