@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millrace_jobs.lookups.store import CONTINUED, check
+from millrace_jobs.lookups.store import CONTINUED, DamagedError, TableReader, opened
 
 
 class StoreCheck:
@@ -37,6 +37,32 @@ class StoreCheck:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+
+def check(folder: Path) -> None:
+    """Check that the visible rows of the store in a folder are whole, by reading them all.
+
+    Call it in a process of its own: reading a damaged file may end the process.
+
+    Raises:
+        DamagedError: they are not, or there is no store.
+    """
+    file = folder / "data.mdb"
+    reader = TableReader.open(folder)
+    about = reader._environment.info(), reader._environment.stat()
+    if file.stat().st_size < (about[0]["last_pgno"] + 1) * about[1]["psize"]:
+        raise DamagedError(f"{file} is too short")
+    with reader.snapshot() as table:
+        rows, transaction = table._databases.rows, table._transaction
+        last, count = b"", 0
+        with transaction.cursor(rows) as cursor:
+            for key, value in cursor:
+                opened(key, value)
+                if key <= last:
+                    raise DamagedError(f"{file} has a row out of order")
+                last, count = key, count + 1
+        if count != transaction.stat(rows)["entries"]:
+            raise DamagedError(f"{file} has {count} rows of {transaction.stat(rows)['entries']}")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ text has neither byte 0 nor byte 1. A table with a history also has earlier vers
 Rows are in one of two databases. A rebuild fills the hidden one in many small transactions, and makes it the visible
 one in the last. Nothing is flushed to disk on commit: after a crash of the machine the store is built again.
 
-Each row ends in a checksum of its key and text, so that ``check`` can tell whether a store that an earlier run has left
-is whole, and no reader shows a row that is not.
+Each row ends in a checksum of its key and text, by which ``check`` finds whether a store that an earlier run has left
+is whole; no reader shows a row that is not.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import lmdb
 
-from millrace_jobs.disk import MappedFile
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryDatabases, HistoryTimes, Sweep, VersionChanges
 from millrace_jobs.lookups.keys import BadRequestError
+from millrace_jobs.lookups.mapped_file import MappedFile
 
 if TYPE_CHECKING:
     from lmdb import _Database as Database
@@ -341,7 +341,7 @@ class TableSnapshot:
     def get(self, key: bytes) -> bytes | None:
         """Return the row with this key, or None."""
         place = store_key(key)
-        return _opened(place, self._transaction.get(place, db=self._databases.rows))
+        return opened(place, self._transaction.get(place, db=self._databases.rows))
 
     def get_at(self, key: bytes, time: int) -> bytes | None:
         """Return the row with this key that was valid at a time, in microseconds since 1970; None if there was none.
@@ -349,7 +349,7 @@ class TableSnapshot:
         It is right from ``visible.times.since`` on. A row whose start is unknown was there before the history.
         """
         place, history = store_key(key), self._databases.history
-        row = _opened(place, self._transaction.get(place, db=self._databases.rows))
+        row = opened(place, self._transaction.get(place, db=self._databases.rows))
         start = history.start(self._transaction, place)
         if start is not None and start <= time:
             return row
@@ -370,7 +370,7 @@ class TableSnapshot:
             if more and cursor.key() == last:
                 more = cursor.next()
             while more and cursor.key().startswith(prefix):
-                row = _opened(cursor.key(), cursor.value())
+                row = opened(cursor.key(), cursor.value())
                 assert row is not None
                 yield _cursor(cursor.key()), row
                 more = cursor.next()
@@ -383,38 +383,12 @@ def store_key(text: bytes) -> bytes:
     return text[:LONGEST_KEY] + b"\x01" + hashlib.blake2b(text, digest_size=16).digest()
 
 
-def check(folder: Path) -> None:
-    """Check that the visible rows of the store in a folder are whole, by reading them all.
-
-    Call it in a process of its own: reading a damaged file may end the process.
-
-    Raises:
-        DamagedError: they are not, or there is no store.
-    """
-    file = folder / "data.mdb"
-    reader = TableReader.open(folder)
-    about = reader._environment.info(), reader._environment.stat()
-    if file.stat().st_size < (about[0]["last_pgno"] + 1) * about[1]["psize"]:
-        raise DamagedError(f"{file} is too short")
-    with reader.snapshot() as table:
-        rows, transaction = table._databases.rows, table._transaction
-        last, count = b"", 0
-        with transaction.cursor(rows) as cursor:
-            for key, value in cursor:
-                _opened(key, value)
-                if key <= last:
-                    raise DamagedError(f"{file} has a row out of order")
-                last, count = key, count + 1
-        if count != transaction.stat(rows)["entries"]:
-            raise DamagedError(f"{file} has {count} rows of {transaction.stat(rows)['entries']}")
-
-
 def _sealed(key: bytes, row: bytes) -> tuple[bytes, bytes]:
     """Return a row as it is stored."""
     return key, row + zlib.crc32(row, zlib.crc32(key)).to_bytes(_CHECKSUM_BYTES, "little")
 
 
-def _opened(key: bytes, stored: bytes | None) -> bytes | None:
+def opened(key: bytes, stored: bytes | None) -> bytes | None:
     """Return a row that is stored, or None if there is none. Raises DamagedError."""
     if stored is None:
         return None

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_jobs.lookups.check import StoreCheck
-from millrace_jobs.lookups.store import CONTINUED, CopyClaim, DamagedError, TableStore, check
+from millrace_jobs.lookups.check import StoreCheck, check
+from millrace_jobs.lookups.store import CONTINUED, CopyClaim, DamagedError, TableStore
 
 ROWS = {b"key %d" % number: b"row " * (number % 9) for number in range(300)}
 AFTER_2 = sorted(ROWS.values())
