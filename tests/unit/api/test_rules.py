@@ -410,7 +410,9 @@ def test_messages_that_name_their_schema_need_columns(tmp_path):
 
 
 def test_tasks_do_not_write_values_with_a_schema_of_a_registry(tmp_path):
-    sink = "  sink: {kafka: {bootstrapServers: kafka:9092, topic: out, format: avro, schemas: {}, transaction: Partition}}"
+    sink = (
+        "  sink: {kafka: {bootstrapServers: kafka:9092, topic: out, format: avro, schemas: {}, transaction: Partition}}"
+    )
     assert (
         "11: spec.sink.kafka.transaction: values with a schema of a registry are written by the driver, in one "
         "transaction per batch (got transaction: Partition); write transaction: Batch, or leave schemas out"
