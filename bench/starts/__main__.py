@@ -6,7 +6,7 @@
 A query counts 1,000 waiting records by key in windows, from files or a topic. All that its command starts runs in a
 control group of its own, whose processor seconds are what a start costs, ended processes included; the broker and the
 reader of results are outside. ``/proc`` says which part of it is whose. Where no control group can be made, processes
-that nobody waits for are missed. One start of each kind comes first and does not count.
+that no other process waits for are missed. One start of each kind comes first and does not count.
 
 The part ``minute`` gives a query a thousand records every third second, and measures the batches without records in
 between, by which Spark closes windows, over the first seconds after its first batch.

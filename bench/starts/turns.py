@@ -113,13 +113,13 @@ def steps_in(text: str) -> Sequence[str]:
 
 
 def files_watch(folder: Path) -> Callable[[], bool]:
-    """Return a function that tells whether a file of results is in a folder."""
+    """Return a function that returns whether a file of results is in a folder."""
     return lambda: any(file.stat().st_size for file in folder.glob("batch-*"))
 
 
 @contextmanager
 def topic_watch(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether a committed message is in a topic; it waits for one for a moment."""
+    """Yield a function that returns whether a committed message is in a topic; it waits for one for a moment."""
     seen = visible(broker.bootstrap, topic, time.time() + 2 * _PATIENCE, lambda: True)
     yield lambda: bool(next(seen)[1])
     seen.close()  # type: ignore[attr-defined]
