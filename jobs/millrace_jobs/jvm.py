@@ -24,7 +24,6 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import cache_folder, process_folder
-from millrace_jobs.jvm_command import jvm_command, launched_variables
 from millrace_jobs.signals import start_child
 from millrace_jobs.zygote import Zygote
 
@@ -109,14 +108,9 @@ class Jvm:
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
         self._zygote = Zygote(quiet=quiet)
         ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
-        environment = _environment(home, settings) | ours
-        command = jvm_command(home, early, environment)
-        if command is not None:
-            environment |= launched_variables(home)
-        else:
-            arguments = [part for name, value in early.items() for part in ("--conf", f"{name}={value}")]
-            command = [str(home / "bin" / "spark-submit"), *arguments, "pyspark-shell"]
-        self._process = start_child(command, environment, quiet=quiet, pass_fds=[lock])
+        arguments = [part for name, value in early.items() for part in ("--conf", f"{name}={value}")]
+        command: list[str | Path] = [home / "bin" / "spark-submit", *arguments, "pyspark-shell"]
+        self._process = start_child(command, _environment(home, settings) | ours, quiet=quiet, pass_fds=[lock])
 
     @property
     def is_running(self) -> bool:

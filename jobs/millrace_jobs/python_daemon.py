@@ -19,8 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from millrace_jobs.kernels.compiling import load_numba
-
 _MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge", "pyspark.worker")
 """Modules that the tasks of any query need; the worker imports the user's aggregators."""
 
@@ -58,7 +56,6 @@ def load() -> None:
     """Import the modules that tasks need."""
     for name in _MODULES:
         importlib.import_module(name)
-    load_numba()
     pa.array([])  # the first call makes Arrow load pandas, to recognize its types
 
 

@@ -16,7 +16,6 @@ from millrace_jobs import jvm
 from millrace_jobs.confinement import VARIABLE, confinement
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.own_code.own_code import current
-from millrace_jobs.session_extensions import new_session
 from millrace_jobs.signals import interrupt_handler_kept
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -210,16 +209,18 @@ def silence(spark: SparkSession) -> None:
 def _session(
     name: str, state_partitions: int, settings: Mapping[str, str], workspace: Path, *, quiet: bool
 ) -> SparkSession:
+    builder = SparkSession.builder.appName(name)
     own = _SETTINGS | {
-        "spark.app.name": name,
         "spark.sql.shuffle.partitions": str(state_partitions),
         "spark.sql.warehouse.dir": str(workspace / "warehouse"),
     }
     fixed = {} if confinement() is None else {name: _SETTINGS[name] for name in _CONFINED}
+    for key, value in (own | dict(settings) | fixed).items():
+        builder = builder.config(key, value)
     for logger in _QUERY_LOGGERS:  # the code that catches the exception reports the same
         logging.getLogger(logger).disabled = quiet
     with jvm.start(settings, quiet=quiet).announced(), interrupt_handler_kept():
-        return new_session(own | dict(settings) | fixed)
+        return builder.getOrCreate()
 
 
 def stop(spark: SparkSession) -> None:

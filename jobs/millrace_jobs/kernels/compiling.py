@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import logging
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
+import numba
 import numpy as np
+from numba import njit
+from numba.core.caching import FunctionCache
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from numba.core.types import Type
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,49 +26,6 @@ _FOLDERS = ("kernels", "sketches", "partitioners")
 """Folders below ``_JOBS`` that hold all functions from which kernels are compiled."""
 
 
-class Kernel(Generic[P, R]):
-    """A function that Numba compiles when it is first called, also by the code of another kernel.
-
-    Numba is imported then, which takes 0.2 s of processor time: a driver whose query routes nothing calls no kernel.
-
-    Args:
-        function: the function.
-        options: Numba's options beyond those of all kernels.
-        is_cached: whether machine code is stored on disk.
-    """
-
-    def __init__(self, function: Callable[P, R], *, is_cached: bool, **options: bool) -> None:
-        functools.update_wrapper(self, function)
-        self._function, self._is_cached, self._options = function, is_cached, options
-
-    @cached_property
-    def compiled(self) -> Any:
-        """Numba's dispatcher of the function."""
-        from numba import njit
-
-        from .cache import cache_on_disk
-
-        decorate: Any = njit
-        dispatcher = decorate(nogil=True, error_model="numpy", **self._options)(self._function)
-        if self._is_cached and not cache_on_disk(dispatcher, self._function, _own_digest()):
-            _warn_uncached()
-        return dispatcher
-
-    @property
-    def _numba_type_(self) -> Type:
-        """The type of the function in the code of another kernel, for which Numba asks by this name."""
-        kind: Type = self.compiled._numba_type_
-        return kind
-
-    def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
-        """Call the machine code; compile or load it first, if it has not been called with such arguments."""
-        return cast("R", self.compiled(*arguments, **named))
-
-    def __reduce__(self) -> str:
-        """Pickle by name, like a function."""
-        return self.__qualname__  # type: ignore[attr-defined, no-any-return] # set by ``update_wrapper``
-
-
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile ``function`` in Numba's nopython mode when it is first called; it runs without the GIL.
 
@@ -81,12 +36,25 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     A cached kernel is stale when any source file of kernels has changed. Numba itself checks only the file of the
     kernel, not the files of the functions that are compiled into it.
     """
-    return Kernel(function, is_cached=True)
+    compiled: Any = njit(nogil=True, error_model="numpy")(function)
+    try:
+        # ``Dispatcher.enable_caching`` does the same with Numba's own cache.
+        compiled._cache = _KernelCache(function)
+    except RuntimeError:  # raised by Numba if no cache directory is writable
+        _warn_uncached()
+    return cast("Callable[P, R]", compiled)
 
 
-def load_numba() -> None:
-    """Import Numba, in a process from which others are forked that call kernels."""
-    importlib.import_module("numba")
+class _KernelCache(FunctionCache):
+    """Numba's cache, with files that are valid for one version of Numba and one set of kernel sources only.
+
+    Numba does not unpickle the index of another version. Its own check for stale sources is a stamp beside the index,
+    which is unpickled together with it; that fails if a class in the signature of a kernel has been renamed.
+    """
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._cache_file._version = f"{numba.__version__} {_own_digest()}"
 
 
 @functools.cache
@@ -129,4 +97,4 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     than the steps themselves. Only the callers are cached on disk: called from Python, the function is compiled again
     in every process.
     """
-    return Kernel(function, is_cached=False, forceinline=True)
+    return cast("Callable[P, R]", njit(nogil=True, error_model="numpy", forceinline=True)(function))

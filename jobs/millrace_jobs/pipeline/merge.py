@@ -29,7 +29,6 @@ from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonRe
 from millrace_jobs.pipeline.aggregation import Aggregation
 from millrace_jobs.pipeline.table_grouping import merge_of
 from millrace_jobs.pipeline.table_stages import run_stage, values_schema
-from millrace_jobs.session_extensions import register_vector_functions
 from millrace_jobs.sinks.base import ADMITTED
 from millrace_jobs.tables.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.tables.changes import FROM, TO, WEIGHT
@@ -99,7 +98,6 @@ def deviations_between(mean: Column, count: Column) -> Column:
     from pyspark.ml.functions import array_to_vector, vector_to_array  # only these queries pay for the import
     from pyspark.ml.stat import Summarizer
 
-    register_vector_functions()
     negligible = F.lit(1e-300)
     features = array_to_vector(F.array(F.coalesce(mean, F.lit(0.0))))
     weight = F.when(count > 0, count.cast("double")).otherwise(negligible)
