@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -166,8 +165,7 @@ class Reconciler:
     ) -> None:
         self._permissions = permissions or Permissions()
         self.observations = Observations(self._permissions, namespace_bytes)
-        self.chains = Chains()
-        self.rollouts = ConnectionRollouts()
+        self.chains, self.rollouts = Chains(), ConnectionRollouts()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(
             metrics=self._metrics, owner=lambda key: key.namespace, most=MOST_WORKERS
@@ -179,8 +177,7 @@ class Reconciler:
         self._defaults = defaults
         self._clock = clock
         self._on_error = on_error
-        self._backoff = ApplyBackoff()
-        self._pace = StatusPace()
+        self._backoff, self._pace = ApplyBackoff(), StatusPace()
         self._events = EventBudget()
         self._requests = TokenBuckets(REQUESTS, REQUEST_SECONDS)
         self._refusals = Refusals()
@@ -221,7 +218,7 @@ class Reconciler:
         observed = replace(
             observed,
             upstream=self.chains.upstream_of(*key),
-            rollout=partial(self.rollouts.of, *key),
+            rollout=lambda *change: self.rollouts.of(*key, *change),
             refused=refused,
             new_secret=self._unused_secret(key, observed),
         )
