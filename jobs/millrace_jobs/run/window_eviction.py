@@ -47,8 +47,9 @@ class WindowEviction:
     def of(cls, spark: SparkSession, query: CompiledQuery, spec: Spec) -> WindowEviction:
         """Return the searches of a compiled query."""
         execution = query.execution
-        by_spark = isinstance(execution, Routed) and execution.aggregation is not None and not execution.ahead
-        return cls(spark, execution.window if by_spark and spec.emit is Emit.ON_UPDATE else None)
+        if not isinstance(execution, Routed) or execution.aggregation is None or execution.ahead:
+            return cls(spark, None)
+        return cls(spark, execution.window if spec.emit is Emit.ON_UPDATE else None)
 
     def begin(self) -> None:
         """Start with a new Spark query: what its state has is unknown."""
