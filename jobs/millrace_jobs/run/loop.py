@@ -35,7 +35,6 @@ from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.run.wall_clock import WallClock
-from millrace_jobs.run.window_eviction import WindowEviction
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Position, Source
 
@@ -115,12 +114,10 @@ class QueryRun:
     _restarts: Restarts = field(default_factory=Restarts)
     _steering: Steering = field(init=False)
     _settings: BatchSettings = field(init=False)
-    _eviction: WindowEviction = field(init=False)
 
     def __post_init__(self) -> None:
         """Set up the session settings and the steering."""
         self._settings = BatchSettings(self.spec.spark_conf)
-        self._eviction = WindowEviction.of(self.spark, self.query, self.spec)
         self._steering = Steering(
             self.spec,
             self.sources,
@@ -239,7 +236,6 @@ class QueryRun:
         """Start Spark's query, whose sources know their instructions before the first batch."""
         self._committed = self.checkpoint.committed_offsets()
         self._query = None
-        self._eviction.begin()
         self._instruct_sources(stream)
         self._query = self._start(self._sources_of(stream.mode), mode=stream.mode, paced=stream.paced)
         if not self.is_accepted:
@@ -347,8 +343,7 @@ class QueryRun:
         if self.tables is not None:
             self.checkpoint.require_logged(number)
             announce_contents(number, self.tables.for_batch(self.checkpoint.contents(number)), self.spark.sparkContext)
-        with self._eviction.during(self._query):
-            self.results += self.sink.write(results, self.checkpoint.batch(number))
+        self.results += self.sink.write(results, self.checkpoint.batch(number))
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         self.spark.sparkContext.setLocalProperty("callSite.short", self.name)
 
@@ -386,7 +381,6 @@ class QueryRun:
         self._committed = self.checkpoint.committed_offsets()
         self._consumed = {offset["source"]: offset["position"] for offset in self._committed}
         self._settings.learn_from(report.rows, report.waiting)
-        self._eviction.learn_from(report.state_rows)
         self._settings.follow(self._steering.pin.workers)
         self.watcher.batch(report)
 
