@@ -122,7 +122,7 @@ def topic_watch(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether a committed message is in a topic; it waits for one for a moment."""
     seen = visible(broker.bootstrap, topic, time.time() + 2 * _PATIENCE, lambda: True)
     yield lambda: bool(next(seen)[1])
-    seen.close()  # type: ignore[attr-defined]
+    seen.close()
 
 
 def _write(folder: Path, algorithm: str, source: Mapping[str, object], sink: Mapping[str, object]) -> Path:
