@@ -44,7 +44,7 @@ class Kept:
         body: the object; of its managed fields, which can be as large as the rest, those that the operator applied.
     """
 
-    __slots__ = ("_json", "_size", "generation", "is_canary", "is_cut", "phase", "uid", "version")
+    __slots__ = ("_is_reduced", "_json", "_size", "generation", "is_canary", "is_cut", "phase", "uid", "version")
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
@@ -58,6 +58,7 @@ class Kept:
         self.phase: str = (body.get("status") or {}).get("phase", Phase.PENDING)
         self.is_canary = is_canary(body)
         self.is_cut = TOO_LARGE in body or TOO_MANY_VALUES in body
+        self._is_reduced = False
 
     def __len__(self) -> int:
         """Return the number of bytes that it counts: those of its JSON, or more if it has many short values."""
@@ -80,15 +81,19 @@ class Kept:
         names = ["apiVersion", "kind", TOO_LARGE, TOO_MANY_VALUES]
         if body.get("kind") == KIND:
             names.append("status")
-        return Kept({name: body[name] for name in names if name in body} | {"metadata": metadata})
+        found = Kept({name: body[name] for name in names if name in body} | {"metadata": metadata})
+        found._is_reduced = True
+        return found
 
     def is_older_than(self, other: Kept) -> bool:
         """Compare resource versions, which are increasing numbers (guaranteed from Kubernetes 1.35 on)."""
         return self.version is not None and other.version is not None and self.version < other.version
 
     def is_version(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether this is the version of the object that has these metadata."""
-        return self.version is not None and (self.uid, self.version) == (metadata["uid"], _version_in(metadata))
+        """Return whether this is all of the version of the object that has these metadata."""
+        if self.version is None or self._is_reduced:
+            return False
+        return (self.uid, self.version) == (metadata["uid"], _version_in(metadata))
 
 
 def _version_in(metadata: Mapping[str, Any]) -> int | None:

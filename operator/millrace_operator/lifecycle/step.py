@@ -179,11 +179,11 @@ def _keep_running(
             return refused_status(observed, why, now, before)
         return invalid_status(observed, why, now, before)
 
-    due = _soonest(_executors_due(observed), now)
+    due = _soonest([*_executors_due(observed), _unscheduled_at(observed), _stuck_at(observed)], now)
     if observed.is_set(Annotation.PAUSED):
         return Step(status(), requeue_at=due)
     if observed.is_suspended:
-        return Step(status(), _drains(observed) if isinstance(why, VALID_BY_ITSELF) else ())
+        return Step(status(), _drains(observed) if isinstance(why, VALID_BY_ITSELF) else (), due)
     was_suspended = observed.status.phase is Phase.SUSPENDED
     restarts = observed.stateful_set is not None and observed.is_drained and not was_suspended
     follows = isinstance(why, MillraceError) and runs_healthy(observed)

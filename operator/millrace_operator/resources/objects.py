@@ -38,8 +38,11 @@ AUTO_FOR = "autoFor"
 """Setting beside those of a plan, with placement Auto: what the placement is decided for."""
 
 
-_SMALL = 4 << 10
-"""Bytes of JSON up to which the YAML of a document is kept for the next step; most documents have two thousand."""
+_SMALL, _MEDIUM = 4 << 10, 16 << 10
+"""Bytes of JSON up to which the YAML of a document is kept for the next steps: of many documents, and of some.
+
+Most documents have two thousand.
+"""
 
 
 class _ManifestDumper(yaml.CSafeDumper):
@@ -215,13 +218,18 @@ def _stateful_set(owner: Owner, template: Manifest, *, running: bool) -> Manifes
 def to_yaml(*documents: Any) -> str:
     """Format documents as YAML, with fields in their given order."""
     text = msgspec.json.encode(documents)
-    return _yaml_of(text) if len(text) <= _SMALL else _yaml_of.__wrapped__(text)
+    if len(text) > _MEDIUM:
+        return _yaml_of(text)
+    return _small(text) if len(text) <= _SMALL else _medium(text)
 
 
-@lru_cache(maxsize=2048)  # two for each of a thousand queries, and at most 20 MB
 def _yaml_of(documents: bytes) -> str:
     """Format a list of documents in JSON as YAML, which takes a millisecond; most steps of a query need the same."""
     return yaml.dump_all(msgspec.json.decode(documents), Dumper=_ManifestDumper, sort_keys=False, width=120)
+
+
+_small = lru_cache(maxsize=2048)(_yaml_of)  # two for each of a thousand queries; 30 MB at most, and 7 as a rule
+_medium = lru_cache(maxsize=128)(_yaml_of)
 
 
 def to_json(value: Any) -> str:

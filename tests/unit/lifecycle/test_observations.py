@@ -138,6 +138,15 @@ def test_the_version_that_is_stored_is_known_and_no_other_one() -> None:
     assert not observations.is_stored(plan_of_query(metadata={"resourceVersion": "no number"}))
 
 
+def test_an_object_of_which_only_the_name_is_kept_is_not_known() -> None:
+    observations = Observations(namespace_bytes=1_000)
+    observations.query_seen(a_query())
+    body = plan_of_query(data={"text": "x" * 2_000})
+    observations.object_seen(body)
+    assert the_reason(observations.of(KEY))
+    assert not observations.is_stored(body)
+
+
 def plan_of_query(**parts: Any) -> Document:
     return an_object("ConfigMap", "totals-plan", **parts)
 

@@ -11,6 +11,7 @@ from .cluster import KEY, POD, stamp
 
 BROKEN = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
 OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
+SUSPENDED = "  state: Suspended\n"
 LARGE = "  executors: {initial: 20, max: 32}\n  parallelism: {initial: 40, max: 64}\n"
 HEALTHY = ("ConfigMap", "trips-by-cell-healthy")
 
@@ -137,6 +138,22 @@ def test_a_driver_that_does_not_end_on_a_lost_node_is_told_of(healthy):
     assert (degraded.status, degraded.reason) == ("True", "NodeLost")
     assert "should have ended by 2026-01-31T12:" in degraded.message
     assert "node node-7 does not respond" in degraded.message
+
+
+def test_a_lost_node_is_told_of_also_when_a_suspended_spec_has_become_invalid(healthy):
+    healthy.control = lambda: None
+    healthy.pod["metadata"]["deletionTimestamp"] = stamp(healthy.time)
+    healthy._changed(healthy.pod)
+    healthy.put(MINIMAL + SUSPENDED)
+    healthy.settle()
+    healthy.put(BROKEN + SUSPENDED)
+    healthy.show()
+    healthy.reconciler.queue.add(healthy.key)
+    assert healthy.reconciler.queue.get() == healthy.key  # what was due before is due no longer
+    healthy.settle()
+    healthy.reconciler.queue.done(healthy.key)
+    healthy.pass_time(minutes=2)
+    assert healthy.condition("Degraded").reason == "NodeLost"
 
 
 def test_a_rolled_back_query_whose_healthy_spec_is_lost_is_left_alone(healthy):
