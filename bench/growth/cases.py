@@ -79,7 +79,8 @@ def _partitions(size: int, records: int, fresh: float) -> GrowthCase:
 
 
 def _width(size: int, records: int, fresh: float) -> GrowthCase:
-    return _case("width", size, min(records, LARGEST_TOPIC // size), 10_000, fresh, width=size)
+    fit = LARGEST_TOPIC // max(size, _WIDEST)  # the same number for all, or the fixed cost of a batch would count, too
+    return _case("width", size, min(records, fit), 10_000, fresh, width=size)
 
 
 def _updates(size: int, records: int, fresh: float) -> GrowthCase:
@@ -95,6 +96,7 @@ def _state(size: int, records: int, fresh: float) -> GrowthCase:
 
 
 _MANY = 100_000
+_WIDEST = 10_000
 
 AXES: Mapping[str, Axis] = {
     "keys": Axis("distinct keys", (10_000, 100_000, 1_000_000, 10_000_000), _keys),

@@ -12,8 +12,8 @@ The part ``minute`` gives a query a thousand records every third second, and mea
 between, by which Spark closes windows, over the first seconds after its first batch.
 
 With ``--against``, starts of the code in another checkout take turns with ours. With ``--java``, so do starts with
-Java options in place of ours; ``_`` in OPTIONS is a space. Processor seconds differ less than times when something
-else runs on the machine; figures are medians.
+further Java options, which override ours; ``_`` in OPTIONS is a space. Processor seconds differ less than times when
+something else runs on the machine; figures are medians.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import statistics
 import subprocess
@@ -39,20 +38,8 @@ class EmptyBatch:
     milliseconds: float
 
 
-@dataclass(frozen=True)
-class FirstMinutes:
-    """The first minutes of a query, by periods of ``PERIOD`` seconds after its first batch.
-
-    ``milliseconds`` has the median time of the batches without records of each period that had one, and ``processor``
-    the processor seconds of each period.
-    """
-
-    milliseconds: Mapping[int, float]
-    processor: Sequence[float]
-
-
-def first_minutes(variant: Variant, query: Path, broker: Broker, topic: str, seconds: float) -> FirstMinutes:
-    """Run a query from a topic for some seconds after its first batch.
+def first_minutes(variant: Variant, query: Path, broker: Broker, topic: str, seconds: float) -> Mapping[int, float]:
+    """Run a query from a topic for some seconds after its first batch; return what ``medians`` does.
 
     Raises:
         StartFailedError: it has ended, or has had no batch in time.
@@ -65,7 +52,7 @@ def first_minutes(variant: Variant, query: Path, broker: Broker, topic: str, sec
     ):
         account.started(process.pid)
         began, first, seen = time.monotonic(), None, 0
-        empty, used = list[EmptyBatch](), list[float]()
+        empty = list[EmptyBatch]()
         while first is None or time.monotonic() < first + seconds:
             if process.poll() is not None or (first is None and time.monotonic() > began + _PATIENCE):
                 raise StartFailedError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
@@ -73,11 +60,9 @@ def first_minutes(variant: Variant, query: Path, broker: Broker, topic: str, sec
             first = now if first is None and batches else first
             if first is not None:
                 empty += [EmptyBatch(now - first, took) for rows, took in batches[seen:] if not rows]
-                if now >= first + len(used) * PERIOD:
-                    used.append(account.processor_seconds())
             seen = len(batches)
             time.sleep(_LOOK_SECONDS)
-    return FirstMinutes(medians(empty), [after - before for before, after in itertools.pairwise(used)])
+    return medians(empty)
 
 
 def batches_in(text: str) -> Sequence[tuple[int, float]]:
@@ -86,7 +71,7 @@ def batches_in(text: str) -> Sequence[tuple[int, float]]:
 
 
 def medians(batches: Sequence[EmptyBatch]) -> dict[int, float]:
-    """Return the median milliseconds by period."""
+    """Return the median milliseconds of batches without records, by period of PERIOD seconds after the first batch."""
     periods = sorted({int(each.at // PERIOD) for each in batches})
     return {p: statistics.median(each.milliseconds for each in batches if each.at // PERIOD == p) for p in periods}
 

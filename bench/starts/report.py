@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.starts.minute import PERIOD, FirstMinutes
+from bench.starts.minute import PERIOD
 from bench.starts.turns import Start
 
 
@@ -29,7 +29,7 @@ class MinuteFigure:
 
     variant: str
     algorithm: str
-    minutes: FirstMinutes
+    minutes: Mapping[int, float]
 
 
 def show(figures: Sequence[StartFigure], console: Console) -> None:
@@ -59,14 +59,14 @@ def show(figures: Sequence[StartFigure], console: Console) -> None:
 
 def show_minutes(figures: Sequence[MinuteFigure], console: Console) -> None:
     """Print a table with a row for each variant: milliseconds of batches without records, by the time of the batch."""
-    periods = sorted({period for each in figures for period in each.minutes.milliseconds})
+    periods = sorted({period for each in figures for period in each.minutes})
     if not periods:
         return
     table = Table(title="milliseconds of a batch without records: medians, by seconds after the first batch")
     for column in ("", *(f"{period * PERIOD:.0f} to {(period + 1) * PERIOD:.0f} s" for period in periods)):
         table.add_column(column, justify="right" if column else "left")
     for kind in dict.fromkeys((each.algorithm, each.variant) for each in figures):
-        runs = [each.minutes.milliseconds for each in figures if (each.algorithm, each.variant) == kind]
+        runs = [each.minutes for each in figures if (each.algorithm, each.variant) == kind]
         table.add_row(" ".join(kind), *(_median([run[p] for run in runs if p in run]) for p in periods))
     console.print(table)
 
