@@ -10,8 +10,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pydantic import TypeAdapter
 
 from millrace_api.model.lakehouse import DeltaSinkSpec, Maintenance
+from millrace_api.model.values import PositiveDuration
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.lakehouse.data_files import FileWriter, reported_files
 from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
@@ -73,10 +75,13 @@ def test_delta(tmp_path: Path, commits: int) -> None:
     assert max(small.values()) <= MOST_SMALL, small
 
 
-@commits(minutes=25)
+@commits(minutes=15)
 @pytest.mark.parametrize("iceberg", ["file"], indirect=True)
 def test_iceberg(iceberg: dict[str, Any], commits: int) -> None:
-    to = IcebergTarget(iceberg_spec(iceberg, partitionBy=["part"]), COLUMNS, "counts", "a-checkpoint")
+    spec = iceberg_spec(iceberg, partitionBy=["part"])
+    # Shorter than a query may have it, so that snapshots are as few as with fewer commits an hour.
+    kept = spec.maintenance.model_copy(update={"retention": TypeAdapter(PositiveDuration).validate_python("2 minutes")})
+    to = IcebergTarget(spec.model_copy(update={"maintenance": kept}), COLUMNS, "counts", "a-checkpoint")
     to.take(FRESH)
 
     def commit(number: int) -> None:
