@@ -125,7 +125,7 @@ class Observations:
     def is_stored(self, body: Mapping[str, Any]) -> bool:
         """Return whether this very version of a query, or of an object of one, is stored already.
 
-        The operator stores what its own changes return; a watch that reports them later tells nothing new.
+        The operator stores what its own changes return; a later report of them by a watch has nothing new.
         """
         metadata = body["metadata"]
         with self._lock:
