@@ -380,11 +380,15 @@ def test_the_deletion_of_an_earlier_query_does_not_remove_one_of_the_same_name()
 def test_no_query_waits_for_a_connection_that_its_status_does_not_show(cluster, name, waits):
     names = [f"c{number:02}" for number in range(17)]
     kafka = [{"connection": each, "topic": "trips"} for each in names]
-    sources = {"trips": {"kafka": kafka[0], "schema": "cell STRING"}}
-    sources |= {each["connection"]: {"kafka": each, "schema": "cell STRING"} for each in kafka}
+    sources = [{"kafka": each, "schema": "cell STRING"} for each in kafka[:16]]
     for each in names:
         cluster.reconciler.observations.connection_seen(connection(name=each))
-    cluster.put(query(names[0], sources=sources))
+    cluster.put(
+        query(
+            sources=dict(zip(["trips", *names[1:16]], sources, strict=True)),
+            sink={"kafka": kafka[16] | {"topic": "by-cell"}},
+        )
+    )
     cluster.settle()
     cluster.pod_is_ready()
     cluster.pass_time(seconds=61)
