@@ -170,7 +170,11 @@ class RejectedSpec(Model):
 
 
 class ConnectionUpdate(StrEnum):
-    """How far a query is from following the last change of a Connection; one that follows it has none."""
+    """How far a query is from following the last change of a Connection, of which drivers are replaced in turns.
+
+    A query has none if it follows it, or takes no part: it need not wait, is paused or suspended, or its spec is not
+    followed.
+    """
 
     WAITING = "Waiting"
     """Drivers of other queries are replaced before its own, which goes on with what the Connection led to before."""
@@ -187,7 +191,11 @@ class ConnectionStatus(Model):
     generation: int = Field(description="Generation of its spec.")
     brokers: str = Field(description="Kafka brokers that it leads to.")
     update: ConnectionUpdate | None = Field(
-        default=None, description="How far the driver is from following it; absent once it does."
+        default=None,
+        description=(
+            "How far the driver is from following it; absent once it does, and while the query takes no part, such as "
+            "one that is paused."
+        ),
     )
 
 

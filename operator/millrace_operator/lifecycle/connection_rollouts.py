@@ -8,18 +8,20 @@ All of this is in the statuses of queries, which every operator watches: a query
 (``status.connections[].update``), and so does one whose driver is replaced, before it is drained. Nothing else is
 remembered, so an operator that has just started, or that of another shard, comes to the same result. An outdated view
 of a query lets no other one go too early: a query waits for each one before it until that has reported the Connection's
-generation. Only where a query joins in later, because it is no longer paused, may two of different shards go at once.
+generation. Only where a query joins in later may two queries go at once: it is no longer paused, say, or a rollout of
+another Connection that it names is no longer held.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
-from millrace_api.model.status import ConditionStatus, ConditionType, ConnectionUpdate, Phase
+from millrace_api.model.status import ConditionType, ConnectionUpdate, Phase
 from millrace_api.model.streamquery import Annotation, QueryState
 from millrace_api.validation.connections import references
 
@@ -30,7 +32,7 @@ MOST_AT_ONCE = 1
 """Drivers of queries of one Connection that are replaced at the same time for its change."""
 
 MOST_CONNECTIONS = 16
-"""Connections that a status shows, the first by name. Changes of further ones are followed at once."""
+"""Connections that a status shows, the first by name. No query waits for changes of further ones."""
 
 LOOK_AGAIN_AFTER = timedelta(minutes=5)
 """When a query that waits is looked at again if no other one reports anything."""
@@ -52,6 +54,7 @@ class _QueryReport(NamedTuple):
     """What a query that refers to Connections reports of itself.
 
     Attributes:
+        uid: the query's uid; a later query may have its name.
         names: the Connections that it refers to.
         updates: the generation of each as the query has last seen it, and how far the query follows it.
         phase: stage of its life cycle.
@@ -59,6 +62,7 @@ class _QueryReport(NamedTuple):
         rejected: why its spec was rolled back; empty if it was not.
     """
 
+    uid: str
     names: frozenset[str]
     updates: Mapping[str, tuple[int, str]]
     phase: str
@@ -78,11 +82,18 @@ class _QueryReport(NamedTuple):
         conditions = {each["type"]: each for each in status.get("conditions") or ()}
         ready: Mapping[str, str] = conditions.get(ConditionType.READY, {})
         shown = ready.get("status", ""), ready.get("reason", ""), ready.get("lastTransitionTime", "")
-        return cls(names, seen, status.get("phase", ""), shown, (status.get("rejected") or {}).get("message", ""))
+        rejected = (status.get("rejected") or {}).get("message", "")
+        return cls(metadata["uid"], names, seen, status.get("phase", ""), shown, rejected)
 
     def update(self, connection: str) -> str:
         """Return how far it follows a Connection; empty if it does, or if that is not known."""
         return self.updates[connection][1] if connection in self.updates else ""
+
+    @property
+    def waits_for(self) -> list[tuple[str, int]]:
+        """The Connections whose changes it waits to follow, with the generations that it has seen."""
+        waiting = ConnectionUpdate.WAITING
+        return [(name, generation) for name, (generation, update) in self.updates.items() if update == waiting]
 
     def is_behind(self, connection: str, generation: int) -> bool:
         """Return whether it computes, and has not reported this generation of a Connection yet."""
@@ -93,23 +104,29 @@ class _QueryReport(NamedTuple):
         return self.phase == Phase.RUNNING and not is_current
 
     def is_being_replaced(self, connection: str) -> bool:
-        """Return whether its driver is replaced for a change of a Connection and is not ready yet."""
-        return self.update(connection) == ConnectionUpdate.REPLACING and self.ready[0] != ConditionStatus.TRUE
+        """Return whether its driver is replaced for a change of a Connection and is not ready yet.
+
+        The phase says so, and not Ready, which is also False if the spec has become invalid while the driver runs on.
+        """
+        return self.update(connection) == ConnectionUpdate.REPLACING and self.phase != Phase.RUNNING
 
     def was_rolled_back(self, connection: str, generation: int) -> bool:
         """Return whether it goes on with what a Connection led to before this generation, having tried that."""
         return self.updates.get(connection) == (generation, ConnectionUpdate.ROLLED_BACK)
 
     def trouble(self, connection: str, generation: int, now: datetime) -> str:
-        """Return what has become of its driver after a change of a Connection; empty if nothing is wrong."""
+        """Return what has become of its driver after a change of a Connection; empty if nothing is wrong.
+
+        A first batch may take hours, of a backlog for example, and is no trouble: its driver computes.
+        """
         if self.was_rolled_back(connection, generation):
             return f"was rolled back from it: {self.rejected}"
         if not self.is_being_replaced(connection):
             return ""
-        since = self.ready[2]
+        _, reason, since = self.ready
         if self.phase == Phase.FAILED:
             return f"has followed it, and has failed since {since}"
-        is_late = bool(since) and now >= parse_time(since) + HEALTH_DEADLINE
+        is_late = bool(since) and reason != ReadyReason.FIRST_BATCH and now >= parse_time(since) + HEALTH_DEADLINE
         return f"follows it, and has not been ready since {since}" if is_late else ""
 
 
@@ -130,12 +147,14 @@ class ConnectionRollouts:
         """Store a query as last seen; return the queries, by namespace and name, whose turn may have come by that.
 
         Those are the first that wait for one of its Connections. After a rollback, or the end of one, it is all that
-        wait, since their conditions name it.
+        wait, since their conditions name it. A deletion of an earlier query of the same name changes nothing.
         """
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         after = None if gone else _QueryReport.of(body)
         with self._lock:
             members = self._members[namespace]
+            if gone and name in members and members[name].uid != body["metadata"]["uid"]:
+                return set()
             before = members.pop(name, None)
             if after is not None:
                 members[name] = after
@@ -147,25 +166,44 @@ class ConnectionRollouts:
             for connection in {*(before.names if before else ()), *(after.names if after else ())}:
                 waiting = sorted(_waiting(members, connection))
                 is_news = _holds(before, connection) != _holds(after, connection)
-                found.update(waiting if is_news else waiting[: self._most])
+                alone = [each for each in waiting if len(members[each].waits_for) == 1]  # no other rollout holds these
+                found.update(waiting if is_news else waiting[: self._most] + alone[: self._most])
         return {(namespace, each) for each in found - {name}}
 
     def of(self, namespace: str, query: str, connection: str, generation: int, now: datetime) -> Rollout:
-        """Return whether a query may follow a change of a Connection, given by its generation, now."""
+        """Return whether a query may follow a change of a Connection, given by its generation, now.
+
+        It waits for those before it by name, except for those that wait because of another Connection.
+        """
         with self._lock:
-            members = self._members.get(namespace, {})
-            others = [(name, members[name]) for name in sorted(members) if name != query]
-        ahead, stopped, troubles = 0, False, []
-        for name, each in others:
-            if connection not in each.names:
-                continue
-            waits = each.update(connection) == ConnectionUpdate.WAITING or each.is_behind(connection, generation)
-            ahead += (waits and name < query) or each.is_being_replaced(connection)
-            stopped = stopped or each.was_rolled_back(connection, generation)
-            if trouble := each.trouble(connection, generation, now):
-                troubles.append(f"query {name} {trouble}")
-        goes = ahead < self._most and not stopped
-        return Rollout(goes, "" if goes or not troubles else troubles[0])
+            members = sorted(self._members.get(namespace, {}).items())
+        others = [(name, each) for name, each in members if name != query and connection in each.names]
+        if held_by := self._held_by(others, connection, generation, now):
+            return Rollout(goes=False, held_by=held_by)
+
+        @cache
+        def is_held(other: str, seen: int) -> bool:
+            return bool(self._held_by(members, other, seen, now))
+
+        def is_ahead(name: str, each: _QueryReport) -> bool:
+            if each.is_being_replaced(connection) or name > query:
+                return each.is_being_replaced(connection)
+            if each.update(connection) != ConnectionUpdate.WAITING:
+                return each.is_behind(connection, generation)
+            return not any(is_held(other, seen) for other, seen in each.waits_for if other != connection)
+
+        return Rollout(sum(is_ahead(*each) for each in others) < self._most)
+
+    def _held_by(
+        self, members: Sequence[tuple[str, _QueryReport]], connection: str, generation: int, now: datetime
+    ) -> str:
+        """Return which query keeps all others from following a change of a Connection, and why; empty if none does."""
+        naming = [(name, each) for name, each in members if connection in each.names]
+        is_stopped = any(each.was_rolled_back(connection, generation) for _, each in naming)
+        if not is_stopped and sum(each.is_being_replaced(connection) for _, each in naming) < self._most:
+            return ""
+        troubles = ((name, each.trouble(connection, generation, now)) for name, each in naming)
+        return next((f"query {name} {trouble}" for name, trouble in troubles if trouble), "")
 
 
 def _waiting(members: Mapping[str, _QueryReport], connection: str) -> Iterator[str]:

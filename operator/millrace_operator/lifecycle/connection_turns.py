@@ -13,7 +13,8 @@ from millrace_api.model.status import ConditionStatus, ConditionType, Connection
 from millrace_api.model.streamquery import Spec
 
 from ..resources.spec_fields import changed_connections
-from .conditions import ProgressingReason, condition_of, parse_time
+from .conditions import ProgressingReason, ReadyReason, condition_of, parse_time
+from .connection_rollouts import MOST_CONNECTIONS
 from .driver_health import HEALTH_DEADLINE, ready_since
 from .observe import ObservedQuery
 
@@ -44,9 +45,9 @@ class ConnectionTurn:
 def turn_of(observed: ObservedQuery, spec: Spec, now: datetime) -> ConnectionTurn | None:
     """Return the query's turn; None if nothing waits.
 
-    That is so for what its users change, what has begun, and what is suspended. A driver that does not compute has
-    nothing to lose and does not wait either, unless another one was rolled back or is not ready: its brokers may have
-    moved, and the change may be what helps. No other query waits for it.
+    That is so for what its users change, what has begun, and what is suspended. A driver that does not compute does not
+    wait either, also after another one was rolled back: its brokers may have moved or its login may be revoked, so the
+    change may be what helps, and a wrong one costs no more than a rollback. No other query waits for it.
 
     Args:
         observed: the query, with a last healthy spec.
@@ -59,16 +60,15 @@ def turn_of(observed: ObservedQuery, spec: Spec, now: datetime) -> ConnectionTur
     is_suspended = not observed.wants_pods and not status.failures
     if is_suspended or observed.revision_to_run != revision or reports(observed, ConnectionUpdate.REPLACING):
         return None
-    if not (names := tuple(changed_connections(healthy, spec))):
+    generations = {name: generation for name, generation, _ in shown_connections(observed)}
+    names = tuple(name for name in changed_connections(healthy, spec) if name in generations)
+    if not names or _is_down(observed, now):
         return None
-    generations = {name: generation for name, generation, _ in observed.connections.shown()}
-    rollouts = {name: observed.rollout(name, generations.get(name, 0), now) for name in names}
+    rollouts = {name: observed.rollout(name, generations[name], now) for name in names}
     if held := [(name, each.held_by) for name, each in rollouts.items() if each.held_by]:
         name, why = held[0]
         message = f"Connection {name} has changed, and no further driver is replaced: {why}"
         return ConnectionTurn(names, (ProgressingReason.ROLLOUT_HELD, message))
-    if _is_down(observed, now):
-        return None
     if all(each.goes for each in rollouts.values()):
         return ConnectionTurn(names)
     them = " and ".join(names)
@@ -77,11 +77,14 @@ def turn_of(observed: ObservedQuery, spec: Spec, now: datetime) -> ConnectionTur
 
 
 def _is_down(observed: ObservedQuery, now: datetime) -> bool:
-    """Return whether the driver has not computed for long: it keeps failing, or has not been ready for ten minutes."""
+    """Return whether the driver has not computed for long: it keeps failing, or has not been ready for ten minutes.
+
+    One whose first batch takes that long computes.
+    """
     if observed.status.failures >= FAILURES_OF_DOWN:
         return True
     ready = condition_of(observed.status, ConditionType.READY)
-    if ready is None or ready.status is ConditionStatus.TRUE:
+    if ready is None or ready.status is ConditionStatus.TRUE or ready.reason == ReadyReason.FIRST_BATCH:
         return False
     is_ready = observed.driver is not None and ready_since(observed.driver) is not None
     return not is_ready and now >= parse_time(ready.last_transition_time) + HEALTH_DEADLINE
@@ -93,6 +96,17 @@ def reports(observed: ObservedQuery, update: ConnectionUpdate) -> bool:
 
 
 def begun_updates(observed: ObservedQuery, now: ConnectionUpdate | None = None) -> Mapping[str, ConnectionUpdate]:
-    """Return the Connections whose changes the query has begun to follow, with ``now`` or what it has reported."""
-    begun = {each.name: each.update for each in observed.status.connections if each.update in _BEGUN}
-    return {name: now or update for name, update in begun.items() if update is not None}
+    """Return the Connections whose changes the query has begun to follow, with ``now`` or what it has reported.
+
+    What it has reported is of a generation, and says nothing about a later one, which it may never have tried.
+    """
+    begun = [each for each in observed.status.connections if each.update in _BEGUN]
+    if now is not None:
+        return {each.name: now for each in begun}
+    generations = {name: generation for name, generation, _ in shown_connections(observed)}
+    return {each.name: each.update for each in begun if each.update and generations.get(each.name) == each.generation}
+
+
+def shown_connections(observed: ObservedQuery) -> list[tuple[str, int, str]]:
+    """Return name, generation and brokers of the Connections that the query's status shows."""
+    return observed.connections.shown()[:MOST_CONNECTIONS]

@@ -28,8 +28,7 @@ from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
 from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
-from .connection_rollouts import MOST_CONNECTIONS
-from .connection_turns import begun_updates
+from .connection_turns import begun_updates, shown_connections
 from .driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
 from .driver_runs import POD_MISSING, FailedRuns
 from .executor_failures import executor_trouble
@@ -219,10 +218,9 @@ def _changes(
 
 
 def _connections(observed: ObservedQuery, updates: Mapping[str, ConnectionUpdate]) -> tuple[ConnectionStatus, ...]:
-    shown = observed.connections.shown()[:MOST_CONNECTIONS]
     return tuple(
         ConnectionStatus(name=name, generation=generation, brokers=brokers, update=updates.get(name))
-        for name, generation, brokers in shown
+        for name, generation, brokers in shown_connections(observed)
     )
 
 

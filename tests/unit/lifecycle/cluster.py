@@ -346,7 +346,7 @@ class Cluster:
 
     def executor(self, number, driver=None, *, runs=True):
         """Create an executor's pod, as the driver does. ``driver`` is the uid of another driver's pod."""
-        labels = {"millrace.io/query": KEY.name, "millrace.io/role": "executor"}
+        labels = {"millrace.io/query": self.key.name, "millrace.io/role": "executor"}
         metadata = {
             "name": f"exec-{number}",
             "namespace": KEY.namespace,

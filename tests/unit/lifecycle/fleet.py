@@ -91,7 +91,7 @@ class Fleet:
     def deliver(self, subject, observer):
         """Let the operator of one member see the query of another one."""
         if subject.query is None:
-            observer.reconciler.rollouts.note({"metadata": subject.key._asdict()}, gone=True)
+            observer.reconciler.rollouts.note({"metadata": {**subject.key._asdict(), "uid": "u"}}, gone=True)
         else:
             observer.reconciler.rollouts.note(copied(subject.query))
 

@@ -13,7 +13,7 @@ from millrace_operator.lifecycle.connection_rollouts import ConnectionRollouts
 
 from .cluster import KEY, NOW, copied, stamp
 from .fleet import Fleet
-from .test_connections import LOGIN, connection, query
+from .test_connections import LOGIN, connection, query, runs, shown
 
 NAMES = ("a", "b", "c", "d")
 
@@ -207,6 +207,74 @@ def test_drivers_that_keep_failing_do_not_wait_for_a_change_that_may_help(fleet)
     assert [each.brokers for each in fleet.members] == ["kafka:9094"] * len(NAMES)
 
 
+def runs_its_first_batch(member):
+    """Let the driver serve its probes on all executors that the plan wants; it has not finished a batch."""
+    for number in range(member.status.plan.executors):
+        member.executor(number)
+    running = {"running": {"startedAt": stamp(member.time)}}
+    state = {"name": "driver", "started": True, "state": running}
+    member.pod_shows(("Pod", f"{member.name}-driver-0"), containerStatuses=[state])
+    assert member.condition("Ready").reason == "FirstBatch"
+
+
+def fail_twice(fleet, names):
+    """Let drivers fail twice in a row, of which the old login is revoked, say."""
+    for _ in range(2):
+        for name in names:
+            if fleet[name].brokers == "kafka:9093":
+                fleet[name].pod_fails('{"failure": "SourceFailed", "message": "no"}', key=("Pod", f"{name}-driver-0"))
+        fleet.settle()
+    assert all(fleet[name].condition("Ready").status == "False" for name in names)
+
+
+def test_a_first_batch_that_takes_long_is_no_trouble_and_drivers_that_fail_do_not_wait_for_it(fleet):
+    change(fleet, "kafka:9094")
+    runs_its_first_batch(fleet["a"])
+    fleet.pass_time(minutes=16)
+    assert [progress(fleet[name])[1] for name in "bcd"] == ["WaitingForTurn"] * 3
+    fail_twice(fleet, "bcd")
+    assert updates(fleet) == {"a": "Replacing", "b": None, "c": None, "d": None}
+    assert [each.brokers for each in fleet.members] == ["kafka:9094"] * len(NAMES)
+
+
+def test_drivers_that_fail_do_not_wait_after_a_rollback_of_another_one(held):
+    """The Connection may be wrong for that one alone; if it is wrong for all, they are rolled back to what fails."""
+    fail_twice(held, "bcd")
+    assert updates(held) == {"a": "RolledBack", "b": None, "c": None, "d": None}
+    assert [each.brokers for each in held.members] == ["kafka:9093"] + ["wrong:9093"] * 3
+
+
+def test_a_driver_whose_first_batch_takes_long_waits_for_its_turn(fleet):
+    """It computes, and would lose the batch for a Connection that may be wrong."""
+    fleet["d"].pod_shows(("Pod", "d-driver-0"))
+    runs_its_first_batch(fleet["d"])
+    fleet.pass_time(minutes=10)
+    change(fleet, "kafka:9094")
+    assert updates(fleet) == {"a": "Replacing", "b": "Waiting", "c": "Waiting", "d": "Waiting"}
+    assert fleet["d"].brokers == "kafka:9093"
+
+
+INVALID = query(executors={"min": 3, "max": 1})
+
+
+def test_a_spec_that_becomes_invalid_after_its_driver_is_ready_stops_no_other_one(fleet):
+    change(fleet, "kafka:9094")
+    fleet["a"].become_ready()
+    fleet["a"].put(INVALID)
+    fleet.settle()
+    assert (fleet["a"].condition("Ready").reason, fleet["a"].update) == ("InvalidQuery", "Replacing")
+    assert fleet.not_ready() == ["b"]
+
+
+def test_a_spec_that_is_invalid_is_not_rolled_back_from_a_generation_that_it_never_tried(held):
+    held["a"].put(INVALID)
+    held.settle()
+    assert held["a"].update == "RolledBack"
+    change(held, "kafka:9095", generation=3)
+    assert [(each.generation, each.update) for each in held["a"].status.connections] == [(3, None)]
+    assert held.not_ready() == ["b"]
+
+
 def test_a_driver_that_was_not_ready_before_holds_up_no_other_one(fleet):
     """The first query waits for a node, say; it follows the change, and its turn is none of the others'."""
     fleet["a"].pod_shows(("Pod", "a-driver-0"))
@@ -217,13 +285,19 @@ def test_a_driver_that_was_not_ready_before_holds_up_no_other_one(fleet):
     assert fleet["b"].update == "Replacing"
 
 
-def reported(name, update="", generation=2, ready="True", since=NOW, phase="Running", names="trips", **metadata):
-    """A query as its status shows it."""
-    body = yaml.safe_load(query(names))
-    body["metadata"] = {"namespace": KEY.namespace, "name": name, **metadata}
-    entry = {"name": names, "generation": generation, "brokers": "kafka:9093"} | ({"update": update} if update else {})
-    condition = {"type": "Ready", "status": ready, "reason": "R", "lastTransitionTime": stamp(since)}
-    body["status"] = {"phase": phase, "conditions": [condition], "connections": [entry]}
+def reported(name, update="", generation=2, ready="True", phase=None, names="trips", reason="R", **metadata):
+    """A query as its status shows it; ``names`` are its one or two Connections."""
+    source, *others = names.split()
+    body = yaml.safe_load(query(source))
+    body["spec"]["sink"]["kafka"]["connection"] = others[0] if others else source
+    body["metadata"] = {"namespace": KEY.namespace, "name": name, "uid": f"uid of {name}", **metadata}
+    entry = {"generation": generation, "brokers": "kafka:9093"} | ({"update": update} if update else {})
+    condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": stamp(NOW)}
+    body["status"] = {
+        "phase": phase or ("Running" if ready == "True" else "Deploying"),
+        "conditions": [condition],
+        "connections": [entry | {"name": each} for each in names.split()],
+    }
     return body
 
 
@@ -247,6 +321,7 @@ def rollout_beside(*others, generation=2, now=NOW):
         (reported("a", "Replacing", ready="False"), False),
         (reported("z", "Replacing", ready="False"), False),
         (reported("a", "Replacing"), True),
+        (reported("a", "Replacing", ready="False", reason="InvalidQuery", phase="Running"), True),
         (reported("z", "RolledBack"), False),
         (reported("z", "RolledBack", generation=1), True),
         (reported("a", "Waiting", names="orders"), True),
@@ -264,6 +339,64 @@ def test_a_driver_that_is_not_ready_for_long_is_named():
     assert rollout_beside(late, now=NOW + timedelta(minutes=10)) == (False, said)
     failed = reported("z", "Replacing", ready="False", phase="Failed")
     assert rollout_beside(failed) == (False, f"query z has followed it, and has failed since {stamp(NOW)}")
+
+
+def test_a_first_batch_is_no_trouble_however_long_it_takes():
+    first = reported("z", "Replacing", ready="False", reason="FirstBatch")
+    assert rollout_beside(first, now=NOW + timedelta(hours=5)) == (False, "")
+
+
+def test_those_wait_for_no_one_who_waits_because_of_another_connection():
+    both, alone = reported("a", "Waiting", names="trips orders"), reported("c", "Waiting")
+    held = reported("z", "RolledBack", names="orders")
+    assert rollout_beside(both) == (False, "")
+    assert rollout_beside(both, held) == (True, "")
+    assert rollout_beside(both, held, alone) == (False, "")
+    assert rollout_beside(both, reported("z", "RolledBack", generation=1, names="orders")) == (False, "")
+    late = reported("z", "Replacing", ready="False", names="orders")
+    assert rollout_beside(both, late) == (False, "")
+    assert rollout_beside(both, late, now=NOW + timedelta(minutes=10)) == (True, "")
+    own = reported("z", "RolledBack", names="orders trips")
+    assert rollout_beside(both, own).held_by.startswith("query z was rolled back from it")
+
+
+def test_one_that_waits_for_one_connection_is_looked_at_again_although_one_before_it_waits_for_two():
+    rollouts = ConnectionRollouts()
+    for each in (reported("a", "Waiting", names="trips orders"), reported("m", "Waiting"), reported("n", "Waiting")):
+        rollouts.note(each)
+    assert rollouts.note(reported("z")) == {(KEY.namespace, "a"), (KEY.namespace, "m")}
+
+
+def test_the_deletion_of_an_earlier_query_does_not_remove_one_of_the_same_name():
+    rollouts = ConnectionRollouts()
+    rollouts.note(reported("a", "Waiting", uid="new"))
+    assert rollouts.note(reported("a", uid="old"), gone=True) == set()
+    assert not rollouts.of(KEY.namespace, "m", "trips", 2, NOW).goes
+    rollouts.note(reported("a", uid="new"), gone=True)
+    assert rollouts.of(KEY.namespace, "m", "trips", 2, NOW).goes
+
+
+@pytest.mark.parametrize(("name", "waits"), [("c15", True), ("c16", False)])
+def test_no_query_waits_for_a_connection_that_its_status_does_not_show(cluster, name, waits):
+    names = [f"c{number:02}" for number in range(17)]
+    kafka = [{"connection": each, "topic": "trips"} for each in names]
+    sources = [{"kafka": each, "schema": "cell STRING"} for each in kafka[:16]]
+    for each in names:
+        cluster.reconciler.observations.connection_seen(connection(name=each))
+    cluster.put(
+        query(
+            sources=dict(zip(["trips", *names[1:16]], sources, strict=True)),
+            sink={"kafka": kafka[16] | {"topic": "by-cell"}},
+        )
+    )
+    cluster.settle()
+    cluster.pod_is_ready()
+    cluster.pass_time(seconds=61)
+    before = runs(cluster)
+    cluster.reconciler.rollouts.note(reported("a", "Replacing", ready="False", names=name))
+    status = shown(cluster, connection("kafka:9094", name=name, generation=2))
+    assert (runs(cluster) == before) == waits
+    assert [each.name for each in status.connections if each.update] == ([name] if waits else [])
 
 
 def test_only_those_are_looked_at_again_whose_turn_may_have_come_or_whose_conditions_change():
