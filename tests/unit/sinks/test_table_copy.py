@@ -1,9 +1,11 @@
 """The copy of a table's keys on disk: after a crash at any point it is that of the topic, or is made again."""
 
 import json
+import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -236,3 +238,31 @@ def test_a_full_disk_is_reported_and_the_copy_made_again(topic):
     topic.start()
     assert topic.rebuilt == 2
     assert topic.rows == {"a": NEVER}
+
+
+def temporary_files():
+    """Folders of the temporary files that SQLite has open in this process."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the listing itself
+            place = Path(os.readlink(descriptor))
+            if place.name.startswith("etilqs_"):
+                found.add(place.parent)
+    return found
+
+
+def test_what_is_read_and_sorted_is_in_the_folder_of_the_copy_too(topic, monkeypatch):
+    monkeypatch.setattr(live_rows, "CACHE_BYTES", 1 << 16)
+    folders = []
+
+    def changes():
+        for number in range(20_000):
+            yield f"{'long' * 20} {number * 7919 % 20_000}", NEVER
+        folders.append(temporary_files())
+
+    topic.live.rebuild(ORIGIN, topic.last, changes())
+    assert folders == [{topic.folder}]
+    topic.rows = {f"{'long' * 20} {number}": NEVER for number in range(20_000)}
+    topic.batch([], 0, token=0)
+    with closing(sqlite3.connect(":memory:")) as other:  # of somebody else in this process
+        assert other.execute("PRAGMA temp_store_directory").fetchall() == []

@@ -13,7 +13,8 @@ It is also read again if it is another topic, or has lost records (``TableOrigin
 ``close``, since nothing is flushed to disk until then; and if the rows do not add up to the checksum noted with them.
 
 Memory does not grow with the table: SQLite has ``CACHE_BYTES`` for its pages, and of larger transactions it writes
-pages out before they end. Rows are in the order of their windows' ends, so that those that expire are neighbors.
+pages out before they end. Its temporary files, for sorting and for what a long command collects, are in the folder of
+the copy, too. Rows are in the order of their windows' ends, so that those that expire are neighbors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sqlite3
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -149,13 +150,14 @@ class LiveRows:
             place.unlink(missing_ok=True)
             database = self._open = _connected(place, "OFF")
             database.executescript(_TABLES)
-            database.execute("BEGIN")
-            database.execute("CREATE TEMP TABLE read (place INTEGER PRIMARY KEY, ends INTEGER, key TEXT)")
-            database.executemany("INSERT INTO read (key, ends) VALUES (?, ?)", changes)
-            database.execute(_NEWEST)
-            at = _At(*last, *database.execute(_PRESENT).fetchone())
-            _note(database, _About(origin.identity, origin.ends, boot_id(), at))
-            database.execute("COMMIT")
+            with _temporary_files_in(self._folder):
+                database.execute("BEGIN")
+                database.execute("CREATE TEMP TABLE read (place INTEGER PRIMARY KEY, ends INTEGER, key TEXT)")
+                database.executemany("INSERT INTO read (key, ends) VALUES (?, ?)", changes)
+                database.execute(_NEWEST)
+                at = _At(*last, *database.execute(_PRESENT).fetchone())
+                _note(database, _About(origin.identity, origin.ends, boot_id(), at))
+                database.execute("COMMIT")
             self._disconnect()
             place.replace(self._path)  # only a complete copy ever has this name
             self._connect()
@@ -192,7 +194,8 @@ class LiveRows:
             until = (watermark * 1000,)
             for (key,) in database.execute("SELECT key FROM live WHERE ends <= ? ORDER BY ends, key", until):
                 yield Outgoing(key, None)
-            database.execute("DELETE FROM live WHERE ends <= ?", until)
+            with _temporary_files_in(self._folder):  # keys of the rows, since a trigger runs for each
+                database.execute("DELETE FROM live WHERE ends <= ?", until)
             about = _about(database)
             more, checksum = database.execute(_CHANGED).fetchone()
             at = _At(*batch, about.at.rows + more, about.at.checksum + checksum)
@@ -233,7 +236,8 @@ class LiveRows:
             if about.before is None or about.before[:2] != last:
                 return False
             at = about.before
-            _take_back(database)
+            with _temporary_files_in(self._folder):
+                _take_back(database)
         _note(database, _About(origin.identity, origin.ends, boot_id(), at))
         return self._is_checked or _is_sound(database, at)
 
@@ -304,6 +308,22 @@ def _connected(path: Path, journal: str) -> sqlite3.Connection:
     ):
         database.execute(f"PRAGMA {setting}")
     return database
+
+
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """Have SQLite's temporary files made in this folder; the setting is one of the process, not of a connection."""
+
+    def use(place: str) -> None:
+        quoted = place.replace("'", "''")
+        with closing(sqlite3.connect(":memory:")) as other:  # the one that sets it loses its temporary tables
+            other.execute(f"PRAGMA temp_store_directory = '{quoted}'")
+
+    use(str(folder))
+    try:
+        yield
+    finally:
+        use("")
 
 
 def _checksum(ends: int, key: str) -> int:
