@@ -202,9 +202,12 @@ class LiveRows:
             _note(database, replace(about, at=at, before=about.at))
             database.execute("COMMIT")
 
-    def removed(self) -> pa.ChunkedArray:
-        """Return the keys of the rows that the last batch has removed."""
+    def removed(self, most: int) -> pa.ChunkedArray | None:
+        """Return the keys of the rows that the last batch has removed; None if they are more than ``most``."""
         with self._reported():
+            ((count,),) = self._database.execute("SELECT count(*) FROM undo WHERE was_live = 1")
+            if count > most:
+                return None
             found = self._database.execute("SELECT key FROM undo WHERE was_live = 1")
             chunks = iter(lambda: found.fetchmany(_CHUNK), [])
             return pa.chunked_array([pa.array([key for (key,) in chunk], pa.string()) for chunk in chunks], pa.string())
