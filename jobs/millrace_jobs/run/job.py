@@ -219,6 +219,10 @@ class Job:
             self._display.message(note)
         if self._given is None and self.query.spec.partitioner.placement is PlacementSetting.AUTO:
             self._display.message(AUTO_IS_INLINE)
+        if self._store_check is not None:
+            self._store_check.wait(lambda: self.stop_requested)
+            if self.stop_requested:
+                return
         self._sink = self._prepared_sink()
 
     def _assemble(self) -> None:
@@ -354,16 +358,14 @@ class Job:
                 service = service_settings(asked, self.platform.host, self.service_port, self._workspace)
             elif asked is not None:
                 self._display.message("spec.lookups is for a cluster: this machine alone can look rows up in this run")
-            if self._store_check is not None:
-                self._store_check.wait()
             self._lookups = TableLookups(
-                self._copies or self._workspace,
+                self._workspace,
                 self.query.name,
                 columns,
                 self.lookups_port,
                 has_history=has_history,
                 service=service,
-                stays=self._copies is not None,
+                copies=None if self._store_check is None else self._copies,
             )
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
@@ -385,7 +387,8 @@ class Job:
         if all(output.sink.table is None for output in self.query.spec.outputs.values()):
             return None
         copies = self.platform.copies(self._checkpoint)
-        if copies is not None and self.query.spec.sink.table is not None:
+        table = self.query.spec.sink.table
+        if copies is not None and table is not None and table.history is None:  # with one, no run continues the rows
             self._store_check = StoreCheck(copies / TABLE)
             self._stack.callback(self._store_check.close)
         return copies

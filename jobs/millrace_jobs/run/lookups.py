@@ -24,7 +24,7 @@ from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.kafka.table_view import REBUILDING, TableView
 
 TABLE = "table"
-"""The folder of the rows that can be looked up, among a run's local copies."""
+"""The folder of the rows that can be looked up."""
 
 _FILE = "lookups.json"
 
@@ -33,13 +33,14 @@ class TableLookups:
     """A view and its process, started when this object is made; the process starts while the run goes on.
 
     Args:
-        folder: a folder on a local disk that has to exist; the rows are in the folder ``table`` there.
+        folder: a folder on a local disk that has to exist, for rows that end with the run.
         query: name of the query.
         columns: columns of the table's key.
         port: port to listen on; 0 takes a free one.
         has_history: whether earlier versions of rows are kept.
         service: the service for other pods; None for none.
-        stays: whether the rows stay in the folder for a later run; those of an earlier one have been checked.
+        copies: an existing folder in which the rows stay for a later run, and those of an earlier one have been
+            checked; None for none.
     """
 
     def __init__(
@@ -51,11 +52,11 @@ class TableLookups:
         *,
         has_history: bool = False,
         service: ServiceSettings | None = None,
-        stays: bool = False,
+        copies: Path | None = None,
     ) -> None:
-        rows = folder / TABLE
+        rows = (copies or folder) / TABLE
         rows.mkdir(exist_ok=True)
-        store = TableStore(rows, has_history, stays=stays)
+        store = TableStore(rows, has_history, stays=copies is not None)
         self._process = LookupProcess(rows, query, columns, port, service, REBUILDING)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)
