@@ -6,10 +6,14 @@ A run on this machine writes the URL into the file ``lookups.json`` of its check
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import lmdb
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.lookups import LookupsSpec
@@ -28,6 +32,8 @@ TABLE = "table"
 
 _FILE = "lookups.json"
 
+_log = logging.getLogger(__name__)
+
 
 class TableLookups:
     """A view and its process, started when this object is made; the process starts while the run goes on.
@@ -40,7 +46,8 @@ class TableLookups:
         has_history: whether earlier versions of rows are kept.
         service: the service for other pods; None for none.
         copies: an existing folder in which the rows stay for a later run, and those of an earlier one have been
-            checked; None for none.
+            checked; None for none. If they cannot be mapped into memory there, as in some folders of networks, they
+            are in ``folder``.
     """
 
     def __init__(
@@ -54,9 +61,7 @@ class TableLookups:
         service: ServiceSettings | None = None,
         copies: Path | None = None,
     ) -> None:
-        rows = (copies or folder) / TABLE
-        rows.mkdir(exist_ok=True)
-        store = TableStore(rows, has_history, stays=copies is not None)
+        rows, store = _opened_store(folder, copies, has_history)
         self._process = LookupProcess(rows, query, columns, port, service, REBUILDING)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)
@@ -85,6 +90,21 @@ class TableLookups:
 
     def _content(self) -> dict[str, object]:
         return {"url": self._process.url, "pid": os.getpid()}
+
+
+def _opened_store(folder: Path, copies: Path | None, has_history: bool) -> tuple[Path, TableStore]:
+    """Return the store, and the folder that it is in: that of copies if it can be used, else the other one."""
+    if copies is not None:
+        rows = copies / TABLE
+        try:
+            rows.mkdir(exist_ok=True)
+            return rows, TableStore(rows, has_history, stays=True)
+        except (lmdb.Error, OSError) as error:
+            _log.warning("the rows for look-ups are in %s, since they cannot be in %s: %s", folder, rows, error)
+            shutil.rmtree(rows, ignore_errors=True)
+    rows = folder / TABLE
+    rows.mkdir(exist_ok=True)
+    return rows, TableStore(rows, has_history)
 
 
 def service_settings(asked: LookupsSpec, host: str, port: int, folder: Path) -> ServiceSettings:
