@@ -26,9 +26,7 @@ from millrace_jobs.lookups.service import ServiceSettings
 from millrace_jobs.lookups.store import TableStore
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.kafka.table_view import REBUILDING, TableView
-
-TABLE = "table"
-"""The folder of the rows that can be looked up."""
+from millrace_jobs.sinks.local_copies import TABLE
 
 _FILE = "lookups.json"
 

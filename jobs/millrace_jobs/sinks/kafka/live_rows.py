@@ -36,6 +36,7 @@ from millrace_jobs.disk import boot_id, sync
 from millrace_jobs.sinks.kafka.messages import Row
 from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
 from millrace_jobs.sinks.kafka.transactions import Outgoing
+from millrace_jobs.sinks.local_copies import KEYS
 
 CACHE_BYTES = 16 << 20
 """Memory for pages of the copy; sorting, in a rebuild, takes as much again."""
@@ -108,7 +109,7 @@ class LiveRows:
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="millrace-") if folder is None else None
         self._folder = folder or Path(self._temporary.name if self._temporary is not None else "")
-        self._path = self._folder / "keys.sqlite"
+        self._path = self._folder / f"{KEYS}.sqlite"
         self._open: sqlite3.Connection | None = None
         self._is_checked = False
 
@@ -146,7 +147,7 @@ class LiveRows:
         self._remove()
         with self._reported():
             self._folder.mkdir(parents=True, exist_ok=True)
-            place = self._folder / "keys.new"
+            place = self._folder / f"{KEYS}.new"
             place.unlink(missing_ok=True)
             database = self._open = _connected(place, "OFF")
             database.executescript(_TABLES)

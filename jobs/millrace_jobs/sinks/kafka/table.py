@@ -72,7 +72,7 @@ class TableSink(KafkaSink):
         folder: Path | None = None,
     ) -> None:
         super().__init__(topic, keys, query, checkpoint_id, None if history is None else history.topic)
-        self._live = LiveRows(folder) if keys.retracts or keys.window is not None else None
+        self._live = LiveRows(folder) if keys.rows_can_go else None
         self._view = view
         self._history = history
         self._times = NO_TIMES
