@@ -14,7 +14,6 @@ from pathlib import Path
 
 from millrace_jobs.lookups.store import CONTINUED, DamagedError, TableReader, opened
 
-
 WAIT_SECONDS = 5.0
 """Longest wait for a check, beyond what the driver does beside it: then it is faster to begin without the store."""
 

@@ -1,7 +1,6 @@
 """The copy of a table's keys on disk: after a crash at any point it is that of the topic, or is made again."""
 
 import json
-import os
 import shutil
 import sqlite3
 from contextlib import closing, suppress
@@ -252,7 +251,7 @@ def temporary_files():
     found = set()
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # that of the listing itself
-            place = Path(os.readlink(descriptor))
+            place = descriptor.readlink()
             if place.name.startswith("etilqs_"):
                 found.add(place.parent)
     return found
