@@ -1,4 +1,4 @@
-"""A program that writes a table with a million rows and its view, or lets them expire, and prints the memory that this took it.
+"""A program that writes a table with a million rows, or lets them expire, and prints the memory that this took it.
 
 python million_rows.py BOOTSTRAP TOPIC FOLDER write|expire
 """
@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.lookups.store import NotReadyError, TableStore
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.table import TableSink
-from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 BATCHES, ROWS = 50, 20_000
@@ -31,15 +27,6 @@ def resident(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def wait_for_view(store: TableStore, batch: int | None) -> None:
-    """Wait until look-ups see this batch."""
-    while True:
-        with suppress(NotReadyError), store.reader().snapshot() as snapshot:
-            if snapshot.batch == batch:
-                return
-        time.sleep(0.1)
-
-
 def batch(number: int) -> pa.Table:
     """Rows with names in no order, whose windows end in the minute of the batch."""
     names = [(number * ROWS + each) * 2_654_435_761 % (1 << 32) for each in range(ROWS)]
@@ -50,20 +37,16 @@ def batch(number: int) -> pa.Table:
 def main(servers: str, topic: str, folder: str, step: str) -> None:
     """Do the step, and print the rows that are then in the table, and the memory beyond that of the libraries."""
     before = resident("VmRSS")
-    target, rows = TargetTopic(topic, Connection(servers), "spec.sink.table.topic"), Path(folder, "table")
-    rows.mkdir(parents=True)
-    store = TableStore(rows, stays=True)
-    sink = TableSink(target, KEYS, "trips", "million", TableView(store), folder=Path(folder))
+    target = TargetTopic(topic, Connection(servers), "spec.sink.table.topic")
+    sink = TableSink(target, KEYS, "trips", "million", folder=Path(folder))
     last = None if step == "write" else BATCHES - 1
     sink.prepare(LastBatch(last, last))
-    wait_for_view(store, last)
     read = resident("VmHWM") - before
     if step == "write":
         for number in range(BATCHES):
             sink._write(batch(number), ResultBatch(number, 1, 0))
     else:
         sink._write(batch(0).slice(0, 0), ResultBatch(BATCHES, 1, 60 * MINUTE // 1000))
-    wait_for_view(store, BATCHES - 1 if step == "write" else BATCHES)
     assert sink._live is not None
     print(json.dumps({"rows": len(sink._live), "read": read, "bytes": resident("VmHWM") - before}))
     sink.close()
