@@ -18,7 +18,7 @@ from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.store import NotReadyError, TableStore
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka import table_view
+from millrace_jobs.sinks.kafka import table, table_view
 from millrace_jobs.sinks.kafka.messages import NO_END
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.table_view import TableView
@@ -61,9 +61,9 @@ class Driver:
 
     def seen(self) -> tuple[int | None, dict[str, int]] | None:
         """The batch and the rows that look-ups see now; None if they see nothing yet."""
-        with suppress(NotReadyError), self.store.reader().snapshot() as table:
-            rows = [json.loads(row) for _, row in table.scan(b"")]
-            return table.batch, {row["k"]: row["v"] for row in rows}
+        with suppress(NotReadyError), self.store.reader().snapshot() as snapshot:
+            rows = [json.loads(row) for _, row in snapshot.scan(b"")]
+            return snapshot.batch, {row["k"]: row["v"] for row in rows}
         return None
 
     def wait_for(self, batch: int | None) -> dict[str, int]:
@@ -184,6 +184,21 @@ def test_rows_whose_windows_have_passed_leave_the_view(start: Any) -> None:
     assert len(driver.wait_for(0)) == 2
     driver.write(1, {}, watermark=60_000)
     assert driver.wait_for(1) == {"1970-01-01T00:02:00Z": 2}
+
+
+def test_very_many_rows_that_go_at_once_are_not_handed_over_one_by_one(
+    start: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "MOST_REMOVED", 2)
+    driver = start(keys=ResultKeys(("k",), WindowColumn("k", "end", 60_000_000)))
+    ends = {f"1970-01-01T00:0{n}:00Z": n * 60_000_000 for n in range(1, 8)}
+    driver.write(0, dict.fromkeys(ends, 1), ends)
+    assert len(driver.wait_for(0)) == 7
+    applied: list[int] = []
+    monkeypatch.setattr(driver.store, "apply", lambda number, *_: applied.append(number))
+    driver.write(1, {"1970-01-01T00:07:00Z": 2}, ends, watermark=3 * 60_000)
+    assert driver.wait_for(1) == in_topic(broker, start.topic)
+    assert applied == []
 
 
 class HeldStore:

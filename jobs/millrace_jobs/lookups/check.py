@@ -8,9 +8,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from millrace_jobs.lookups.store import CONTINUED, DamagedError, TableReader, opened
+
+WAIT_SECONDS = 5.0
+"""Longest wait for a check, beyond what the driver does beside it: then it is faster to begin without the store."""
+
+_POLL_SECONDS = 0.05
 
 
 class StoreCheck:
@@ -23,10 +30,20 @@ class StoreCheck:
             command = [sys.executable, "-P", "-m", "millrace_jobs.lookups.check", str(folder)]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def wait(self) -> None:
-        """Wait for the result; afterwards the folder has a store that is whole, or is empty."""
-        is_whole = self._process is not None and self._process.wait() == 0
+    def wait(self, is_stopped: Callable[[], bool] = lambda: False, seconds: float = WAIT_SECONDS) -> None:
+        """Wait for the result; afterwards the folder has a store that is whole, or is empty.
+
+        A store that takes longer to be checked is removed. Where ``is_stopped`` ends the wait, it stays as it is, for
+        the check of a later run.
+        """
+        deadline = time.monotonic() + seconds
+        while self._process is not None and self._process.poll() is None and time.monotonic() < deadline:
+            if is_stopped():
+                return
+            time.sleep(_POLL_SECONDS)
+        is_whole = self._process is not None and self._process.poll() == 0
         if not is_whole:
+            self.close()
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True)
         if is_whole:

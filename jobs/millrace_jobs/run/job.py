@@ -50,7 +50,7 @@ from millrace_jobs.run.inputs import (
     waiting_note,
 )
 from millrace_jobs.run.late_records import closed_until, why_late
-from millrace_jobs.run.lookups import TABLE, TableLookups, service_settings
+from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
@@ -63,6 +63,7 @@ from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import ResultKeys, Sink
+from millrace_jobs.sinks.local_copies import TABLE, remove_unused
 from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sinks.sink_factory import check_sinks, open_sinks
 from millrace_support.http_server import HttpServer
@@ -219,6 +220,10 @@ class Job:
             self._display.message(note)
         if self._given is None and self.query.spec.partitioner.placement is PlacementSetting.AUTO:
             self._display.message(AUTO_IS_INLINE)
+        if self._store_check is not None:
+            self._store_check.wait(lambda: self.stop_requested)
+            if self.stop_requested:
+                return
         self._sink = self._prepared_sink()
 
     def _assemble(self) -> None:
@@ -346,6 +351,8 @@ class Job:
         """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
         keys = self._result_keys()
         self._checkpoint.record_layout(layout(self._compiled))
+        if self._copies is not None:
+            remove_unused(self._copies, self._spec, keys, has_rows=self._store_check is not None)
         if self.query.spec.sink.table is not None:
             columns = lookup_columns(self._compiled, keys["spec"], self._spec)
             has_history = keys["spec"].versioned
@@ -354,16 +361,14 @@ class Job:
                 service = service_settings(asked, self.platform.host, self.service_port, self._workspace)
             elif asked is not None:
                 self._display.message("spec.lookups is for a cluster: this machine alone can look rows up in this run")
-            if self._store_check is not None:
-                self._store_check.wait()
             self._lookups = TableLookups(
-                self._copies or self._workspace,
+                self._workspace,
                 self.query.name,
                 columns,
                 self.lookups_port,
                 has_history=has_history,
                 service=service,
-                stays=self._copies is not None,
+                copies=None if self._store_check is None else self._copies,
             )
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
@@ -382,10 +387,9 @@ class Job:
 
     def _checked_copies(self) -> Path | None:
         """Return the folder of local copies of the query's tables; the check of an earlier run's runs beside Spark."""
-        if all(output.sink.table is None for output in self.query.spec.outputs.values()):
-            return None
         copies = self.platform.copies(self._checkpoint)
-        if copies is not None and self.query.spec.sink.table is not None:
+        table = self.query.spec.sink.table
+        if copies is not None and table is not None and table.history is None:  # with one, no run continues the rows
             self._store_check = StoreCheck(copies / TABLE)
             self._stack.callback(self._store_check.close)
         return copies

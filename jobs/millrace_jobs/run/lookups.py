@@ -6,10 +6,14 @@ A run on this machine writes the URL into the file ``lookups.json`` of its check
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import lmdb
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.lookups import LookupsSpec
@@ -22,24 +26,26 @@ from millrace_jobs.lookups.service import ServiceSettings
 from millrace_jobs.lookups.store import TableStore
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.kafka.table_view import REBUILDING, TableView
-
-TABLE = "table"
-"""The folder of the rows that can be looked up, among a run's local copies."""
+from millrace_jobs.sinks.local_copies import TABLE
 
 _FILE = "lookups.json"
+
+_log = logging.getLogger(__name__)
 
 
 class TableLookups:
     """A view and its process, started when this object is made; the process starts while the run goes on.
 
     Args:
-        folder: a folder on a local disk that has to exist; the rows are in the folder ``table`` there.
+        folder: a folder on a local disk that has to exist, for rows that end with the run.
         query: name of the query.
         columns: columns of the table's key.
         port: port to listen on; 0 takes a free one.
         has_history: whether earlier versions of rows are kept.
         service: the service for other pods; None for none.
-        stays: whether the rows stay in the folder for a later run; those of an earlier one have been checked.
+        copies: an existing folder in which the rows stay for a later run, and those of an earlier one have been
+            checked; None for none. If they cannot be mapped into memory there, as in some folders of networks, they
+            are in ``folder``.
     """
 
     def __init__(
@@ -51,11 +57,9 @@ class TableLookups:
         *,
         has_history: bool = False,
         service: ServiceSettings | None = None,
-        stays: bool = False,
+        copies: Path | None = None,
     ) -> None:
-        rows = folder / TABLE
-        rows.mkdir(exist_ok=True)
-        store = TableStore(rows, has_history, stays=stays)
+        rows, store = _opened_store(folder, copies, has_history)
         self._process = LookupProcess(rows, query, columns, port, service, REBUILDING)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)
@@ -84,6 +88,21 @@ class TableLookups:
 
     def _content(self) -> dict[str, object]:
         return {"url": self._process.url, "pid": os.getpid()}
+
+
+def _opened_store(folder: Path, copies: Path | None, has_history: bool) -> tuple[Path, TableStore]:
+    """Return the store, and the folder that it is in: that of copies if it can be used, else the other one."""
+    if copies is not None:
+        rows = copies / TABLE
+        try:
+            rows.mkdir(exist_ok=True)
+            return rows, TableStore(rows, has_history, stays=True)
+        except (lmdb.Error, OSError) as error:
+            _log.warning("the rows for look-ups are in %s, since they cannot be in %s: %s", folder, rows, error)
+            shutil.rmtree(rows, ignore_errors=True)
+    rows = folder / TABLE
+    rows.mkdir(exist_ok=True)
+    return rows, TableStore(rows, has_history)
 
 
 def service_settings(asked: LookupsSpec, host: str, port: int, folder: Path) -> ServiceSettings:

@@ -96,6 +96,11 @@ class ResultKeys:
     versioned: bool = False
     lag: int = 0
 
+    @property
+    def rows_can_go(self) -> bool:
+        """Whether a row of a table can be retracted or expire."""
+        return self.retracts or self.window is not None
+
 
 class Sink(Protocol):
     """A destination for results that writes one batch at a time, called from Spark's ``foreachBatch``.

@@ -13,6 +13,7 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.connectors import connector
 from millrace_jobs.sinks.base import ResultKeys, ShowTable, Sink
 from millrace_jobs.sinks.connector import SinkConnector, SinkContext
+from millrace_jobs.sinks.local_copies import copies_of
 from millrace_jobs.sinks.outputs import Output, OutputSinks, errors_of
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def open_sinks(
         if field == "spec":
             sink = open_sink(alone, keys[field], checkpoint_id, show, view, results, copies, partitions=partitions)
         else:
-            name = field.rpartition(".")[2]
-            own, own_id = None if copies is None else copies / "outputs" / name, f"{checkpoint_id}-{name}"
+            own_id = f"{checkpoint_id}-{field.rpartition('.')[2]}"
+            own = None if copies is None else copies_of(copies, field)
             sink = open_sink(alone, keys[field], own_id, show, results=results, copies=own, partitions=partitions)
         outputs.append(Output(sink, keys[field].weighted, field))
     return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink

@@ -1,5 +1,8 @@
 """A store that an earlier run has left: it is continued only if all of it is as it was written."""
 
+import subprocess
+import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -100,3 +103,33 @@ def test_a_row_that_has_changed_is_not_shown(tmp_path):
         check(folder)
     with closing(TableStore(folder)) as store, store.reader().snapshot() as table, pytest.raises(DamagedError):
         table.get(b"key 1")
+
+
+@pytest.fixture
+def slow_check(tmp_path, monkeypatch):
+    """The check of a store, which never ends by itself."""
+    start = subprocess.Popen
+
+    def start_sleeping(*_, **settings):
+        return start([sys.executable, "-c", "import time; time.sleep(600)"], **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", start_sleeping)
+    with closing(StoreCheck(left(tmp_path / "table"))) as found:
+        yield found
+
+
+def test_a_store_that_takes_too_long_to_check_is_made_again(slow_check, tmp_path):
+    slow_check.wait(seconds=0.2)
+    assert slow_check._process.poll() is not None
+    with closing(TableStore(tmp_path / "table", stays=True)) as store:
+        assert store.claimed() is None
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_the_check_and_leaves_the_store_to_the_next(slow_check, tmp_path):
+    began = time.monotonic()
+    slow_check.wait(lambda: time.monotonic() > began + 0.2, seconds=600)
+    slow_check.close()
+    folder = tmp_path / "table"
+    assert (folder / "data.mdb").exists()
+    assert not (folder / CONTINUED).exists()
+    check(folder)

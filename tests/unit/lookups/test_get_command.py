@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -178,3 +179,17 @@ def test_a_run_leaves_no_file_and_no_process(tmp_path, monkeypatch):
     with pytest.raises(MillraceError, match="does not run on this machine"):
         table_url(query, tmp_path / "flights.yaml")
     assert list(root.iterdir()) == []
+
+
+def test_rows_that_cannot_be_mapped_among_the_copies_are_in_the_folder_of_the_run(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    run, copies = tmp_path / "run", tmp_path / "copies"
+    run.mkdir()
+    (copies / "table" / "lock.mdb").mkdir(parents=True)  # which LMDB cannot open, as on a disk without locks
+    with closing(TableLookups(run, "flights", ROUTE, 0, copies=copies)) as lookups:
+        assert (run / "table" / "data.mdb").exists()
+        assert not (copies / "table").exists()
+        lookups.view._store.publish(3)
+        assert lookups.view._store.claimed() is None  # no later run continues it
+    (warning,) = (record for record in caplog.records if record.name == "millrace_jobs.run.lookups")
+    assert f"cannot be in {copies / 'table'}" in warning.getMessage()

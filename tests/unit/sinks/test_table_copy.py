@@ -3,7 +3,8 @@
 import json
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -55,7 +56,7 @@ class Topic:
         if commits:
             self.rows = {key: end for key, end in after.items() if key not in (*gone, *ended)}
             self.last = LastWritten(number, token)
-            assert set(self.live.removed().to_pylist()) == {*gone, *ended}
+            assert set(self.live.removed(len(rows) + len(after)).to_pylist()) == {*gone, *ended}
 
     def kill(self, elsewhere):
         """The driver dies: what comes next sees the files as they are now, in another folder."""
@@ -117,6 +118,13 @@ def test_a_copy_is_not_taken_for_that_of_another_attempt_at_the_batch(topic, tmp
     topic.last, topic.rows = LastWritten(0, 2), {"b": NEVER}  # which another driver has written
     topic.start()
     assert topic.rebuilt == 2
+
+
+def test_the_keys_of_very_many_removed_rows_are_not_collected(topic):
+    topic.batch([(f"key {number}", True, 1000) for number in range(20)], 0, token=0)
+    topic.batch([], 1, token=1)
+    assert topic.live.removed(19) is None
+    assert len(topic.live.removed(20)) == 20
 
 
 @pytest.mark.parametrize(
@@ -236,3 +244,31 @@ def test_a_full_disk_is_reported_and_the_copy_made_again(topic):
     topic.start()
     assert topic.rebuilt == 2
     assert topic.rows == {"a": NEVER}
+
+
+def temporary_files():
+    """Folders of the temporary files that SQLite has open in this process."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the listing itself
+            place = descriptor.readlink()
+            if place.name.startswith("etilqs_"):
+                found.add(place.parent)
+    return found
+
+
+def test_what_is_read_and_sorted_is_in_the_folder_of_the_copy_too(topic, monkeypatch):
+    monkeypatch.setattr(live_rows, "CACHE_BYTES", 1 << 16)
+    folders = []
+
+    def changes():
+        for number in range(20_000):
+            yield f"{'long' * 20} {number * 7919 % 20_000}", NEVER
+        folders.append(temporary_files())
+
+    topic.live.rebuild(ORIGIN, topic.last, changes())
+    assert folders == [{topic.folder}]
+    topic.rows = {f"{'long' * 20} {number}": NEVER for number in range(20_000)}
+    topic.batch([], 0, token=0)
+    with closing(sqlite3.connect(":memory:")) as other:  # of somebody else in this process
+        assert other.execute("PRAGMA temp_store_directory").fetchall() == []

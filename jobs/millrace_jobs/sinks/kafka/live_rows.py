@@ -13,7 +13,8 @@ It is also read again if it is another topic, or has lost records (``TableOrigin
 ``close``, since nothing is flushed to disk until then; and if the rows do not add up to the checksum noted with them.
 
 Memory does not grow with the table: SQLite has ``CACHE_BYTES`` for its pages, and of larger transactions it writes
-pages out before they end. Rows are in the order of their windows' ends, so that those that expire are neighbors.
+pages out before they end. Its temporary files, for sorting and for what a long command collects, are in the folder of
+the copy, too. Rows are in the order of their windows' ends, so that those that expire are neighbors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sqlite3
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from millrace_jobs.disk import boot_id, sync
 from millrace_jobs.sinks.kafka.messages import Row
 from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
 from millrace_jobs.sinks.kafka.transactions import Outgoing
+from millrace_jobs.sinks.local_copies import KEYS
 
 CACHE_BYTES = 16 << 20
 """Memory for pages of the copy; sorting, in a rebuild, takes as much again."""
@@ -107,7 +109,7 @@ class LiveRows:
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="millrace-") if folder is None else None
         self._folder = folder or Path(self._temporary.name if self._temporary is not None else "")
-        self._path = self._folder / "keys.sqlite"
+        self._path = self._folder / f"{KEYS}.sqlite"
         self._open: sqlite3.Connection | None = None
         self._is_checked = False
 
@@ -145,17 +147,18 @@ class LiveRows:
         self._remove()
         with self._reported():
             self._folder.mkdir(parents=True, exist_ok=True)
-            place = self._folder / "keys.new"
+            place = self._folder / f"{KEYS}.new"
             place.unlink(missing_ok=True)
             database = self._open = _connected(place, "OFF")
             database.executescript(_TABLES)
-            database.execute("BEGIN")
-            database.execute("CREATE TEMP TABLE read (place INTEGER PRIMARY KEY, ends INTEGER, key TEXT)")
-            database.executemany("INSERT INTO read (key, ends) VALUES (?, ?)", changes)
-            database.execute(_NEWEST)
-            at = _At(*last, *database.execute(_PRESENT).fetchone())
-            _note(database, _About(origin.identity, origin.ends, boot_id(), at))
-            database.execute("COMMIT")
+            with _temporary_files_in(self._folder):
+                database.execute("BEGIN")
+                database.execute("CREATE TEMP TABLE read (place INTEGER PRIMARY KEY, ends INTEGER, key TEXT)")
+                database.executemany("INSERT INTO read (key, ends) VALUES (?, ?)", changes)
+                database.execute(_NEWEST)
+                at = _At(*last, *database.execute(_PRESENT).fetchone())
+                _note(database, _About(origin.identity, origin.ends, boot_id(), at))
+                database.execute("COMMIT")
             self._disconnect()
             place.replace(self._path)  # only a complete copy ever has this name
             self._connect()
@@ -192,16 +195,20 @@ class LiveRows:
             until = (watermark * 1000,)
             for (key,) in database.execute("SELECT key FROM live WHERE ends <= ? ORDER BY ends, key", until):
                 yield Outgoing(key, None)
-            database.execute("DELETE FROM live WHERE ends <= ?", until)
+            with _temporary_files_in(self._folder):  # keys of the rows, since a trigger runs for each
+                database.execute("DELETE FROM live WHERE ends <= ?", until)
             about = _about(database)
             more, checksum = database.execute(_CHANGED).fetchone()
             at = _At(*batch, about.at.rows + more, about.at.checksum + checksum)
             _note(database, replace(about, at=at, before=about.at))
             database.execute("COMMIT")
 
-    def removed(self) -> pa.ChunkedArray:
-        """Return the keys of the rows that the last batch has removed."""
+    def removed(self, most: int) -> pa.ChunkedArray | None:
+        """Return the keys of the rows that the last batch has removed; None if they are more than ``most``."""
         with self._reported():
+            ((count,),) = self._database.execute("SELECT count(*) FROM undo WHERE was_live = 1")
+            if count > most:
+                return None
             found = self._database.execute("SELECT key FROM undo WHERE was_live = 1")
             chunks = iter(lambda: found.fetchmany(_CHUNK), [])
             return pa.chunked_array([pa.array([key for (key,) in chunk], pa.string()) for chunk in chunks], pa.string())
@@ -233,7 +240,8 @@ class LiveRows:
             if about.before is None or about.before[:2] != last:
                 return False
             at = about.before
-            _take_back(database)
+            with _temporary_files_in(self._folder):
+                _take_back(database)
         _note(database, _About(origin.identity, origin.ends, boot_id(), at))
         return self._is_checked or _is_sound(database, at)
 
@@ -304,6 +312,22 @@ def _connected(path: Path, journal: str) -> sqlite3.Connection:
     ):
         database.execute(f"PRAGMA {setting}")
     return database
+
+
+@contextmanager
+def _temporary_files_in(folder: Path) -> Iterator[None]:
+    """Have SQLite's temporary files made in this folder; the setting is one of the process, not of a connection."""
+
+    def use(place: str) -> None:
+        quoted = place.replace("'", "''")
+        with closing(sqlite3.connect(":memory:")) as other:  # the one that sets it loses its temporary tables
+            other.execute(f"PRAGMA temp_store_directory = '{quoted}'")
+
+    use(str(folder))
+    try:
+        yield
+    finally:
+        use("")
 
 
 def _checksum(ends: int, key: str) -> int:

@@ -38,6 +38,9 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 from millrace_jobs.time_texts import micros_of
 
+MOST_REMOVED = 100_000
+"""Most rows that a batch removes from the view one by one, at 220 bytes of memory each; of more, it is read again."""
+
 _PREFETCH = {
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 4_096,
@@ -48,6 +51,7 @@ _PREFETCH = {
 """Client options for reading a table, where users set no others: a small message takes several times its size."""
 
 _TOKEN, _TOKEN_BITS = "copy", 48  # a JSON number has 53
+_NO_KEYS = pa.chunked_array([], pa.string())
 _Divided = TypeVar("_Divided", pa.Table, tuple[pa.Table, pa.Table])
 
 
@@ -68,7 +72,7 @@ class TableSink(KafkaSink):
         folder: Path | None = None,
     ) -> None:
         super().__init__(topic, keys, query, checkpoint_id, None if history is None else history.topic)
-        self._live = LiveRows(folder) if keys.retracts or keys.window is not None else None
+        self._live = LiveRows(folder) if keys.rows_can_go else None
         self._view = view
         self._history = history
         self._times = NO_TIMES
@@ -125,9 +129,11 @@ class TableSink(KafkaSink):
         self._transactions.write(batch, messages, noted | {_TOKEN: written.token})
         self._times = times
         if self._view is not None:
-            shown = fetched.drop_columns(["end"])
-            removed = None if self._live is None else self._live.removed()
-            self._view.offer(PendingBatch(written, times, shown, removed, earlier))
+            removed = _NO_KEYS if self._live is None else self._live.removed(MOST_REMOVED)
+            if removed is None:
+                self._view.read_again(written, times)
+            else:
+                self._view.offer(PendingBatch(written, times, fetched.drop_columns(["end"]), removed, earlier))
         return int(fetched.num_rows - (fetched.column("value").null_count if self._keys.retracts else 0))
 
     def _identified(self, divide: Callable[[pa.Table], _Divided], changes: pa.Table) -> _Divided:

@@ -2,7 +2,8 @@
 
 A batch is applied after the topic's transaction has committed, by a thread of the view: the sink hands over what it has
 fetched, and does not wait. If the thread falls behind by more than ``MOST_PENDING`` bytes, the batches that it has not
-applied are dropped, and the view is built again from the topic; meanwhile it stays at its last batch.
+applied are dropped, and the view is built again from the topic; meanwhile it stays at its last batch. So it is with a
+batch that removes very many rows, whose keys would take too much memory.
 
 A view that an earlier run has left is continued if its rows are those of the last batch in the topic
 (``TableOrigin``); otherwise, it is built again.
@@ -150,6 +151,11 @@ class TableView:
                 self._changed.notify()
                 return
         self._drop_pending(pending.batch, pending.times)
+
+    def read_again(self, batch: LastWritten, times: HistoryTimes) -> None:
+        """Have the view read up to a committed batch that is not handed over, since it removes too many rows."""
+        if not (self._failed or self._closed):
+            self._drop_pending(batch, times)
 
     def close(self) -> None:
         """Apply the batches that wait, stop the thread, and close the store; a second call does nothing."""
