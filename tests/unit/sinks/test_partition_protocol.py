@@ -12,8 +12,10 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +24,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka import partition_writer, partitions
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
+from millrace_jobs.sinks.kafka.partitions import DRIVER, PartitionTransactions
 from millrace_jobs.sinks.kafka.producer import NumberedProducer
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
@@ -31,6 +34,13 @@ DEEPEST = 3
 COUNT = 2
 
 
+class Undisturbed:
+    """The choice that nothing acts in between."""
+
+    def draw(self, _: object) -> str:
+        return "go on"
+
+
 class Crash(BaseException):
     """The end of a process, at a request."""
 
@@ -38,8 +48,8 @@ class Crash(BaseException):
 class World:
     """Brokers, the logs of Spark, and everything that runs; ``data`` decides what acts next."""
 
-    def __init__(self, data: st.DataObject) -> None:
-        self.data = data
+    def __init__(self, data: st.DataObject | Undisturbed) -> None:
+        self.data: Any = data
         self.epochs: dict[str, int] = defaultdict(int)
         self.numbers: dict[str, tuple[int, dict[str, object]]] = {}
         self.written: list[tuple[int, int, int]] = []
@@ -229,6 +239,18 @@ def test_each_partition_of_a_batch_is_written_once_and_all_of_them_by_the_same_l
     for batch, _, content in world.written:
         contents[batch].add(content)
     assert all(len(each) == 1 for each in contents.values()), f"two drivers' results in one batch: {contents}"
+
+
+def test_an_attempt_of_a_driver_that_was_replaced_fences_none_of_the_new_one() -> None:
+    world = World(Undisturbed())
+    with brokers_of(world):
+        old, new = world.begin(True), world.begin(True)
+        attempt = PartitionTransactions(new.transactions.id, 0, TOPIC, "trips")
+        attempt.take_over(new.name, None)
+        with pytest.raises(MillraceError, match="another driver has taken over"):
+            PartitionTransactions(old.transactions.id, 0, TOPIC, "trips").take_over(old.name, None)
+        attempt.write(ResultBatch(0, 1, 0), [Outgoing("0", "1")], {DRIVER: new.name})
+    assert world.written == [(0, 0, 1)]
 
 
 def complete(world: World) -> None:

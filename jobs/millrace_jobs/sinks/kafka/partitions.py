@@ -84,11 +84,10 @@ class PartitionTransactions(NumberedProducer):
         Raises:
             MillraceError: this attempt is not one of the driver that writes now.
         """
+        self._require_owner(driver, self.written())  # first: an attempt of a driver that was replaced fences no other
         written = self._take_over(longest)
         try:
-            # A number that nothing has renewed for long is dropped by the brokers; the driver's shows who writes.
-            owner = self._noted if written is not None else self._drivers.note()
-            self._require(owner.get(DRIVER) == driver)
+            self._require_owner(driver, written)
             self._next = written or 0
         except BaseException:
             self.close()
@@ -109,6 +108,11 @@ class PartitionTransactions(NumberedProducer):
             if time.monotonic() > until:
                 return False
             time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _require_owner(self, driver: str, written: int | None) -> None:
+        # A number that nothing has renewed for long is dropped by the brokers; the driver's shows who writes.
+        owner = self._noted if written is not None else self._drivers.note()
+        self._require(owner.get(DRIVER) == driver)
 
     def _require(self, is_current: bool) -> None:
         if not is_current:
