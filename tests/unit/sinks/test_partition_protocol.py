@@ -174,20 +174,23 @@ class Driver:
 
     def attempt(self, batch: int, partition: int) -> None:
         """Run an attempt of a task, of the batch or of one before, in one of two workers."""
+        self.run(self.world.data.draw(st.integers(0, 1)), batch, partition, [self.log.begun[batch]])
+        if batch == self.batch:
+            self.done.add(partition)
+
+    def run(self, worker: int, batch: int, partition: int, contents: list[int]) -> int:
+        """Run an attempt of a task in one of the workers; return what it returns."""
         announced = BatchForTasks.of(ResultBatch(batch, 1, 0), COUNT, self.name, None)
         text = json.dumps(vars(announced))
         context = SimpleNamespace(partitionId=lambda: partition, getLocalProperty=lambda _: text)
-        worker = self.world.data.draw(st.integers(0, 1))
         writer = PartitionWriter(TOPIC, self.transactions.id, "trips")
-        row = str(partition), str(self.log.begun[batch])
+        first, *more = ((str(partition), str(content)) for content in contents)
         with (
             self.one_at_a_time(worker),
             patch.object(partition_writer, "_producers", self.workers[worker]),
             patch.object(partition_writer, "TaskContext", SimpleNamespace(get=lambda: context)),
         ):
-            writer._write(row, iter(()))
-        if batch == self.batch:
-            self.done.add(partition)
+            return writer._write(first, iter(more))
 
 
 @contextmanager
@@ -251,6 +254,15 @@ def test_an_attempt_of_a_driver_that_was_replaced_fences_none_of_the_new_one() -
             PartitionTransactions(old.transactions.id, 0, TOPIC, "trips").take_over(old.name, None)
         attempt.write(ResultBatch(0, 1, 0), [Outgoing("0", "1")], {DRIVER: new.name})
     assert world.written == [(0, 0, 1)]
+
+
+def test_an_attempt_that_finds_its_results_there_counts_them() -> None:
+    world = World(Undisturbed())
+    with brokers_of(world):
+        driver = world.begin(True)
+        assert driver.run(0, 0, 1, [1, 2, 3]) == 3
+        assert driver.run(1, 0, 1, [1, 2, 3]) == 3
+    assert world.written == [(0, 1, 1), (0, 1, 2), (0, 1, 3)]
 
 
 def complete(world: World) -> None:

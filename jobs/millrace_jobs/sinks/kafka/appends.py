@@ -66,9 +66,10 @@ class AppendSink(KafkaSink):
         self._renewed = time.monotonic()
 
     def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
-        if self._by_partition:  # each task finds that its partition is there
-            return self._compute_by_tasks(results, batch)
-        return super()._recompute(results, batch)
+        if not self._by_partition:
+            return super()._recompute(results, batch)
+        self._compute_by_tasks(results, batch)  # each task finds that its partition is there
+        return 0
 
     def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
         if self._by_partition:
@@ -99,6 +100,7 @@ class AppendSink(KafkaSink):
         return shaped.select("key", "value").mapInArrow(self._writer, ROWS)
 
     def _compute_by_tasks(self, results: DataFrame, batch: ResultBatch) -> int:
+        """Let tasks write a batch; return its number of rows, with those of partitions that were there already."""
         if time.monotonic() - self._renewed > _RENEW_SECONDS:
             self._transactions.renew()
             self._renewed = time.monotonic()

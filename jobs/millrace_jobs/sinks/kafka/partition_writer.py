@@ -25,7 +25,7 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.whole_input import require_whole
 
 ROWS = "rows BIGINT"
-"""What a task returns: how many results it has written."""
+"""What a task returns: how many results its partition has, also if another attempt has written them."""
 
 _PROPERTY = "millrace.sink.batch"
 _MOST_PRODUCERS = 32
@@ -70,7 +70,7 @@ class PartitionWriter:
     query: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the results of the task's partition, unless the topic has them.
+        """Write the results of the task's partition, unless the topic has them; return how many they are.
 
         Raises:
             MillraceError: another driver has taken over, or they cannot be written; a TransientError if a retry may
@@ -94,12 +94,18 @@ class PartitionWriter:
             message = f"the results have more partitions than the state, which has {batch.partitions}"
             raise MillraceError(Problem(message, "write transaction: Batch", field="spec.sink.kafka.transaction"))
         producer = self._producer(partition, batch)
-        written = 0
+        count = 0
+
+        def counted() -> Iterator[KeyAndValue]:
+            nonlocal count
+            for row in chain((first,), rows):
+                count += 1
+                yield row
+
+        results = counted()
 
         def messages() -> Iterator[Outgoing]:
-            nonlocal written
-            for key, value in chain((first,), rows):
-                written += 1
+            for key, value in results:
                 yield Outgoing(key, value)
             require_whole()
 
@@ -108,15 +114,14 @@ class PartitionWriter:
                 producer.write(
                     ResultBatch(batch.number, batch.epoch, batch.watermark), messages(), {DRIVER: batch.driver}
                 )
-                return written
         except BaseException as error:
             del _producers[producer.id, batch.driver]
             producer.close()
             if not isinstance(error, OvertakenError) or not producer.other_has_written(batch.number, batch.driver):
                 raise
-        for _ in rows:  # the state is complete only when all of them have been computed
+        for _ in results:  # the state is complete only when all of them have been computed
             pass
-        return 0
+        return count
 
     def _producer(self, partition: int, batch: BatchForTasks) -> PartitionTransactions:
         """Return a producer that knows the last batch of the partition, and that fences any older one."""
