@@ -24,7 +24,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka import partition_writer, partitions
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
-from millrace_jobs.sinks.kafka.partitions import DRIVER, PartitionTransactions
+from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
 from millrace_jobs.sinks.kafka.producer import NumberedProducer
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
@@ -122,6 +122,7 @@ class Driver:
         self.done: set[int] = set()
         self.transactions = BatchTransactions(TOPIC, "trips", "c1")
         self.workers = [OrderedDict(), OrderedDict()]
+        self.producers = [""] * COUNT
         self.busy: set[int | str] = set()
         self.in_part: int | None = None
         self.name = ""
@@ -174,13 +175,14 @@ class Driver:
 
     def attempt(self, batch: int, partition: int) -> None:
         """Run an attempt of a task, of the batch or of one before, in one of two workers."""
-        self.run(self.world.data.draw(st.integers(0, 1)), batch, partition, [self.log.begun[batch]])
+        worker, counts = self.world.data.draw(st.integers(0, 1)), self.world.data.draw(st.booleans())
+        self.run(worker, batch, partition, [self.log.begun[batch]], counts=counts)
         if batch == self.batch:
             self.done.add(partition)
 
-    def run(self, worker: int, batch: int, partition: int, contents: list[int]) -> int:
-        """Run an attempt of a task in one of the workers; return what it returns."""
-        announced = BatchForTasks.of(ResultBatch(batch, 1, 0), COUNT, self.name, None)
+    def run(self, worker: int, batch: int, partition: int, contents: list[int], *, counts: bool = True) -> int:
+        """Run an attempt of a task in one of the workers; return how many rows it says there are, if that counts."""
+        announced = BatchForTasks.of(ResultBatch(batch, 1, 0), self.name, None, self.producers)
         text = json.dumps(vars(announced))
         context = SimpleNamespace(partitionId=lambda: partition, getLocalProperty=lambda _: text)
         writer = PartitionWriter(TOPIC, self.transactions.id, "trips")
@@ -190,7 +192,11 @@ class Driver:
             patch.object(partition_writer, "_producers", self.workers[worker]),
             patch.object(partition_writer, "TaskContext", SimpleNamespace(get=lambda: context)),
         ):
-            return writer._write(first, iter(more))
+            written = writer._write(first, iter(more))
+        assert written.partition == partition
+        if counts:
+            self.producers[partition] = written.producer
+        return written.rows
 
 
 @contextmanager
@@ -263,6 +269,36 @@ def test_an_attempt_that_finds_its_results_there_counts_them() -> None:
         assert driver.run(0, 0, 1, [1, 2, 3]) == 3
         assert driver.run(1, 0, 1, [1, 2, 3]) == 3
     assert world.written == [(0, 1, 1), (0, 1, 2), (0, 1, 3)]
+
+
+def test_a_partition_that_returns_to_a_worker_finds_no_rival_there() -> None:
+    world = World(Undisturbed())
+    with (
+        brokers_of(world),
+        patch.object(PartitionTransactions, "other_has_written", side_effect=AssertionError("it waits")),
+        patch.object(NumberedProducer, "_take_over", autospec=True, side_effect=NumberedProducer._take_over) as begun,
+    ):
+        driver = world.begin(True)
+        before = begun.call_count
+        for batch, worker in enumerate([0, 1, 0, 0]):
+            assert driver.run(worker, batch, 0, [batch]) == 1
+    assert [(batch, content) for batch, _, content in world.written] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert begun.call_count - before == 3, "the last batch needs no new producer"
+
+
+def test_a_kept_producer_that_is_fenced_fails_without_a_wait_for_an_attempt_of_an_earlier_batch() -> None:
+    world = World(Undisturbed())
+    with (
+        brokers_of(world),
+        patch.object(PartitionTransactions, "other_has_written", side_effect=AssertionError("it waits")),
+    ):
+        driver = world.begin(True)
+        driver.run(0, 0, 0, [0])
+        driver.run(1, 0, 0, [0], counts=False)  # it comes late
+        with pytest.raises(OvertakenError):
+            driver.run(0, 1, 0, [1])
+        assert driver.run(0, 1, 0, [1]) == 1
+    assert world.written == [(0, 0, 0), (1, 0, 1)]
 
 
 def complete(world: World) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.fetching import ResultFetcher
 from millrace_jobs.sinks.kafka.messages import rows_of_batch
-from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter
+from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import Outgoing
@@ -48,6 +48,7 @@ class AppendSink(KafkaSink):
         self._writer = PartitionWriter(topic, self._transactions.id, query)
         self._fetcher = ResultFetcher()
         self._driver = ""
+        self._producers: list[str] = []
         self._in_part: int | None = None
         self._renewed = 0.0
 
@@ -63,6 +64,7 @@ class AppendSink(KafkaSink):
             return
         self._in_part = last.unfinished if has_parts else None
         self._driver = self._transactions.fence_partitions(self._partitions, last)
+        self._producers = [""] * self._partitions
         self._renewed = time.monotonic()
 
     def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
@@ -104,10 +106,12 @@ class AppendSink(KafkaSink):
         if time.monotonic() - self._renewed > _RENEW_SECONDS:
             self._transactions.renew()
             self._renewed = time.monotonic()
-        assert self._partitions is not None
-        announced = BatchForTasks.of(batch, self._partitions, self._driver, self._transactions.longest)
+        announced = BatchForTasks.of(batch, self._driver, self._transactions.longest, self._producers)
         announced.announce(results.sparkSession.sparkContext)
-        return sum(results.toArrow().column("rows").to_pylist())
+        written = [Written(**row) for row in results.toArrow().to_pylist()]
+        for each in written:
+            self._producers[each.partition] = each.producer
+        return sum(each.rows for each in written)
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
         return self._send(iter(fetched.to_batches()), batch)

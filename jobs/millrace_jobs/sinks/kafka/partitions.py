@@ -18,6 +18,7 @@ A partition without results writes nothing, so that its number stays. It need no
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -49,10 +50,13 @@ class PartitionTransactions(NumberedProducer):
         partition: number of the partition.
         topic: the topic.
         query: name of the query.
+
+    ``token`` tells it from other producers of the partition.
     """
 
     def __init__(self, group: str, partition: int, topic: TargetTopic, query: str) -> None:
         super().__init__(f"{group}.{partition}", topic, query)
+        self.token = uuid.uuid4().hex[:8]
         self._drivers = NumberedProducer(group, topic, query)
 
     def written(self) -> int | None:
