@@ -21,13 +21,13 @@ from pyspark import SparkContext, TaskContext
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.kafka.messages import KeyAndValue, rows_of_batch
-from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
+from millrace_jobs.sinks.kafka.partitions import DRIVER, START_OVER, OvertakenError, PartitionTransactions
 from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.whole_input import require_whole
 
 ROWS = "rows BIGINT, partition INT, producer STRING"
-"""What a task returns: how many results its partition has, also if another attempt has written them, and ``Written``."""
+"""What a task returns: see ``Written``."""
 
 _PROPERTY = "millrace.sink.batch"
 _MOST_PRODUCERS = 32
@@ -37,7 +37,11 @@ _producers: OrderedDict[tuple[str, str], PartitionTransactions] = OrderedDict()
 
 
 class Written(NamedTuple):
-    """What a task has done: its rows, its partition, and the token of its producer; empty if another one wrote them."""
+    """What a task has done.
+
+    ``rows``: how many results its partition has, also if another attempt has written them. ``producer``: the token of
+    its producer; empty if that was fenced by another one, which wrote them.
+    """
 
     rows: int
     partition: int
@@ -68,6 +72,18 @@ class BatchForTasks:
     def announce(self, context: SparkContext) -> None:
         """Let the tasks of the jobs that this thread runs from now on know their batch."""
         context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))
+
+
+def not_of_the_state(found: int, partitions: int | None) -> MillraceError:
+    """Return the error of results in other partitions than those of the state.
+
+    ``Batch`` alone is no remedy: a batch that tasks have begun is ended by tasks.
+    """
+    message = (
+        f"the results have {found} partitions instead of the {partitions} of the state, so tasks cannot write them"
+    )
+    hint = f"write transaction: Batch, and {START_OVER}"
+    return MillraceError(Problem(message, hint, field="spec.sink.kafka.transaction"))
 
 
 @dataclass(frozen=True)
@@ -106,8 +122,7 @@ class PartitionWriter:
         batch = BatchForTasks(**json.loads(context.getLocalProperty(_PROPERTY) or "null"))
         partition = context.partitionId()
         if partition >= batch.partitions:
-            message = f"the results have more partitions than the state, which has {batch.partitions}"
-            raise MillraceError(Problem(message, "write transaction: Batch", field="spec.sink.kafka.transaction"))
+            raise not_of_the_state(partition + 1, batch.partitions)
         producer, is_fresh = self._producer(partition, batch)
         token, count = producer.token, 0
 

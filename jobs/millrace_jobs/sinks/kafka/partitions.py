@@ -51,7 +51,7 @@ class PartitionTransactions(NumberedProducer):
         topic: the topic.
         query: name of the query.
 
-    ``token`` tells it from other producers of the partition.
+    ``token`` is different for each producer of the partition.
     """
 
     def __init__(self, group: str, partition: int, topic: TargetTopic, query: str) -> None:
