@@ -104,6 +104,21 @@ def test_a_large_batch_is_fetched_one_partition_after_the_other(spark, broker, m
     assert spark.sparkContext._jsc.sc().conf().get("spark.driver.maxResultSize", "1g") == "1g"
 
 
+def test_a_partition_above_the_user_s_own_limit_ends_the_batch_with_the_name_of_the_setting(
+    spark, broker, make_topic, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(fetching, "MOST_AT_ONCE", 50_000)
+    rows = [(START, f"key {number}", number) for number in range(20_000)]
+    stream = Stream(spark, tmp_path, schema=COLUMNS, sql=UPDATES, sink=into("kafka", broker, make_topic(partitions=1)))
+    settings = spark.sparkContext._jsc.sc().conf()
+    settings.set("spark.driver.maxResultSize", "60000")
+    try:
+        with pytest.raises(MillraceError, match=r"more results to the driver than spark\.driver\.maxResultSize allows"):
+            stream.feed([(("hash", 2, 2), parquet(SCHEMA, rows))])
+    finally:
+        settings.set("spark.driver.maxResultSize", "1g")
+
+
 def die_in_part(broker, topic, stream, file, whole):
     """Run a batch in a process that dies when the topic has a part of it, or of the one that was not finished before."""
     assert stream.feed_in_a_process_that_dies(*file, PROGRAM) == -9

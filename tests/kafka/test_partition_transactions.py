@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
@@ -11,6 +14,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.kafka import partition_writer
+from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
 from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
@@ -116,16 +121,19 @@ def test_two_attempts_at_once_write_one_of_both(broker, topic):
     assert sorted(map(int, values(broker, topic))) == list(range(2_000))
 
 
-def test_a_producer_that_is_kept_writes_the_next_batch_without_another_look(broker, topic):
-    driver = Driver(broker, topic)
-    kept = driver.attempt(0)
-    commit(kept, driver, 0, "a")
-    assert kept.has(0)
-    commit(kept, driver, 3, "d")  # it had no results in between
-    assert driver.write(0, 4, "e")  # by another worker
-    with pytest.raises(OvertakenError):
-        commit(kept, driver, 5, "f")
-    assert values(broker, topic) == ["a", "d", "e"]
+def test_a_producer_that_is_kept_writes_the_next_batch_unless_another_worker_has_written(broker, topic, monkeypatch):
+    driver, workers, producers = Driver(broker, topic), {"A": OrderedDict(), "B": OrderedDict()}, [""]
+    writer, used = PartitionWriter(driver.topic, driver.transactions.id, "trips"), []
+    monkeypatch.setattr(partition_writer, "require_whole", lambda: None)
+    for number, worker in ((0, "A"), (3, "A"), (4, "B"), (5, "A")):  # it had no results in between
+        about = BatchForTasks.of(ResultBatch(number, 1, 0), driver.name, LONGEST, producers)
+        task = SimpleNamespace(partitionId=lambda: 0, getLocalProperty=lambda _, about=about: json.dumps(asdict(about)))
+        monkeypatch.setattr(partition_writer, "TaskContext", SimpleNamespace(get=lambda task=task: task))
+        monkeypatch.setattr(partition_writer, "_producers", workers[worker])
+        producers[0] = writer._write((None, f"{number}"), iter(())).producer
+        used.append(producers[0])
+    assert [used.index(each) for each in used] == [0, 0, 2, 3]
+    assert values(broker, topic) == ["0", "3", "4", "5"]
 
 
 def test_an_attempt_for_an_old_batch_finds_that_it_is_there(broker, topic):

@@ -21,6 +21,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.pipeline.result_keys import result_keys
+from millrace_jobs.pipeline.result_partitions import Execution, require_partitions, result_partitions
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink
@@ -94,6 +95,8 @@ class Stream:
         self._folder = folder
         self._epoch = 0
         self.messages: list[str] = []
+        self.execution: Execution | None = None
+        self.state_partitions = 0
         (folder / "inbox").mkdir(parents=True)
         self._file = folder / "query.yaml"
         self._file.write_text(yaml.safe_dump(stream_document(folder, **query)), encoding="utf-8")
@@ -148,7 +151,9 @@ class Stream:
             for name, source in self.query.spec.sources.items()
         }
         planned = compile_query(self._spark, spec, {name: source.schema for name, source in sources.items()})
-        partitions = checkpoint.state_partitions
+        require_partitions(planned.execution, spec)
+        self.execution, self.state_partitions = planned.execution, checkpoint.state_partitions
+        partitions = result_partitions(planned.execution, checkpoint.state_partitions)
         sink = sink or open_sink(
             self.query, result_keys(planned, spec), checkpoint.id, _no_table, partitions=partitions
         )

@@ -14,7 +14,6 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem, suggest
-from millrace_api.model.sinks import TransactionScope
 from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
@@ -106,11 +105,6 @@ class CompiledQuery:
         return RoutingMode.DEDICATED if pin.is_dedicated else RoutingMode.INLINE
 
     @property
-    def keeps_state(self) -> bool:
-        """Whether results come from the partitions of a state, so that a batch run again has the same ones in each."""
-        return self.aggregates or not isinstance(self.execution, Native)
-
-    @property
     def waits(self) -> bool:
         """Whether results wait for the watermark, even if every change is to be emitted."""
         if isinstance(self.execution, Routed):
@@ -129,20 +123,7 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     if spec.query.python is not None:
         return compile_aggregator(spec.query.python, schemas)
     assert spec.query.sql is not None
-    compiled = _compile_sql(spark, spec, spec.query.sql, schemas)
-    if not compiled.keeps_state:
-        _require_no_partitions(spec)
-    return compiled
-
-
-def _require_no_partitions(spec: Spec) -> None:
-    """Refuse that the tasks of a query without state write by partition: nothing fixes the results of each of them."""
-    for field, output in spec.outputs.items():
-        kafka = output.sink.kafka
-        if kafka is not None and kafka.transaction is TransactionScope.PARTITION:
-            message = "the query keeps no state, so it has no partitions of one to write by"
-            place = f"{field}.sink.kafka.transaction"
-            raise MillraceError(Problem(message, "write transaction: Batch", field=place))
+    return _compile_sql(spark, spec, spec.query.sql, schemas)
 
 
 def _compile_sql(spark: SparkSession, spec: Spec, sql: str, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:

@@ -23,6 +23,7 @@ from millrace_jobs.pipeline.execution import choose_execution
 from millrace_jobs.pipeline.expression_types import UNKNOWN, DeclaredTypes
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.result_keys import result_keys
+from millrace_jobs.pipeline.result_partitions import require_partitions
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import internals_in
 from millrace_jobs.sources.source_factory import schema_of
@@ -42,6 +43,7 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
             return [] if problem is None else [problem]
         if isinstance(chosen, Aggregation):
             return []
+        require_partitions(chosen, spec)
         names = _result_names(chosen, spec)
         if names is None:
             return []

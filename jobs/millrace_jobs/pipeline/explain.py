@@ -14,6 +14,7 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
+from millrace_jobs.pipeline.result_partitions import result_partitions
 from millrace_jobs.pipeline.table_relations import (
     WINDOW,
     Enriched,
@@ -40,8 +41,8 @@ _WHEN = {
 
 
 def explain(query: CompiledQuery, spec: Spec, sources: dict[str, Source], pin: Pin, partitions: int) -> str:
-    """Return the text of ``millrace explain``; ``partitions`` is the number of those of the state, if there is one."""
-    drawn = _plan(query, spec, sources, pin, partitions if query.keeps_state else None)
+    """Return the text of ``millrace explain``; ``partitions`` is the number of those of its state."""
+    drawn = _plan(query, spec, sources, pin, result_partitions(query.execution, partitions))
     code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
     return "\n".join([drawn, *([""] if code else []), *code])
 

@@ -34,6 +34,7 @@ from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.pipeline.result_keys import lookup_columns, result_keys
+from millrace_jobs.pipeline.result_partitions import require_partitions, result_partitions
 from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.run.auto import AutoPlans
@@ -142,6 +143,7 @@ class Job:
         partitions = self.platform.state_partitions(self.query.spec)
         spark = self._session(partitions, without_event_log(self.query))
         compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
+        require_partitions(compiled.execution, self._spec)
         check_streaming(compiled, self._spec, spark, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or first_plan(self.query.spec, compiled))
@@ -210,6 +212,7 @@ class Job:
             table = refreshed_table(self._spark, name, columns, place, self._checkpoint.spark, size)
             table.createOrReplaceTempView(name)
         self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
+        require_partitions(self._compiled.execution, spec)
         if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
             why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed")
@@ -373,7 +376,7 @@ class Job:
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
         compiled, show = self._compiled, self._display.table
-        partitions = self._checkpoint.state_partitions if compiled.keeps_state else None
+        partitions = result_partitions(compiled.execution, self._checkpoint.state_partitions)
         sink = open_sinks(
             self.query, keys, self._checkpoint.id, show, view, compiled.result, self._copies, partitions=partitions
         )

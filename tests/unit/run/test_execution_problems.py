@@ -10,6 +10,9 @@ KAFKA = {"bootstrapServers": "127.0.0.1:1"}
 TABLE_SINK = {"table": {**KAFKA, "topic": "out"}}
 
 
+NEAR = "FROM s JOIN r ON s.k = r.k AND r.at BETWEEN s.at AND s.at + INTERVAL 5 SECONDS"
+
+
 def source(name, **more):
     watermark = {"column": "at", "delay": "10s"}
     return {
@@ -54,6 +57,21 @@ def test_what_reads_a_table_and_cannot_run(sql, said):
 def test_changing_rows_do_not_go_to_files():
     [problem] = problems("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"files": {"path": "out", "format": "csv"}})
     assert "the rows of the result change, which files cannot show; write the results to sink.table" in problem
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (f"SELECT s.k, r.n {NEAR}", "the results may be shuffled after the state, and a repeated batch"),
+        ("SELECT k, count(*) AS c FROM s GROUP BY k", ""),
+        ("SELECT k, n FROM s WHERE n > 0", "the query keeps no state, so it has no partitions of one to write by"),
+    ],
+)
+def test_only_results_in_the_partitions_of_the_state_are_written_by_them(sql, said):
+    sources = {name: source(name) for name in "sr" if name == "s" or NEAR in sql}
+    more = {"sources": sources, "sink": {"kafka": {**KAFKA, "topic": "out", "transaction": "Partition"}}}
+    found = problems(sql, **more)
+    assert [each.startswith(f"spec.sink.kafka.transaction: {said}") for each in found] == [True] * bool(said), found
 
 
 def test_a_table_is_never_final():

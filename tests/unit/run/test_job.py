@@ -204,7 +204,7 @@ def test_a_server_that_is_away_at_the_start_is_a_failure_of_the_part_that_asked_
 
 ALONE = TableQuery("", Scan("trips", (), "at", ()), (), Contents.RECORDS, False, 0, {}, (), 1, None)
 PLACED = Routed("trips", None, Projection("", (), pa.schema([]), 1), None, None)
-DISTINCT = Native("", "it has DISTINCT")
+DISTINCT = Native("SELECT DISTINCT cell FROM trips", "it has DISTINCT")
 
 
 @pytest.mark.parametrize(
@@ -223,3 +223,11 @@ def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, cap
     said = " ".join(capsys.readouterr().out.split())
     assert ("spec.partitioner.algorithm has no effect" in said) == (why is not None)
     assert (why or "") in said
+
+
+def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_its_state(start, monkeypatch):
+    joined = Native("SELECT count(*) AS n FROM trips JOIN cells ON a = b", "the state was built by Spark's own plan")
+    monkeypatch.setattr(module, "continue_from", lambda *_: SimpleNamespace(execution=joined, result=[]))
+    kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
+    with pytest.raises(MillraceError, match="the results may be shuffled after the state"):
+        start(a_query("spec", "sink", value={"kafka": kafka}))

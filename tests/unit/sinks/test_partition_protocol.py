@@ -12,8 +12,10 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +24,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka import partition_writer, partitions
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
+from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
 from millrace_jobs.sinks.kafka.producer import NumberedProducer
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
@@ -31,6 +34,13 @@ DEEPEST = 3
 COUNT = 2
 
 
+class Undisturbed:
+    """The choice that nothing acts in between."""
+
+    def draw(self, _: object) -> str:
+        return "go on"
+
+
 class Crash(BaseException):
     """The end of a process, at a request."""
 
@@ -38,8 +48,8 @@ class Crash(BaseException):
 class World:
     """Brokers, the logs of Spark, and everything that runs; ``data`` decides what acts next."""
 
-    def __init__(self, data: st.DataObject) -> None:
-        self.data = data
+    def __init__(self, data: st.DataObject | Undisturbed) -> None:
+        self.data: Any = data
         self.epochs: dict[str, int] = defaultdict(int)
         self.numbers: dict[str, tuple[int, dict[str, object]]] = {}
         self.written: list[tuple[int, int, int]] = []
@@ -112,6 +122,7 @@ class Driver:
         self.done: set[int] = set()
         self.transactions = BatchTransactions(TOPIC, "trips", "c1")
         self.workers = [OrderedDict(), OrderedDict()]
+        self.producers = [""] * COUNT
         self.busy: set[int | str] = set()
         self.in_part: int | None = None
         self.name = ""
@@ -164,20 +175,28 @@ class Driver:
 
     def attempt(self, batch: int, partition: int) -> None:
         """Run an attempt of a task, of the batch or of one before, in one of two workers."""
-        announced = BatchForTasks.of(ResultBatch(batch, 1, 0), COUNT, self.name, None)
+        worker, counts = self.world.data.draw(st.integers(0, 1)), self.world.data.draw(st.booleans())
+        self.run(worker, batch, partition, [self.log.begun[batch]], counts=counts)
+        if batch == self.batch:
+            self.done.add(partition)
+
+    def run(self, worker: int, batch: int, partition: int, contents: list[int], *, counts: bool = True) -> int:
+        """Run an attempt of a task in one of the workers; return how many rows it says there are, if that counts."""
+        announced = BatchForTasks.of(ResultBatch(batch, 1, 0), self.name, None, self.producers)
         text = json.dumps(vars(announced))
         context = SimpleNamespace(partitionId=lambda: partition, getLocalProperty=lambda _: text)
-        worker = self.world.data.draw(st.integers(0, 1))
         writer = PartitionWriter(TOPIC, self.transactions.id, "trips")
-        row = str(partition), str(self.log.begun[batch])
+        first, *more = ((str(partition), str(content)) for content in contents)
         with (
             self.one_at_a_time(worker),
             patch.object(partition_writer, "_producers", self.workers[worker]),
             patch.object(partition_writer, "TaskContext", SimpleNamespace(get=lambda: context)),
         ):
-            writer._write(row, iter(()))
-        if batch == self.batch:
-            self.done.add(partition)
+            written = writer._write(first, iter(more))
+        assert written.partition == partition
+        if counts:
+            self.producers[partition] = written.producer
+        return written.rows
 
 
 @contextmanager
@@ -229,6 +248,57 @@ def test_each_partition_of_a_batch_is_written_once_and_all_of_them_by_the_same_l
     for batch, _, content in world.written:
         contents[batch].add(content)
     assert all(len(each) == 1 for each in contents.values()), f"two drivers' results in one batch: {contents}"
+
+
+def test_an_attempt_of_a_driver_that_was_replaced_fences_none_of_the_new_one() -> None:
+    world = World(Undisturbed())
+    with brokers_of(world):
+        old, new = world.begin(True), world.begin(True)
+        attempt = PartitionTransactions(new.transactions.id, 0, TOPIC, "trips")
+        attempt.take_over(new.name, None)
+        with pytest.raises(MillraceError, match="another driver has taken over"):
+            PartitionTransactions(old.transactions.id, 0, TOPIC, "trips").take_over(old.name, None)
+        attempt.write(ResultBatch(0, 1, 0), [Outgoing("0", "1")], {DRIVER: new.name})
+    assert world.written == [(0, 0, 1)]
+
+
+def test_an_attempt_that_finds_its_results_there_counts_them() -> None:
+    world = World(Undisturbed())
+    with brokers_of(world):
+        driver = world.begin(True)
+        assert driver.run(0, 0, 1, [1, 2, 3]) == 3
+        assert driver.run(1, 0, 1, [1, 2, 3]) == 3
+    assert world.written == [(0, 1, 1), (0, 1, 2), (0, 1, 3)]
+
+
+def test_a_partition_that_returns_to_a_worker_finds_no_rival_there() -> None:
+    world = World(Undisturbed())
+    with (
+        brokers_of(world),
+        patch.object(PartitionTransactions, "other_has_written", side_effect=AssertionError("it waits")),
+        patch.object(NumberedProducer, "_take_over", autospec=True, side_effect=NumberedProducer._take_over) as begun,
+    ):
+        driver = world.begin(True)
+        before = begun.call_count
+        for batch, worker in enumerate([0, 1, 0, 0]):
+            assert driver.run(worker, batch, 0, [batch]) == 1
+    assert [(batch, content) for batch, _, content in world.written] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert begun.call_count - before == 3, "the last batch needs no new producer"
+
+
+def test_a_kept_producer_that_is_fenced_fails_without_a_wait_for_an_attempt_of_an_earlier_batch() -> None:
+    world = World(Undisturbed())
+    with (
+        brokers_of(world),
+        patch.object(PartitionTransactions, "other_has_written", side_effect=AssertionError("it waits")),
+    ):
+        driver = world.begin(True)
+        driver.run(0, 0, 0, [0])
+        driver.run(1, 0, 0, [0], counts=False)  # it comes late
+        with pytest.raises(OvertakenError):
+            driver.run(0, 1, 0, [1])
+        assert driver.run(0, 1, 0, [1]) == 1
+    assert world.written == [(0, 0, 0), (1, 0, 1)]
 
 
 def complete(world: World) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.fetching import ResultFetcher
 from millrace_jobs.sinks.kafka.messages import rows_of_batch
-from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter
+from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written, not_of_the_state
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import Outgoing
@@ -28,7 +28,7 @@ class AppendSink(KafkaSink):
         keys: the key of the results.
         query: name of the query.
         checkpoint_id: id of its checkpoint.
-        partitions: number of the state's partitions; None without state, or if tasks cannot write the results.
+        partitions: number of the state's partitions in which results leave; None if they do not leave in those.
         by_partition: whether the tasks that merge a partition write it; otherwise the driver writes all.
     """
 
@@ -48,6 +48,7 @@ class AppendSink(KafkaSink):
         self._writer = PartitionWriter(topic, self._transactions.id, query)
         self._fetcher = ResultFetcher()
         self._driver = ""
+        self._producers: list[str] = []
         self._in_part: int | None = None
         self._renewed = 0.0
 
@@ -63,12 +64,14 @@ class AppendSink(KafkaSink):
             return
         self._in_part = last.unfinished if has_parts else None
         self._driver = self._transactions.fence_partitions(self._partitions, last)
+        self._producers = [""] * self._partitions
         self._renewed = time.monotonic()
 
     def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
-        if self._by_partition:  # each task finds that its partition is there
-            return self._compute_by_tasks(results, batch)
-        return super()._recompute(results, batch)
+        if not self._by_partition:
+            return super()._recompute(results, batch)
+        self._compute_by_tasks(results, batch)  # each task finds that its partition is there
+        return 0
 
     def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
         if self._by_partition:
@@ -99,13 +102,23 @@ class AppendSink(KafkaSink):
         return shaped.select("key", "value").mapInArrow(self._writer, ROWS)
 
     def _compute_by_tasks(self, results: DataFrame, batch: ResultBatch) -> int:
+        """Let tasks write a batch; return its number of rows, with those of partitions that were there already.
+
+        Raises:
+            MillraceError: the results are not in the partitions of the state, before any of them is written.
+        """
         if time.monotonic() - self._renewed > _RENEW_SECONDS:
             self._transactions.renew()
             self._renewed = time.monotonic()
-        assert self._partitions is not None
-        announced = BatchForTasks.of(batch, self._partitions, self._driver, self._transactions.longest)
+        found = results._jdf.queryExecution().toRdd().getNumPartitions()  # which costs no job
+        if found != self._partitions:
+            raise not_of_the_state(found, self._partitions)
+        announced = BatchForTasks.of(batch, self._driver, self._transactions.longest, self._producers)
         announced.announce(results.sparkSession.sparkContext)
-        return sum(results.toArrow().column("rows").to_pylist())
+        written = [Written(**row) for row in results.toArrow().to_pylist()]
+        for each in written:
+            self._producers[each.partition] = each.producer
+        return sum(each.rows for each in written)
 
     def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
         return self._send(iter(fetched.to_batches()), batch)

@@ -2,8 +2,9 @@
 
 Few results come in one job, as with ``DataFrame.toArrow``. Spark ends that job when it has sent MOST_AT_ONCE bytes: the
 driver's JVM holds all results of a job until Python has them. Then the partitions are computed again, in parallel, and
-each keeps its results on the disk of its executor, from where the driver fetches one partition after the other. A job
-for each partition costs time, so this is for large batches only; a batch after a large one is taken for large.
+each keeps its results on the disk of its executor, from where the driver fetches one partition after the other, each
+within the user's own limit. A job for each partition costs time, so this is for large batches only; a batch after a
+large one is taken for large.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ResultFetcher:
             if found is not None:
                 yield iter(found)
                 return
-        with _limit(results.sparkSession.sparkContext, 0), _by_partition(results) as batches:
+        with _by_partition(results) as batches:
             yield self._counted(batches)
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -77,9 +78,9 @@ def _by_partition(results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
 
 @contextmanager
 def _limit(context: SparkContext, size: int) -> Iterator[None]:
-    """Let each job that begins meanwhile send so many bytes to the driver, or less if the user says so; 0 is no limit.
+    """Let each job that begins meanwhile send so many bytes to the driver, or less if the user says so.
 
-    Spark looks at the setting for each of them.
+    The driver looks at the setting for each job, and executors when they start: it may be lower here, not higher.
     """
     settings = context._jsc.sc().conf()
     before = settings.get(_LIMIT, "1g")

@@ -1,17 +1,19 @@
 """What a task does that writes its partition of the results itself; see ``partitions``.
 
-Producers stay in the worker process, so the next batch of a partition costs no new one if the same worker gets it. A
-producer that has written a partition's last batch needs no other look: if another attempt has begun since, somewhere,
-this one can commit nothing.
+Producers stay in the worker process, so the next batch of a partition costs no new one if the same worker gets it. The
+driver says which producer the last task of a partition has used. Only that one is used again, and it needs no other
+look: it can commit nothing if another attempt has begun since. It then fails at once, and does not wait for the other
+one, which may be for an earlier batch.
 """
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
@@ -19,13 +21,13 @@ from pyspark import SparkContext, TaskContext
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.kafka.messages import KeyAndValue, rows_of_batch
-from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
+from millrace_jobs.sinks.kafka.partitions import DRIVER, START_OVER, OvertakenError, PartitionTransactions
 from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.whole_input import require_whole
 
-ROWS = "rows BIGINT"
-"""What a task returns: how many results it has written."""
+ROWS = "rows BIGINT, partition INT, producer STRING"
+"""What a task returns: see ``Written``."""
 
 _PROPERTY = "millrace.sink.batch"
 _MOST_PRODUCERS = 32
@@ -34,11 +36,24 @@ _MOST_PRODUCERS = 32
 _producers: OrderedDict[tuple[str, str], PartitionTransactions] = OrderedDict()
 
 
+class Written(NamedTuple):
+    """What a task has done.
+
+    ``rows``: how many results its partition has, also if another attempt has written them. ``producer``: the token of
+    its producer; empty if that was fenced by another one, which wrote them.
+    """
+
+    rows: int
+    partition: int
+    producer: str
+
+
 @dataclass(frozen=True)
 class BatchForTasks:
     """The batch that tasks write: of ``ResultBatch``, with the number of state partitions.
 
     ``driver`` is the name of the driver, and ``longest`` the longest message that the topic accepts, in bytes.
+    ``producers`` has the token of each partition's last producer; empty if it is not known.
     """
 
     number: int
@@ -47,15 +62,28 @@ class BatchForTasks:
     partitions: int
     driver: str
     longest: int | None
+    producers: Sequence[str]
 
     @classmethod
-    def of(cls, batch: ResultBatch, partitions: int, driver: str, longest: int | None) -> BatchForTasks:
+    def of(cls, batch: ResultBatch, driver: str, longest: int | None, producers: Sequence[str]) -> BatchForTasks:
         """Return what tasks need to know of a batch."""
-        return cls(batch.number, batch.epoch, batch.watermark, partitions, driver, longest)
+        return cls(batch.number, batch.epoch, batch.watermark, len(producers), driver, longest, producers)
 
     def announce(self, context: SparkContext) -> None:
         """Let the tasks of the jobs that this thread runs from now on know their batch."""
         context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))
+
+
+def not_of_the_state(found: int, partitions: int | None) -> MillraceError:
+    """Return the error of results in other partitions than those of the state.
+
+    ``Batch`` alone is no remedy: a batch that tasks have begun is ended by tasks.
+    """
+    message = (
+        f"the results have {found} partitions instead of the {partitions} of the state, so tasks cannot write them"
+    )
+    hint = f"write transaction: Batch, and {START_OVER}"
+    return MillraceError(Problem(message, hint, field="spec.sink.kafka.transaction"))
 
 
 @dataclass(frozen=True)
@@ -70,7 +98,7 @@ class PartitionWriter:
     query: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the results of the task's partition, unless the topic has them.
+        """Write the results of the task's partition, unless the topic has them; return how many they are.
 
         Raises:
             MillraceError: another driver has taken over, or they cannot be written; a TransientError if a retry may
@@ -80,26 +108,34 @@ class PartitionWriter:
         if (first := next(rows, None)) is None:
             return
         try:
-            count = self._write(first, rows)
+            written = self._write(first, rows)
         except OvertakenError as error:
             raise TransientError(*error.problems) from None  # a kind of error by which the driver knows what to do
-        yield pa.RecordBatch.from_pydict({"rows": [count]})
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([written.rows]), pa.array([written.partition], pa.int32()), pa.array([written.producer])],
+            names=Written._fields,
+        )
 
-    def _write(self, first: KeyAndValue, rows: Iterator[KeyAndValue]) -> int:
+    def _write(self, first: KeyAndValue, rows: Iterator[KeyAndValue]) -> Written:
         context = TaskContext.get()
         assert context is not None
         batch = BatchForTasks(**json.loads(context.getLocalProperty(_PROPERTY) or "null"))
         partition = context.partitionId()
         if partition >= batch.partitions:
-            message = f"the results have more partitions than the state, which has {batch.partitions}"
-            raise MillraceError(Problem(message, "write transaction: Batch", field="spec.sink.kafka.transaction"))
-        producer = self._producer(partition, batch)
-        written = 0
+            raise not_of_the_state(partition + 1, batch.partitions)
+        producer, is_fresh = self._producer(partition, batch)
+        token, count = producer.token, 0
+
+        def counted() -> Iterator[KeyAndValue]:
+            nonlocal count
+            for row in chain((first,), rows):
+                count += 1
+                yield row
+
+        results = counted()
 
         def messages() -> Iterator[Outgoing]:
-            nonlocal written
-            for key, value in chain((first,), rows):
-                written += 1
+            for key, value in results:
                 yield Outgoing(key, value)
             require_whole()
 
@@ -108,26 +144,31 @@ class PartitionWriter:
                 producer.write(
                     ResultBatch(batch.number, batch.epoch, batch.watermark), messages(), {DRIVER: batch.driver}
                 )
-                return written
         except BaseException as error:
             del _producers[producer.id, batch.driver]
             producer.close()
-            if not isinstance(error, OvertakenError) or not producer.other_has_written(batch.number, batch.driver):
+            if not (isinstance(error, OvertakenError) and is_fresh):
                 raise
-        for _ in rows:  # the state is complete only when all of them have been computed
+            if not producer.other_has_written(batch.number, batch.driver):
+                raise
+            token = ""
+        for _ in results:  # the state is complete only when all of them have been computed
             pass
-        return 0
+        return Written(count, partition, token)
 
-    def _producer(self, partition: int, batch: BatchForTasks) -> PartitionTransactions:
-        """Return a producer that knows the last batch of the partition, and that fences any older one."""
+    def _producer(self, partition: int, batch: BatchForTasks) -> tuple[PartitionTransactions, bool]:
+        """Return a producer that knows the last batch of the partition, and whether it has just fenced all others."""
         producer = PartitionTransactions(self.group, partition, self.topic, self.query)
         key = producer.id, batch.driver
-        if key in _producers:
-            _producers.move_to_end(key)
-            return _producers[key]
+        if (kept := _producers.get(key)) is not None:
+            if kept.token == batch.producers[partition]:
+                _producers.move_to_end(key)
+                return kept, False
+            del _producers[key]
+            kept.close()
         producer.take_over(batch.driver, batch.longest)
         _producers[key] = producer
         if len(_producers) > _MOST_PRODUCERS:
             _, oldest = _producers.popitem(last=False)
             oldest.close()
-        return producer
+        return producer, True

@@ -18,6 +18,7 @@ A partition without results writes nothing, so that its number stays. It need no
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -49,10 +50,13 @@ class PartitionTransactions(NumberedProducer):
         partition: number of the partition.
         topic: the topic.
         query: name of the query.
+
+    ``token`` is different for each producer of the partition.
     """
 
     def __init__(self, group: str, partition: int, topic: TargetTopic, query: str) -> None:
         super().__init__(f"{group}.{partition}", topic, query)
+        self.token = uuid.uuid4().hex[:8]
         self._drivers = NumberedProducer(group, topic, query)
 
     def written(self) -> int | None:
@@ -84,11 +88,10 @@ class PartitionTransactions(NumberedProducer):
         Raises:
             MillraceError: this attempt is not one of the driver that writes now.
         """
+        self._require_owner(driver, self.written())  # first: an attempt of a driver that was replaced fences no other
         written = self._take_over(longest)
         try:
-            # A number that nothing has renewed for long is dropped by the brokers; the driver's shows who writes.
-            owner = self._noted if written is not None else self._drivers.note()
-            self._require(owner.get(DRIVER) == driver)
+            self._require_owner(driver, written)
             self._next = written or 0
         except BaseException:
             self.close()
@@ -109,6 +112,11 @@ class PartitionTransactions(NumberedProducer):
             if time.monotonic() > until:
                 return False
             time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _require_owner(self, driver: str, written: int | None) -> None:
+        # A number that nothing has renewed for long is dropped by the brokers; the driver's shows who writes.
+        owner = self._noted if written is not None else self._drivers.note()
+        self._require(owner.get(DRIVER) == driver)
 
     def _require(self, is_current: bool) -> None:
         if not is_current:
