@@ -38,7 +38,7 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 from millrace_jobs.time_texts import micros_of
 
-MOST_REMOVED = 100_000
+MOST_REMOVED = 500_000
 """Most rows that a batch removes from the view one by one, at 220 bytes of memory each; of more, it is read again."""
 
 _PREFETCH = {
