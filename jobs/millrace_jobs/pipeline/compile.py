@@ -23,7 +23,7 @@ from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import is_routed
 from millrace_jobs.pipeline.aggregation import Aggregation, Native, has_groups
 from millrace_jobs.pipeline.execution import ahead_of, choose_execution
-from millrace_jobs.pipeline.expression_types import SparkTypes, no_rows
+from millrace_jobs.pipeline.expression_types import SparkTypes
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.pipeline.sql_scope import check_scope
 from millrace_jobs.pipeline.table_relations import TableQuery
@@ -119,7 +119,7 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
         MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
     """
     for name, schema in schemas.items():
-        no_rows(spark, from_arrow_schema(schema)).createOrReplaceTempView(name)
+        spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
     if spec.query.python is not None:
         return compile_aggregator(spec.query.python, schemas)
     assert spec.query.sql is not None

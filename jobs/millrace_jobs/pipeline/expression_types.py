@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -44,15 +44,6 @@ class ExpressionTypes(Protocol):
         """Return the type, as text, of an expression over a source, which may be a call of an aggregate."""
 
 
-def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a table of these columns without rows.
-
-    ``createDataFrame`` would make an RDD of Python objects of it, which takes many times as long.
-    """
-    java: Any = spark._jsparkSession
-    return DataFrame(java.createDataFrame([], java.parseDataType(schema.json())), spark)
-
-
 class SparkTypes:
     """The types that Spark's analyzer gives; the sources are views of its session."""
 
@@ -62,7 +53,7 @@ class SparkTypes:
 
     def of(self, columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
         """Return the types of expressions over columns of these types."""
-        rows = no_rows(self._spark, StructType([StructField(*column) for column in columns.items()]))
+        rows = self._spark.createDataFrame([], StructType([StructField(*column) for column in columns.items()]))
         return [field.dataType for field in rows.selectExpr(*expressions).schema]
 
     def in_source(self, source: str, expression: str) -> str:

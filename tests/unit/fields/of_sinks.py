@@ -64,11 +64,11 @@ def compiled(asked: StreamQuery) -> CompiledQuery:
     return CompiledQuery(routed, result, True)
 
 
-def opened(asked: StreamQuery, number: Number) -> Sink:
-    """Return the sink of an output."""
+def opened(asked: StreamQuery, number: Number, partitions: int = 2) -> Sink:
+    """Return the sink of an output, for a state of so many partitions."""
     plan = compiled(asked)
     keys = {field: result_keys(plan, spec) for field, spec in asked.spec.outputs.items()}
-    sinks = open_sinks(asked, keys, "a-checkpoint", lambda *_: None, results=plan.result, partitions=2)
+    sinks = open_sinks(asked, keys, "a-checkpoint", lambda *_: None, results=plan.result, partitions=partitions)
     return sinks._outputs[number].sink if isinstance(sinks, OutputSinks) else sinks
 
 
@@ -102,6 +102,9 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
     def see(asked: StreamQuery) -> object:
         return described(opened(asked, number))
 
+    def see_one_partition(asked: StreamQuery) -> object:
+        return described(opened(asked, number, 1))
+
     def connection(asked: StreamQuery) -> Connection:
         sink = opened(asked, number)
         assert isinstance(sink, KafkaSink)
@@ -133,6 +136,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield Probe(f"{place}.{kind}.key", documents[kind], (ABSENT, ["city", "since"], ["city"]), see)
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
     yield Probe(f"{place}.kafka.transaction", documents["kafka"], ("Batch", "Partition"), see)
+    yield Probe(f"{place}.kafka.transaction", documents["kafka"], ("Batch", "Auto"), see_one_partition)
     yield from of_schemas(f"{place}.kafka", documents["kafka"], see, number)
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
     for kind in ("postgres", "mysql"):

@@ -73,7 +73,7 @@ class LakehouseSource(Source):
     ) -> None:
         self.name = name
         self.schema = pa.schema([*schema, *CHANGED]) if keys else schema
-        self._spec = _with_absolute_paths(spec)
+        self._spec, self._written = _with_absolute_paths(spec), spec
         self._keys = keys
         self._stored = pa.schema([each for each in without_event_time(schema) if not keys or each.name != CHANGED_AT])
         self._state = state / "table.json"
@@ -89,7 +89,9 @@ class LakehouseSource(Source):
     def input(self) -> str:
         """The table that it reads, for messages."""
         kind, place = (
-            ("Delta", self._spec.path) if isinstance(self._spec, DeltaSourceSpec) else ("Iceberg", self._spec.table)
+            ("Delta", self._written.path)
+            if isinstance(self._written, DeltaSourceSpec)
+            else ("Iceberg", self._written.table)
         )
         return f"{kind} table {place}"
 
