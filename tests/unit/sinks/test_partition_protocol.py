@@ -86,7 +86,7 @@ class World:
             pass
 
     def begin(self, by_partition: bool) -> Driver:
-        """Begin a driver on the newest checkpoint: nobody goes back to one of which there has been a copy."""
+        """Begin a driver on the newest checkpoint; none begins on an older copy of it."""
         driver = Driver(self, self.log, by_partition)
         driver.prepare()
         if driver.log is not self.log:
