@@ -59,9 +59,11 @@ class _Decoder(json.JSONDecoder):
         """Decode a document."""
         if len(s) <= _SMALL and sum(map(s.count, ",[{")) <= MOST_VALUES_OF_QUERY:
             try:
-                return super().decode(s, *arguments)
+                return msgspec.json.decode(s)
             except RecursionError:
                 return super().decode(shallow(s), *arguments)
+            except msgspec.DecodeError:  # NaN, or a number that is not finite
+                return super().decode(s, *arguments)
         try:
             return _bounded(s)
         except RecursionError:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from millrace_api.model.connections import ConnectionSpec, KafkaConnectionSpec
 from millrace_api.model.registries import SchemaRegistrySpec
 from millrace_api.validation.connections import Connections, references, resolve
 
 from ..telemetry.logs import in_short
-from .chains import Chains
+from .chains import Chains, reported_state
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 class _Change(NamedTuple):
     """A query as far as chains need it, and whether it is deleted. JSON takes a tenth of the memory of objects."""
 
-    document: str
+    document: bytes
     gone: bool
 
 
@@ -62,10 +63,10 @@ class ChainUpdates:
         document = {
             "metadata": {name: metadata.get(name) for name in ("namespace", "name", "uid", "generation")},
             "spec": {name: spec.get(name) for name in ("sources", "sink", "additionalOutputs")},
-            "status": body.get("status"),
+            "status": reported_state(body.get("status") or {}),
         }
         namespace, uid = metadata["namespace"], metadata["uid"]
-        change = _Change(json.dumps(document), gone)
+        change = _Change(msgspec.json.encode(document), gone)
         refers = not gone and any(references(document))
         with self._changed:
             self._pending[namespace][uid] = change
@@ -101,7 +102,7 @@ class ChainUpdates:
         while (change := self._next()) is not None:
             try:
                 store = self._chains.gone if change.gone else self._chains.seen
-                self._on_change(store(self._with_brokers(json.loads(change.document))))
+                self._on_change(store(self._with_brokers(msgspec.json.decode(change.document))))
             except Exception as error:  # one query must not stop the chains of all others
                 log.warning("a chain is not up to date: %s", in_short(error))
 
@@ -119,7 +120,7 @@ class ChainUpdates:
             )
             for name, brokers in found.items()
         }
-        document["metadata"]["brokers"] = json.dumps(found)
+        document["metadata"]["brokers"] = msgspec.json.encode(found).decode()
         return resolve(document, known).document
 
     def _next(self) -> _Change | None:

@@ -46,7 +46,7 @@ class Chains:
         metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         version = metadata["uid"], metadata["generation"], metadata.get("brokers")
-        state = _state_of(body.get("status") or {})
+        state = _state_of(reported_state(body.get("status") or {}))
         with self._lock:
             members = self._namespaces[namespace]
         with members.lock:
@@ -197,6 +197,13 @@ def _reachable(start: str, beside: Callable[[str], Iterable[str]]) -> set[str]:
         found |= new
         waiting += new
     return found
+
+
+def reported_state(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a query's status that the queries after it are shown."""
+    conditions = status.get("conditions") or ()
+    ready = [each for each in conditions if each.get("type") == ConditionType.READY]
+    return {"phase": status.get("phase"), "conditions": ready}
 
 
 def _state_of(document: Mapping[str, Any]) -> UpstreamState:

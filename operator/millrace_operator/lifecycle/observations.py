@@ -41,6 +41,9 @@ class _Objects(Mapping[ObjectKey, Manifest]):
             self._decoded[key] = self._kept[key].body()
         return self._decoded[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._kept  # which decodes nothing
+
     def __iter__(self) -> Iterator[ObjectKey]:
         return iter(self._kept)
 

@@ -154,6 +154,8 @@ def next_step(
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
     """Return whether the current spec was rejected and the last healthy one, which the driver runs, is lost."""
+    if observed.status.rejected is None:
+        return False
     applied = revision(query.spec)
     if not observed.status.rejects(applied) or observed.revision in (None, applied):
         return False
