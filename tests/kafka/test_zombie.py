@@ -16,7 +16,7 @@ import yaml
 from lab.kafka import Broker
 
 from .faults.job import PATIENCE, Job
-from .faults.queries import PYTHON, TABLE
+from .faults.queries import BY_PARTITION, PYTHON, TABLE
 from .faults.scene import Scene, scene
 from .faults.settings import FAULTS, chance
 
@@ -55,6 +55,7 @@ MOMENTS = [
     pytest.param(PYTHON, "EndTxn", id="when it commits"),
     pytest.param(TABLE, "Produce", id="when it writes"),
     pytest.param(PYTHON, "Fetch", id="when it reads"),
+    pytest.param(BY_PARTITION, "EndTxn", id="when its tasks commit"),
 ]
 
 

@@ -38,8 +38,9 @@ class Case:
     """A query in a job's file, and the same question for DuckDB.
 
     ``columns`` are the fields of a message that make up DuckDB's row. ``query`` and ``sink`` are parts of the StreamQuery.
-    ``others`` are sources that read the same topic, each with what it has beside the fields of the first one. ``key`` is
-    the primary key of the table. ``partitioner`` is the query's; None is two replicas with ``pkg``.
+    ``sink_options`` are fields of the sink, ``sink_config`` settings of its topic. ``others`` are sources that read the same
+    topic, each with what it has beside the fields of the first one. ``key`` is the primary key of the table. ``partitioner``
+    is the query's; None is two replicas with ``pkg``.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Case:
     emit: str
     sink: str
     sink_config: Mapping[str, str] = field(default_factory=dict)
+    sink_options: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     key: Sequence[str] = ()
     partitioner: Mapping[str, Any] | None = None
@@ -73,7 +75,7 @@ class Case:
             "spec": {
                 "sources": {"events": events} | {name: events | own for name, own in self.others.items()},
                 "query": dict(self.query),
-                "sink": {self.sink: {"bootstrapServers": bootstrap, "topic": sink} | key},
+                "sink": {self.sink: {"bootstrapServers": bootstrap, "topic": sink} | key | dict(self.sink_options)},
                 "emit": self.emit,
                 "batchInterval": "1s",
                 "parallelism": {"initial": 2, "max": 4},
@@ -189,6 +191,9 @@ PYTHON = Case(
     emit="OnUpdate",
     sink="kafka",
 )
+BY_PARTITION = replace(
+    PYTHON, id="every update, written by the tasks that merge", sink_options={"transaction": "Partition"}
+)
 
 _ANSWERED = """FROM events e LEFT JOIN answers a ON a.key = e.key AND a.value > 60
     AND a.moment BETWEEN e.moment AND e.moment + INTERVAL 3 SECONDS"""
@@ -245,4 +250,4 @@ DEDICATED_WINDOWS = replace(
 DEDICATED = (DEDICATED_TABLE, DEDICATED_WINDOWS)
 """Queries whose records are placed before they are in a batch."""
 
-CASES = (FINAL_WINDOWS, TABLE, PYTHON, *DEDICATED, *JOINS)
+CASES = (FINAL_WINDOWS, TABLE, PYTHON, BY_PARTITION, *DEDICATED, *JOINS)
