@@ -108,3 +108,23 @@ def test_a_copy_of_the_checkpoint(stage: Scene) -> None:
     zombie.start()  # on the original, which knows nothing of what the copy has done since
     zombie.assert_refused()
     stage.end(by_itself=True)
+
+
+@pytest.mark.parametrize("stage", [PYTHON, by_tasks(PYTHON)], indirect=True, ids=[BATCH, PARTITION])
+def test_state_is_repartitioned_while_an_older_driver_hangs(stage: Scene) -> None:
+    zombie = stop_at(stage, "EndTxn")
+    unlock(stage.checkpoint)
+    stage.job = Job.like(zombie, "younger")
+    stage.job.start()
+    assert stage.job.wait_for_batches(2), stage.job.report()
+    stage.job.drain()
+    stage.job.repartition(8)
+    stage.job.start()
+    assert stage.job.wait_for_batches(2), stage.job.report()
+    stage.check()
+
+    stage.proxy.heal()
+    zombie.process.resume()
+    assert_it_ends(zombie)
+    assert stage.job.wait_for_batches(2), stage.job.report()
+    stage.end(by_itself=True)
