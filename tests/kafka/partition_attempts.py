@@ -150,8 +150,8 @@ def _when_others_may(write: Write, batches: Iterator[pa.RecordBatch]) -> Iterato
 def _short_transactions() -> Iterator[None]:
     """Let this process make producers whose transactions the brokers end soon."""
     settings = PartitionTransactions._settings
-    milliseconds = _TRANSACTION_SECONDS * 1000
-    short = {"transaction.timeout.ms": milliseconds, "message.timeout.ms": milliseconds}
+    names = ("transaction.timeout.ms", "message.timeout.ms", "socket.timeout.ms")  # none may be longer than the first
+    short = dict.fromkeys(names, _TRANSACTION_SECONDS * 1000)
     for kept in partition_writer._producers.values():
         kept.close()
     partition_writer._producers.clear()

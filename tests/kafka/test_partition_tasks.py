@@ -77,7 +77,7 @@ def cut_off(broker: Broker, topic: str, marks: Path, program: Done, *, alone: bo
         wait_until(lambda: program.done() or holds(), what)
         assert not program.done(), program.result().stderr
 
-    wait_for((marks / HANGS).exists, "an attempt hangs")
+    wait_for(lambda: (marks / HANGS).exists() or (marks / REFUSED).exists(), "an attempt hangs")
     task, executor = map(int, (marks / HANGS).read_text().split())
     # the other executor has finished all other tasks when it takes the other attempt: the only open transaction is this
     wait_for(lambda: len(list(marks.glob(f"{ATTEMPT}*"))) > 1, "another attempt has been started")
