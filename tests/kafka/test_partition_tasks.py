@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lab.kafka import Broker
+from lab.processes import signal_all
 from lab.standalone_spark import standalone_spark
 from lab.waiting import wait_until
 
@@ -79,23 +80,24 @@ def cut_off(broker: Broker, topic: str, marks: Path, program: Done, *, alone: bo
 
     wait_for(lambda: (marks / HANGS).exists() or (marks / REFUSED).exists(), "an attempt hangs")
     task, executor = map(int, (marks / HANGS).read_text().split())
-    # the other executor has finished all other tasks when it takes the other attempt: the only open transaction is this
-    wait_for(lambda: len(list(marks.glob(f"{ATTEMPT}*"))) > 1, "another attempt has been started")
-    sent = 1 if alone else ROWS // TASKS
-    wait_for(lambda: sum(open_transactions(broker, topic).values()) >= sent, f"the brokers have {sent} of its rows")
-    for process in (executor, task):
-        os.kill(process, signal.SIGSTOP)
-    wait_for(lambda: not open_transactions(broker, topic), "the brokers have ended its transaction")
-    if not alone:
-        (marks / OTHERS).touch()
-        wait_for((marks / WRITTEN).exists, "another attempt has written")
-    (marks / GOES_ON).touch()
-    os.kill(task, signal.SIGCONT)
-    wait_for(lambda: (marks / REFUSED).exists() or (marks / COMMITTED).exists(), "it has ended")
-    assert (marks / REFUSED).exists(), "it has committed after its transaction had ended"
-    os.kill(executor, signal.SIGCONT)
-    (marks / OTHERS).touch()
-    (marks / RESUMED).touch()
+    try:
+        # the other executor has finished all other tasks when it takes the other attempt: this transaction alone is open
+        wait_for(lambda: len(list(marks.glob(f"{ATTEMPT}*"))) > 1, "another attempt has been started")
+        sent = 1 if alone else ROWS // TASKS
+        wait_for(lambda: sum(open_transactions(broker, topic).values()) >= sent, f"the brokers have {sent} of its rows")
+        signal_all((executor, task), signal.SIGSTOP)
+        wait_for(lambda: not open_transactions(broker, topic), "the brokers have ended its transaction")
+        if not alone:
+            (marks / OTHERS).touch()
+            wait_for((marks / WRITTEN).exists, "another attempt has written")
+        (marks / GOES_ON).touch()
+        signal_all((task,), signal.SIGCONT)
+        wait_for(lambda: (marks / REFUSED).exists() or (marks / COMMITTED).exists(), "it has ended")
+        assert (marks / REFUSED).exists(), "it has committed after its transaction had ended"
+    finally:  # the program goes on to its end
+        for mark in (GOES_ON, OTHERS, RESUMED):
+            (marks / mark).touch()
+        signal_all((task, executor), signal.SIGCONT)
 
 
 def run(given: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
