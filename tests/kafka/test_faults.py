@@ -1,5 +1,6 @@
 """The fault matrix: every kind of fault at random moments of a job from Kafka to Kafka, and every record counted.
 
+It runs for each mode, ``transaction: Batch`` and ``Partition``, with the queries that have it.
 MILLRACE_FAULTS says how often each fault befalls a job (default 2; make test-faults: 10), MILLRACE_SEED at which moments.
 """
 
@@ -28,15 +29,20 @@ LONGEST_MOMENT = 2.5
 MINUTES = {broker_paused: 2.5, checkpoint_corrupted: 2.5}
 """Minutes of the faults that take longest, by themselves."""
 
-_ROUNDS = {case.id: len(range(number, FAULTS, len(CASES))) for number, case in enumerate(CASES)}
-"""The queries take turns: so often does each fault befall each."""
+_ROUNDS = {
+    case.id: len(range(number, FAULTS, len(cases))) for cases in CASES.values() for number, case in enumerate(cases)
+}
+"""The queries of a mode take turns: so often does each fault befall each."""
 
 _DAMAGES = itertools.cycle(random.Random(SEED).sample(KINDS, len(KINDS)))
 
 
 @pytest.mark.slow(minutes=15)
 @pytest.mark.timeout(600 + 1200 * FAULTS)
-@pytest.mark.parametrize("case", [case for case in CASES if _ROUNDS[case.id]], ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=f"{mode}-{case.id}") for mode, cases in CASES.items() for case in cases if _ROUNDS[case.id]],
+)
 def test_faults(case: Case, own_broker: Broker, tmp_path: Path) -> None:
     with scene(case, own_broker, tmp_path, chance(case.id), _DAMAGES) as stage:
         assert stage.job.wait_for_batches(), stage.job.report()
@@ -53,9 +59,10 @@ def test_faults(case: Case, own_broker: Broker, tmp_path: Path) -> None:
     [pytest.param(each, id=each.__name__, marks=pytest.mark.slow(minutes=MINUTES.get(each, 1.5))) for each in EVERY],
 )
 def test_one_fault(fault: Fault, own_broker: Broker, tmp_path: Path) -> None:
-    """A part of the matrix that is short enough for CI: one fault of a query that chance chooses."""
+    """A part of the matrix that is short enough for CI: one fault of a query that chance chooses, after the mode."""
     random_choice = chance(fault.__name__)
-    case = random_choice.choice([case for case in CASES if case.is_dedicated or fault is not replica_killed])
+    cases = random_choice.choice(list(CASES.values()))
+    case = random_choice.choice([case for case in cases if case.is_dedicated or fault is not replica_killed])
     print(f"query: {case.id}")
     with scene(case, own_broker, tmp_path, random_choice, _DAMAGES) as stage:
         assert stage.job.wait_for_batches(), stage.job.report()

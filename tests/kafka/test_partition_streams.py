@@ -51,7 +51,7 @@ def expected(batches):
 
 def test_tasks_write_every_update_once_whatever_dies_in_between(spark, broker, make_topic, tmp_path, monkeypatch):
     topic = make_topic(partitions=3)
-    batches = made(seed=11, batches=9)
+    batches = made(seed=11, batches=10)
     files = given(batches)
     sink = into("kafka", broker, topic, transaction="Partition")
     stream = Stream(spark, tmp_path, schema=COLUMNS, sql=UPDATES, sink=sink)
@@ -72,10 +72,13 @@ def test_tasks_write_every_update_once_whatever_dies_in_between(spark, broker, m
     (tmp_path / "turn").rmdir()
     die_in_part(broker, topic, stream, files[7], expected(batches[:8]))
     stream.query = with_transaction(stream.query, None)
-    stream.feed(files[8:])  # the driver writes batch 9, once tasks have ended batch 8
+    crash(monkeypatch, stream, files[8], 9, after_writing=False)  # the driver begins it once tasks have ended batch 8
+    stream.feed(files[9:])
     assert updates(broker, topic) == expected(batches)
     assert open_transactions(broker, topic) == {}
-    assert number_of(broker, topic, group)[0] == 10
+    assert number_of(broker, topic, group)[0] == 11
+    by_tasks = [number_of(broker, topic, f"{group}.{partition}")[0] for partition in range(8)]
+    assert max(by_tasks) == 9, "what the driver has begun is not written by tasks"
 
 
 def test_a_query_without_state_has_no_partitions_to_write_by(spark, broker, topic, tmp_path):

@@ -13,8 +13,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka import partition_writer
+from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
 from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
 from millrace_jobs.sinks.kafka.topic import TargetTopic
@@ -198,6 +199,40 @@ def test_a_driver_that_dies_while_it_fences_is_followed(broker, topic, monkeypat
     assert values(broker, topic) == ["a", "b"]
 
 
+def test_an_attempt_of_an_old_driver_that_begins_while_the_new_one_fences_is_fenced_as_well(broker, topic, monkeypatch):
+    old, late = Driver(broker, topic), []
+    record = PartitionTransactions.record
+
+    def overtaken(transactions, *rest):
+        if not late and transactions.id.endswith(".1"):
+            late.append(old.attempt(1))
+        record(transactions, *rest)
+
+    monkeypatch.setattr(PartitionTransactions, "record", overtaken)
+    new = Driver(broker, topic, last=LastBatch(0, None))
+    with pytest.raises(OvertakenError):
+        commit(late[0], old, 0, "of the old one")
+    assert new.write(1, 0, "of the new one")
+    assert values(broker, topic) == ["of the new one"]
+
+
+def test_a_driver_that_hangs_while_it_fences_takes_no_partition_from_the_one_after_it(broker, topic, monkeypatch):
+    record, hung, younger = BatchTransactions.record, [], []
+
+    def hanging(transactions, number, note):
+        record(transactions, number, note)
+        if DRIVER in note and not hung:
+            hung.append(True)
+            younger.append(Driver(broker, topic))
+
+    monkeypatch.setattr(BatchTransactions, "record", hanging)
+    with pytest.raises(MillraceError, match="another driver has taken over"):
+        Driver(broker, topic)
+    assert younger[0].write(0, 0, "a")
+    assert younger[0].write(1, 0, "b")
+    assert values(broker, topic) == ["a", "b"]
+
+
 def test_the_driver_writes_a_whole_batch_only_after_partitions_that_are_complete(broker, topic):
     """From batches to partitions and back; each batch is once there, by whom it was begun."""
     batches = Driver(broker, topic, count=0)
@@ -219,6 +254,23 @@ def test_the_driver_writes_a_whole_batch_only_after_partitions_that_are_complete
     assert last.transactions.has(3)
     assert last.transactions.partitions == 0
     assert values(broker, topic) == ["whole 0", "whole 1", "a2", "b2", "whole 3"]
+
+
+def test_a_batch_that_the_driver_begins_after_those_of_tasks_is_not_in_part(broker, topic):
+    tasks = Driver(broker, topic)
+    tasks.write(0, 0, "a0")
+    tasks.write(1, 0, "b0")
+    target, keys = tasks.topic, ResultKeys(("k",))
+    for last in (LastBatch(0, 0), LastBatch(1, 0)):  # the second one follows the first, which died in batch 1
+        sink = AppendSink(target, keys, "trips", "c1", partitions=2)
+        sink.prepare(last)
+        assert sink._in_part is None
+        sink.close()
+    table = BatchTransactions(target, "trips", "c1")
+    table.open(LastBatch(1, 0), LONGEST)
+    assert table.partitions == 0, "a sink without partitions may write it, too"
+    with pytest.raises(MillraceError, match="another driver has taken over"):
+        tasks.attempt(0)
 
 
 def test_the_number_of_partitions_changes_between_batches(broker, topic):

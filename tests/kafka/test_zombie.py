@@ -16,7 +16,7 @@ import yaml
 from lab.kafka import Broker
 
 from .faults.job import PATIENCE, Job
-from .faults.queries import PYTHON, TABLE
+from .faults.queries import BATCH, PARTITION, PYTHON, TABLE, by_tasks
 from .faults.scene import Scene, scene
 from .faults.settings import FAULTS, chance
 
@@ -51,14 +51,25 @@ def assert_it_ends(zombie: Job) -> None:
     assert "taken over" in zombie.complained or "has results up to batch" in zombie.complained, zombie.report()
 
 
-MOMENTS = [
-    pytest.param(PYTHON, "EndTxn", id="when it commits"),
-    pytest.param(TABLE, "Produce", id="when it writes"),
-    pytest.param(PYTHON, "Fetch", id="when it reads"),
-]
+MOMENTS = {
+    BATCH: [
+        pytest.param(PYTHON, "EndTxn", id="when it commits"),
+        pytest.param(TABLE, "Produce", id="when it writes"),
+        pytest.param(PYTHON, "Fetch", id="when it reads"),
+    ],
+    PARTITION: [
+        pytest.param(by_tasks(PYTHON), "EndTxn", id="when a task commits"),
+        pytest.param(by_tasks(PYTHON), "Produce", id="when a task writes"),
+        pytest.param(by_tasks(PYTHON), "TxnOffsetCommit", id="when a task writes its number"),
+    ],
+}
 
 
-@pytest.mark.parametrize(("stage", "moment"), MOMENTS[: max(1, FAULTS - 1)], indirect=["stage"])
+@pytest.mark.parametrize(
+    ("stage", "moment"),
+    [each for moments in MOMENTS.values() for each in moments[: max(1, FAULTS - 1)]],
+    indirect=["stage"],
+)
 def test_a_driver_that_wakes_up_commits_nothing_more(stage: Scene, moment: str) -> None:
     zombie = stop_at(stage, moment)
     unlock(stage.checkpoint)
@@ -74,7 +85,7 @@ def test_a_driver_that_wakes_up_commits_nothing_more(stage: Scene, moment: str) 
     stage.end(by_itself=True)
 
 
-@pytest.mark.parametrize("stage", [PYTHON], indirect=True, ids=["updates"])
+@pytest.mark.parametrize("stage", [PYTHON, by_tasks(PYTHON)], indirect=True, ids=[BATCH, PARTITION])
 def test_a_copy_of_the_checkpoint(stage: Scene) -> None:
     zombie = stop_at(stage, "EndTxn")
     original, copy = stage.checkpoint, stage.checkpoint.with_name("copy")
@@ -96,4 +107,24 @@ def test_a_copy_of_the_checkpoint(stage: Scene) -> None:
 
     zombie.start()  # on the original, which knows nothing of what the copy has done since
     zombie.assert_refused()
+    stage.end(by_itself=True)
+
+
+@pytest.mark.parametrize("stage", [PYTHON, by_tasks(PYTHON)], indirect=True, ids=[BATCH, PARTITION])
+def test_state_is_repartitioned_while_an_older_driver_hangs(stage: Scene) -> None:
+    zombie = stop_at(stage, "EndTxn")
+    unlock(stage.checkpoint)
+    stage.job = Job.like(zombie, "younger")
+    stage.job.start()
+    assert stage.job.wait_for_batches(2), stage.job.report()
+    stage.job.drain()
+    stage.job.repartition(8)
+    stage.job.start()
+    assert stage.job.wait_for_batches(2), stage.job.report()
+    stage.check()
+
+    stage.proxy.heal()
+    zombie.process.resume()
+    assert_it_ends(zombie)
+    assert stage.job.wait_for_batches(2), stage.job.report()
     stage.end(by_itself=True)

@@ -1,20 +1,20 @@
 """A program for ``test_partition_tasks``: write batches from tasks on executors, while attempts of tasks have faults.
 
 It takes a JSON document: the folder for temporary files, the URL of Spark's master, the brokers and the topic. Each batch has
-ROWS rows and one of the FAULTS. A line for each batch has the number of rows that its tasks say they have written.
+ROWS rows and one of the FAULTS, whose marks are in a folder of its name in ``marks``. A line for each batch has the number
+of rows that its tasks say they have written.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka import partition_attempts
-from kafka.partition_attempts import FAULT, FAULTS, MARKS, FaultyWriter
+from kafka.partition_attempts import CUT_OFFS, FAULT, FAULTS, MARKS, FaultyWriter
+from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
@@ -23,6 +23,8 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 ROWS, TASKS = 4_000, 4
 BATCHES = ("none", *FAULTS, "none")
+RESUMED = "resumed"
+"""The mark of a batch whose executor was cut off, and goes on."""
 
 SETTINGS = {
     "spark.executor.memory": "512m",
@@ -34,6 +36,11 @@ SETTINGS = {
 }
 
 
+def marks_of(folder: Path, number: int) -> Path:
+    """Return the folder of the marks of a batch."""
+    return folder / "marks" / f"{number} {BATCHES[number]}"
+
+
 def main(given: Mapping[str, Any]) -> None:
     """Write all batches."""
     settings = SETTINGS | {"spark.master": given["master"], "spark.executorEnv.MILLRACE_PYTHON": sys.executable}
@@ -42,17 +49,17 @@ def main(given: Mapping[str, Any]) -> None:
     sink = AppendSink(topic, ResultKeys(("k",)), "rows", "c1", partitions=TASKS, by_partition=True)
     sink._writer = FaultyWriter(topic, sink._transactions.id, "rows")
     sink.prepare(LastBatch(None, None))
-    assert partition_attempts.FAULTS
     for number, fault in enumerate(BATCHES):
         results = spark.range(number * ROWS, (number + 1) * ROWS, 1, TASKS).selectExpr(
             "concat('k', id) AS k", "id AS n"
         )
-        with tempfile.TemporaryDirectory() as marks:
-            spark.sparkContext.environment.update({FAULT: fault, MARKS: marks})
-            written = sink.write(sink.shape(results), ResultBatch(number, 1, 0))
-            happened = [each.name for each in Path(marks).iterdir()]
-            assert fault == "none" or len(happened) >= 2, happened
-        print(fault, written, *sorted(each for each in happened if not each.startswith("attempt")), sep="|", flush=True)
+        marks = marks_of(Path(given["folder"]), number)
+        marks.mkdir(parents=True)
+        spark.sparkContext.environment.update({FAULT: fault, MARKS: str(marks)})
+        written = sink.write(sink.shape(results), ResultBatch(number, 1, 0))
+        if fault in {each.__name__ for each in CUT_OFFS}:
+            wait_until((marks / RESUMED).exists)
+        print(fault, written, sep="|", flush=True)
     sink.close()
     spark.stop()
 

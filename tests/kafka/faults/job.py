@@ -107,6 +107,17 @@ class Job:
         self.start("--once")
         assert self.wait() == 0, self.report()
 
+    def repartition(self, partitions: int) -> None:
+        """Divide the state of the query, which does not run, among another number of partitions."""
+        command = [*self._before, MILLRACE, "state", "repartition", self.query, "--partitions", str(partitions)]
+        log = self.query.with_name(f"{self.query.stem}-to-{partitions}.out")
+        process = Process(command, log, folder=self.query.parent, environment=self._environment)
+        try:
+            assert process.wait(PATIENCE) == 0, process.said
+            assert process.said.splitlines()[-1].endswith(f" -> {partitions}"), process.said
+        finally:
+            process.kill()
+
     def wait(self) -> int:
         """Wait for the run to end, kill what is left of it, and return its exit status."""
         try:

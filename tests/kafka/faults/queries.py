@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 
 import duckdb
@@ -19,6 +20,7 @@ from spark.questions import Hop, Question
 from .changelog import Positions, batch_of, tables_by_batch, up_to
 
 NAME = "steady"
+BATCH, PARTITION = "Batch", "Partition"
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ class Case:
     """A query in a job's file, and the same question for DuckDB.
 
     ``columns`` are the fields of a message that make up DuckDB's row. ``query`` and ``sink`` are parts of the StreamQuery.
-    ``others`` are sources that read the same topic, each with what it has beside the fields of the first one. ``key`` is
-    the primary key of the table. ``partitioner`` is the query's; None is two replicas with ``pkg``.
+    ``sink_options`` are fields of the sink, ``sink_config`` settings of its topic. ``others`` are sources that read the same
+    topic, each with what it has beside the fields of the first one. ``key`` is the primary key of the table. ``partitioner``
+    is the query's; None is two replicas with ``pkg``.
     """
 
     id: str
@@ -49,6 +52,7 @@ class Case:
     emit: str
     sink: str
     sink_config: Mapping[str, str] = field(default_factory=dict)
+    sink_options: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     key: Sequence[str] = ()
     partitioner: Mapping[str, Any] | None = None
@@ -57,6 +61,11 @@ class Case:
     def is_dedicated(self) -> bool:
         """Whether the query begins with replicas in processes of their own."""
         return self.partitioner is not None and self.partitioner.get("placement") == "Dedicated"
+
+    @property
+    def is_by_tasks(self) -> bool:
+        """Whether tasks write the results, so that readers see a batch partition by partition of the state."""
+        return self.sink_options.get("transaction") == PARTITION
 
     def document(self, bootstrap: str, source: str, sink: str, checkpoint: str) -> dict[str, Any]:
         """Return the StreamQuery, from topic to topic."""
@@ -73,7 +82,7 @@ class Case:
             "spec": {
                 "sources": {"events": events} | {name: events | own for name, own in self.others.items()},
                 "query": dict(self.query),
-                "sink": {self.sink: {"bootstrapServers": bootstrap, "topic": sink} | key},
+                "sink": {self.sink: {"bootstrapServers": bootstrap, "topic": sink} | key | dict(self.sink_options)},
                 "emit": self.emit,
                 "batchInterval": "1s",
                 "parallelism": {"initial": 2, "max": 4},
@@ -84,20 +93,37 @@ class Case:
 
     def check(self, output: Sequence[Message], events: pa.Table, read: Read, *, ended: bool) -> None:
         """Compare the output with DuckDB's answer, or with the part of it that is due if the query still runs."""
+        if self.is_by_tasks and not ended:
+            newest = max(map(batch_of, output), default=0)  # of which readers may see a part
+            output = [message for message in output if batch_of(message) < newest]
         exact = self._answer(dict.fromkeys(["events", *self.others], events))
         if self.sink == "table":
             self._check_table(output, events, read, exact if ended else None)
         elif self.emit == "OnUpdate":
-            rows = [self._row(message.value or b"") for message in output]
-            self._each_once_per_batch(output, [row[: self.question.key_columns] for row in rows])
-            if ended:
-                latest = {row[: self.question.key_columns]: row for row in self._in_order(output)}
-                assert_same(latest.values(), exact, self.question.key_columns)
+            self._check_updates(output, events, read, exact if ended else None)
         else:
             rows = [self._row(message.value or b"") for message in output]
             closed = max((row[1] for row in rows), default=datetime.min)
             so_far = [row for row in exact if row[1] <= closed]
             assert_same(rows, exact if ended else so_far, self.question.key_columns)
+
+    def _check_updates(self, output: Sequence[Message], events: pa.Table, read: Read, exact: list[Row] | None) -> None:
+        """Compare the newest updates with ``exact``, and those so far with DuckDB's answer for what was read by then.
+
+        The latter after each batch; while the query runs, ``exact`` is None, and only the newest batch is compared.
+        """
+        keys, latest = self.question.key_columns, dict[Row, Row]()
+        self._each_once_per_batch(output, [self._row(message.value or b"")[:keys] for message in output])
+        batches = [(number, list(found)) for number, found in groupby(sorted(output, key=batch_of), batch_of)]
+        for batch, messages in batches:
+            latest |= {row[:keys]: row for row in (self._row(message.value or b"") for message in messages)}
+            if exact is None and batch != batches[-1][0]:
+                continue
+            if (positions := read(batch)) is not None:
+                so_far = self._answer({name: up_to(events, position) for name, position in positions.items()})
+                assert_same(latest.values(), so_far, keys)
+        if exact is not None:
+            assert_same(latest.values(), exact, keys)
 
     def _check_table(self, output: Sequence[Message], events: pa.Table, read: Read, exact: list[Row] | None) -> None:
         """Compare the table with ``exact``, and what each batch left with DuckDB's answer for what was read by then.
@@ -118,10 +144,6 @@ class Case:
                 connection.register(name, table)
             return connection.execute(self.question.duckdb).fetchall()
 
-    def _in_order(self, output: Sequence[Message]) -> list[Row]:
-        """Return the rows by batch, the newest last."""
-        return [self._row(message.value or b"") for message in sorted(output, key=batch_of)]
-
     def _each_once_per_batch(self, output: Sequence[Message], keys: Sequence[Any]) -> None:
         often = Counter((batch_of(message), key) for message, key in zip(output, keys, strict=True))
         double = [place for place, count in often.items() if count > 1]
@@ -138,6 +160,11 @@ def _value(name: str, value: Any) -> Any:
     if name.startswith("window_"):
         return datetime.fromisoformat(value).astimezone(UTC).replace(tzinfo=None)
     return value
+
+
+def by_tasks(case: Case) -> Case:
+    """Return a case whose results the tasks write, each its partition of the state."""
+    return replace(case, id=f"{case.id}, by tasks", sink_options={"transaction": PARTITION})
 
 
 _WINDOWS = Question(
@@ -245,4 +272,8 @@ DEDICATED_WINDOWS = replace(
 DEDICATED = (DEDICATED_TABLE, DEDICATED_WINDOWS)
 """Queries whose records are placed before they are in a batch."""
 
-CASES = (FINAL_WINDOWS, TABLE, PYTHON, *DEDICATED, *JOINS)
+CASES: Mapping[str, Sequence[Case]] = {
+    BATCH: (FINAL_WINDOWS, TABLE, PYTHON, *DEDICATED, *JOINS),
+    PARTITION: tuple(map(by_tasks, (FINAL_WINDOWS, PYTHON, DEDICATED_WINDOWS))),
+}
+"""The queries by ``transaction``: who writes them. Tables are written by the driver."""

@@ -133,6 +133,8 @@ class Driver:
         if self.by_partition or has_parts:
             self.in_part = self.last.unfinished if has_parts else None
             self.name = self.transactions.fence_partitions(COUNT, self.last)
+            if not self.by_partition and self.in_part is None:
+                self.transactions.end_partitions(self.last.next)
         self.batch = self.last.unfinished
 
     def act(self) -> None:
@@ -145,6 +147,8 @@ class Driver:
             batch = self.world.data.draw(st.sampled_from(sorted(self.log.begun)[-2:]))
             self.attempt(min(batch, self.batch), partition)
         if self.batch is not None and len(self.done) == COUNT:
+            if self.batch == self.in_part and not self.by_partition:
+                self.transactions.end_partitions(self.batch + 1)
             self.log.committed, self.batch, self.done = self.batch, None, set()
 
     def begin_batch(self) -> None:

@@ -66,6 +66,8 @@ class AppendSink(KafkaSink):
         self._driver = self._transactions.fence_partitions(self._partitions, last)
         self._producers = [""] * self._partitions
         self._renewed = time.monotonic()
+        if not self._by_partition and self._in_part is None:
+            self._transactions.end_partitions(last.next)
 
     def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
         if not self._by_partition:
@@ -77,7 +79,9 @@ class AppendSink(KafkaSink):
         if self._by_partition:
             return self._compute_by_tasks(results, batch)
         if batch.number == self._in_part:  # a driver before this one has let tasks begin it
-            return self._compute_by_tasks(self._written_by_tasks(results), batch)
+            rows = self._compute_by_tasks(self._written_by_tasks(results), batch)
+            self._transactions.end_partitions(batch.number + 1)
+            return rows
         with self._fetcher.batches(results) as batches:
             return self._send(batches, batch)
 

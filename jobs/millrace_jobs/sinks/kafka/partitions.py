@@ -9,7 +9,9 @@ What has to be excluded, and by what:
   number shows that there is nothing to write.
 - An attempt of a driver that was replaced: each number is committed with the name of the driver. A new driver writes
   its name to all partitions, with their transactional ids, before its first batch. So attempts of the old one that
-  have begun are fenced, and those that begin find another name.
+  have begun are fenced, and those that begin find another name. One that begins while the new driver takes over a
+  partition may fence the driver there; it takes the partition over once more.
+- A driver that was replaced while it took over partitions: it writes its name to none that it takes from then on.
 - An attempt whose input ends early, since the process that feeds it has died: see ``whole_input``.
 
 A partition without results writes nothing, so that its number stays. It need not be that of the last batch.
@@ -22,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka.producer import TRANSACTION_SECONDS, NumberedProducer
@@ -34,6 +36,7 @@ DRIVER, PARTITIONS = "driver", "partitions"
 START_OVER = f"start over with another topic and {ANOTHER_CHECKPOINT}"
 
 _AT_A_TIME = 16
+_MOST_TRIES = 10
 _WAIT_FOR_OTHER_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.5
 
@@ -66,6 +69,8 @@ class PartitionTransactions(NumberedProducer):
     def fence(self, next: int, last: LastBatch, driver: str, longest: int | None) -> None:
         """Fence all attempts of the partition's tasks so far, and all others that are not of this driver.
 
+        The driver's own group has its name already.
+
         Args:
             next: number of the batch that the driver knows to come next.
             last: the last batches in Spark's log.
@@ -73,14 +78,16 @@ class PartitionTransactions(NumberedProducer):
             longest: the longest message that the topic accepts, in bytes; None if unknown.
 
         Raises:
-            MillraceError: the partition has a batch that the log lacks, or this user lacks the permission.
+            MillraceError: the partition has a batch that the log lacks, another driver has taken over, or this user
+                lacks the permission.
         """
-        try:
-            written = self._take_over(longest)
-            require_known(written, last, self._topic)
-            self.record(max(written or 0, next), {DRIVER: driver})
-        finally:
-            self.close()
+        for tries_left in reversed(range(_MOST_TRIES)):
+            try:
+                self._fence(next, last, driver, longest)
+                return
+            except OvertakenError as error:  # by an attempt that began before this driver's name was there
+                if not tries_left:
+                    raise TransientError(*error.problems) from None
 
     def take_over(self, driver: str, longest: int | None) -> None:
         """Fence all other attempts of the partition's tasks, and find out which batch comes next; see ``has``.
@@ -112,6 +119,16 @@ class PartitionTransactions(NumberedProducer):
             if time.monotonic() > until:
                 return False
             time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _fence(self, next: int, last: LastBatch, driver: str, longest: int | None) -> None:
+        try:
+            written = self._take_over(longest)
+            require_known(written, last, self._topic)
+            # A later driver writes its name before it fences: if it is not there yet, that one will fence what follows.
+            self._require(self._drivers.note().get(DRIVER) == driver)
+            self.record(max(written or 0, next), {DRIVER: driver})
+        finally:
+            self.close()
 
     def _require_owner(self, driver: str, written: int | None) -> None:
         # A number that nothing has renewed for long is dropped by the brokers; the driver's shows who writes.

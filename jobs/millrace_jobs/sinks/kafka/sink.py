@@ -76,6 +76,7 @@ class KafkaSink(Sink):
             hint = "run the query once more as it was, stop it after a batch, and then change it"
             raise self._topic.problem(message, hint)
         self._transactions.fence_partitions(0, last)
+        self._transactions.end_partitions(last.next)
 
     def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute a batch that is in the topic already, because state depends on it; return 0."""

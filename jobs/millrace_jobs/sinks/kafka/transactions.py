@@ -92,6 +92,17 @@ class BatchTransactions(NumberedProducer):
         for_each(self._of_partitions(most), fence)
         return driver
 
+    def end_partitions(self, next: int) -> None:
+        """Note that all partitions have each batch before this one, which the driver writes as a whole.
+
+        Otherwise, the driver after this one would take a batch that this one has begun for one of the tasks.
+
+        Raises:
+            MillraceError: another driver has taken over, or Kafka does not answer.
+        """
+        self.record(next, {})
+        self._noted = {}
+
     def renew(self) -> None:
         """Commit the number that is there once more: brokers drop one that is old.
 
