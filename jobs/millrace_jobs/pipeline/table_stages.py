@@ -35,11 +35,8 @@ from millrace_jobs.pipeline.blocks import partitions_of, shuffle_keys
 from millrace_jobs.pipeline.table_placing import placement_of_task
 from millrace_jobs.tables.changes import BEGINNING, values_of
 from millrace_jobs.tables.join import TemporalJoin
-from millrace_jobs.tables.operator import OperatorResult, TableOperator
+from millrace_jobs.tables.operator import BUCKETS, OperatorResult, TableOperator
 from millrace_jobs.tables.splitting import NOT_SPLIT
-
-BUCKETS = 16
-"""Least number of buckets of a stage; part of the state's layout."""
 
 MAX_ROWS = 1 << 16
 """Maximum number of rows in one block."""
@@ -68,9 +65,9 @@ _RESULT = StructType(
 
 
 @lru_cache(maxsize=8)
-def bucket_keys(partitions: int) -> NDArray[np.int32]:
-    """Return the grouping keys of the buckets, of which Spark places equally many in each partition."""
-    each = -(-BUCKETS // partitions)
+def bucket_keys(partitions: int, least: int) -> NDArray[np.int32]:
+    """Return the grouping keys of at least so many buckets, of which Spark places equally many in each partition."""
+    each = -(-least // partitions)
     candidates = np.arange(64 * each * partitions, dtype=np.int32)
     places = partitions_of(candidates, partitions)
     order = np.argsort(places, kind="stable")
@@ -91,16 +88,18 @@ class InBuckets:
         keys: the columns by which rows are cut.
         number: number of the input that the rows are for.
         partitions: number of state partitions when the state began.
+        buckets: least number of buckets.
     """
 
     schema: pa.Schema
     keys: tuple[str, ...]
     number: int
     partitions: int
+    buckets: int = BUCKETS
 
     def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the blocks of every batch."""
-        names = bucket_keys(self.partitions)
+        names = bucket_keys(self.partitions, self.buckets)
         task = TaskContext.get()
         first = task.partitionId() << 32 if task is not None else 0
         for place, batch in enumerate(stream, start=first):
@@ -167,6 +166,7 @@ def run_stage(
     number: int,
     has_watermark: bool,
     splits: bool,
+    buckets: int = BUCKETS,
 ) -> DataFrame:
     """Return the changes that an operator makes of its inputs, as rows with its output's columns.
 
@@ -178,10 +178,11 @@ def run_stage(
         number: number of the stage in the query.
         has_watermark: whether an input has a watermark.
         splits: whether the hot keys of a join are matched by the workers of the plan.
+        buckets: least number of buckets.
     """
     blocks = [
         rows.select(*schema.names).mapInArrow(
-            InBuckets(schema, tuple(key), place, partitions), from_arrow_schema(_BLOCKS)
+            InBuckets(schema, tuple(key), place, partitions, buckets), from_arrow_schema(_BLOCKS)
         )
         for place, (rows, schema, key) in enumerate(zip(inputs, operator.inputs, keys, strict=True))
     ]
@@ -269,14 +270,15 @@ class TableStage(StatefulProcessor):
                 self._operator = replace(self._operator, split=replace(NOT_SPLIT, place=self._placement.place))
 
     def _wake_at(self, watermark: int | None, *, after: int) -> None:
-        """Replace the timer of this bucket by one for a watermark in microseconds, ``after`` that of the batch.
+        """Let this bucket be processed at a watermark in microseconds, which is after ``after``, that of the batch.
 
-        A timer that has already expired would fire in this batch, and Spark would remove the one that follows with it.
+        A timer that has already expired is replaced: it would fire in this batch, and Spark would remove the one that
+        follows with it. One that fires earlier than needed stays: with a stream, that time moves in each batch.
         """
         held = self._wake.get()
         before = held[0] if held else None
         timer = None if watermark is None else max(-(-watermark // 1000), after + 1)
-        if before == timer:
+        if before == timer or (before is not None and timer is not None and after < before < timer):
             return
         if before is not None:
             self._handle.deleteTimer(before)

@@ -15,6 +15,16 @@ import pyarrow as pa
 
 from millrace_jobs.tables.splitting import MatchUnit
 
+BUCKETS = 16
+"""Least number of buckets of an operator; part of the state's layout."""
+
+STREAM_JOIN_BUCKETS = 4
+"""The same of a join of two streams, of which records alone are held; part of the layout of its state.
+
+A batch has a fixed cost for each bucket, which is most of what such a join does with few records. Rows that change need
+more buckets: a batch rewrites all rows that are in a slot with one of its own.
+"""
+
 
 class BucketStore(Protocol):
     """The state of one operator in one bucket: small Arrow tables by name.

@@ -1,0 +1,47 @@
+"""The layout of the state of joins: what is new in it, and that earlier checkpoints go on as they are."""
+
+import pytest
+from pyspark.sql.types import StructType
+
+from millrace_jobs.pipeline.compile import CompiledQuery
+from millrace_jobs.pipeline.state_layout import continue_from, layout
+from millrace_jobs.pipeline.table_relations import Grouping, Join, Scan, TableQuery
+from millrace_jobs.tables.join_side import Contents
+
+VIEWS, CLICKS = (Scan(name, (), "at", ()) for name in ("views", "clicks"))
+USERS = Scan("users", (), "at", ("id",))
+
+
+def join(left, right):
+    return Join(left, right, "inner", {"left": ("k",), "right": ("k",)}, None, final=True, lag={"left": 0, "right": 0})
+
+
+def compiled(relation, partitions=2):
+    tables = TableQuery("", relation, (), Contents.RECORDS, False, 0, {}, (), partitions, None)
+    return CompiledQuery(tables, StructType(), aggregates=False)
+
+
+@pytest.mark.parametrize(
+    ("relation", "buckets"),
+    [
+        (join(VIEWS, CLICKS), 4),
+        (Grouping(join(VIEWS, CLICKS), (), None, None, (), final=True, lag=0), 4),
+        (join(join(VIEWS, CLICKS), VIEWS), 4),
+        (join(VIEWS, USERS), None),
+        (VIEWS, None),
+    ],
+)
+def test_joins_of_streams_have_fewer_buckets_and_nothing_else_has(relation, buckets):
+    found = layout(compiled(relation))
+    assert (found["buckets"], found.get("buckets of joins of streams")) == (16, buckets)
+
+
+def test_an_earlier_checkpoint_keeps_the_buckets_that_it_began_with():
+    query = compiled(join(VIEWS, CLICKS), partitions=8)
+    now = layout(query)
+    assert layout(continue_from(query, "SELECT 1", now)) == now
+    before = {**now, "first number of partitions": 2}
+    del before["buckets of joins of streams"]
+    continued = continue_from(query, "SELECT 1", before)
+    assert layout(continued) == before
+    assert (continued.execution.partitions, continued.execution.stream_join_buckets) == (2, 16)
