@@ -53,7 +53,6 @@ from millrace_jobs.tables.emission import OUTPUT
 from millrace_jobs.tables.join_side import Contents
 from millrace_jobs.windows import AT
 
-
 SLICE_RECORDS = 4096
 """Least number of records of a slice where a query reads several sources, which are slices of a batch already.
 

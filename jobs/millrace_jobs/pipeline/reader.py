@@ -40,8 +40,8 @@ class SourceTask:
 
     ``own_watermark``: records are late by the watermark of their own batch, as in the operators on tables, instead of
     by that of the batch before, as in Spark's own. ``since_epoch``: records until the beginning of 1970 are
-    late. ``required``: columns in which a record without a value is in no result; see ``incomplete``. ``slice_records``:
-    a batch is cut into fewer slices than the plan has replicas if they would have fewer records than this.
+    late. ``required``: columns in which a record without a value is in no result; see ``incomplete``.
+    ``slice_records``: a batch has fewer slices than its plan has replicas if they would have fewer records than this.
     """
 
     role: Role

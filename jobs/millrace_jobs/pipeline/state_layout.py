@@ -34,7 +34,7 @@ _PARTITIONS = "first number of partitions"
 """Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
 
 _STREAM_JOIN_BUCKETS = "buckets of joins of streams"
-"""Entry of the state layout of a query with such a join; in earlier checkpoints, they are as many as of other stages."""
+"""Entry of the state layout of a query with such a join; earlier checkpoints have as many of them as other stages."""
 
 
 def layout(query: CompiledQuery) -> dict[str, Any]:
