@@ -15,7 +15,7 @@ from millrace_api.sql.join_conditions import Side
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import Contents, JoinInput
 from millrace_jobs.tables.merging import Merge
-from millrace_jobs.tables.operator import STREAM_JOIN_BUCKETS
+from millrace_jobs.tables.operator import BUCKETS
 from millrace_jobs.windows import Window
 
 JoinType = Literal["inner", "left", "right", "full"]
@@ -190,7 +190,7 @@ class TableQuery:
     key: tuple[int, ...] | None
     ahead: tuple[int | None, ...] = ()
     versions: bool = False
-    stream_join_buckets: int = STREAM_JOIN_BUCKETS
+    stream_join_buckets: int = BUCKETS
 
     @property
     def groups(self) -> Grouping | None:

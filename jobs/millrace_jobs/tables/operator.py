@@ -18,12 +18,17 @@ from millrace_jobs.tables.splitting import MatchUnit
 BUCKETS = 16
 """Least number of buckets of an operator; part of the state's layout."""
 
-STREAM_JOIN_BUCKETS = 4
-"""The same of a join of two streams, of which records alone are held; part of the layout of its state.
+_STREAM_JOIN_BUCKETS = 2
+"""Buckets in each state partition of a join of two streams; they can be repartitioned to twice as many partitions."""
 
-A batch has a fixed cost for each bucket, which is most of what such a join does with few records. Rows that change need
-more buckets: a batch rewrites all rows that are in a slot with one of its own.
-"""
+
+def stream_join_buckets(partitions: int) -> int:
+    """Return the least number of buckets of a join of two streams whose state begins in so many partitions.
+
+    A batch has a fixed cost for each bucket, which is most of what such a join does with few records. Rows that change
+    need more buckets: a batch rewrites all rows that are in a slot with one of its own.
+    """
+    return min(BUCKETS, _STREAM_JOIN_BUCKETS * partitions)
 
 
 class BucketStore(Protocol):

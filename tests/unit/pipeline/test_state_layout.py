@@ -7,6 +7,7 @@ from millrace_jobs.pipeline.compile import CompiledQuery
 from millrace_jobs.pipeline.state_layout import continue_from, layout
 from millrace_jobs.pipeline.table_relations import Grouping, Join, Scan, TableQuery
 from millrace_jobs.tables.join_side import Contents
+from millrace_jobs.tables.operator import stream_join_buckets
 
 VIEWS, CLICKS = (Scan(name, (), "at", ()) for name in ("views", "clicks"))
 USERS = Scan("users", (), "at", ("id",))
@@ -17,7 +18,10 @@ def join(left, right):
 
 
 def compiled(relation, partitions=2):
-    tables = TableQuery("", relation, (), Contents.RECORDS, False, 0, {}, (), partitions, None)
+    buckets = stream_join_buckets(partitions)
+    tables = TableQuery(
+        "", relation, (), Contents.RECORDS, False, 0, {}, (), partitions, None, stream_join_buckets=buckets
+    )
     return CompiledQuery(tables, StructType(), aggregates=False)
 
 
@@ -36,8 +40,13 @@ def test_joins_of_streams_have_fewer_buckets_and_nothing_else_has(relation, buck
     assert (found["buckets"], found.get("buckets of joins of streams")) == (16, buckets)
 
 
+@pytest.mark.parametrize(("partitions", "buckets"), [(1, 2), (4, 8), (8, None), (64, None)])
+def test_they_have_two_for_each_partition_of_the_state_and_no_more_than_others(partitions, buckets):
+    assert layout(compiled(join(VIEWS, CLICKS), partitions)).get("buckets of joins of streams") == buckets
+
+
 def test_an_earlier_checkpoint_keeps_the_buckets_that_it_began_with():
-    query = compiled(join(VIEWS, CLICKS), partitions=8)
+    query = compiled(join(VIEWS, CLICKS), partitions=4)
     now = layout(query)
     assert layout(continue_from(query, "SELECT 1", now)) == now
     before = {**now, "first number of partitions": 2}
