@@ -36,6 +36,9 @@ _PARTITIONS = "first number of partitions"
 _STREAM_JOIN_BUCKETS = "buckets of joins of streams"
 """Entry of the state layout of a query with such a join; earlier checkpoints have as many of them as other stages."""
 
+_WAKES = "timers"
+"""Entry of the state layout of a query by operators on tables that has none; earlier checkpoints have some."""
+
 
 def layout(query: CompiledQuery) -> dict[str, Any]:
     """Return how a compiled query lays out its state, as plain values that can be stored and compared."""
@@ -49,6 +52,7 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
             "slots": SLOTS,
             _PARTITIONS: routed.partitions,
             **_stream_join_layout(routed),
+            **({} if routed.wakes else {_WAKES: False}),
             **({"versions": "kept for the table's history"} if routed.versions else {}),
         }
     if isinstance(routed, Native):
@@ -102,8 +106,12 @@ def continue_from(query: CompiledQuery, sql: str | None, before: Mapping[str, An
     if isinstance(query.execution, Routed) and _PARTITIONS in before:
         return replace(query, execution=replace(query.execution, partitions=before[_PARTITIONS]))
     if isinstance(query.execution, TableQuery) and _PARTITIONS in before:
-        buckets = before.get(_STREAM_JOIN_BUCKETS, BUCKETS)
-        began = replace(query.execution, partitions=before[_PARTITIONS], stream_join_buckets=buckets)
+        began = replace(
+            query.execution,
+            partitions=before[_PARTITIONS],
+            stream_join_buckets=before.get(_STREAM_JOIN_BUCKETS, BUCKETS),
+            wakes=before.get(_WAKES, True),
+        )
         return replace(query, execution=began)
     return query
 

@@ -237,9 +237,9 @@ class _Build:
         keys: Sequence[Sequence[str]],
         buckets: int = BUCKETS,
     ) -> DataFrame:
-        number = next(self.numbers)
-        traits = {"has_watermark": self.has_watermark, "splits": self.splits}
-        return run_stage(operator, inputs, keys, self.query.partitions, number=number, buckets=buckets, **traits)
+        traits = {"has_watermark": self.has_watermark, "splits": self.splits, "wakes": self.query.wakes}
+        number, partitions = next(self.numbers), self.query.partitions
+        return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
 
 
 def _is_source(relation: Relation) -> bool:

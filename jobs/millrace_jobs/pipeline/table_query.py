@@ -25,6 +25,7 @@ from millrace_jobs.pipeline.table_relations import (
     Upserted,
     below,
     contents_of,
+    emits_at_once,
     texts_of,
 )
 from millrace_jobs.pipeline.table_scopes import (
@@ -81,6 +82,7 @@ def translate(
         columns=tuple(translation.columns_read(scope.relation, items)),
         partitions=partitions,
         stream_join_buckets=stream_join_buckets(partitions),
+        wakes=not emits_at_once(scope.relation),
         key=next((tuple(dict.fromkeys(places[name] for name in key)) for key in scope.keys), None),
     )
 

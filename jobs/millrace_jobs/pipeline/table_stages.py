@@ -32,7 +32,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.partitioners.units import UnitPlacement
 from millrace_jobs.pipeline.blocks import partitions_of, shuffle_keys
-from millrace_jobs.pipeline.table_placing import placement_of_task
+from millrace_jobs.pipeline.table_placing import placement_of_task, watermark_of_task
 from millrace_jobs.tables.changes import BEGINNING, values_of
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.operator import BUCKETS, OperatorResult, TableOperator
@@ -167,6 +167,7 @@ def run_stage(
     has_watermark: bool,
     splits: bool,
     buckets: int = BUCKETS,
+    wakes: bool = True,
 ) -> DataFrame:
     """Return the changes that an operator makes of its inputs, as rows with its output's columns.
 
@@ -179,6 +180,7 @@ def run_stage(
         has_watermark: whether an input has a watermark.
         splits: whether the hot keys of a join are matched by the workers of the plan.
         buckets: least number of buckets.
+        wakes: whether buckets are processed without input when the operator waits for the watermark.
     """
     blocks = [
         rows.select(*schema.names).mapInArrow(
@@ -190,10 +192,10 @@ def run_stage(
         reduce(DataFrame.union, blocks)
         .groupBy(_BUCKET)
         .transformWithState(
-            TableStage(operator, partitions, splits=splits),
+            TableStage(operator, partitions, splits=splits, wakes=wakes),
             _RESULT,
             outputMode="append",
-            timeMode="eventTime" if has_watermark else "none",
+            timeMode="eventTime" if has_watermark and wakes else "none",
         )
     )
     processed = processed.observe(f"{STAGE}{number}", F.collect_list(_NOTE).alias("notes"))
@@ -203,12 +205,17 @@ def run_stage(
 
 
 class TableStage(StatefulProcessor):
-    """Stateful processor that runs an operator in the buckets of one task."""
+    """Stateful processor that runs an operator in the buckets of one task.
 
-    def __init__(self, operator: TableOperator, partitions: int, *, splits: bool) -> None:
+    Spark's timers cost more than their calls: it makes new encoders for them with each copy of its plan, and in each
+    task. Without ``wakes`` there are none, and the watermark is that of the batch.
+    """
+
+    def __init__(self, operator: TableOperator, partitions: int, *, splits: bool, wakes: bool = True) -> None:
         self._operator = operator
         self._partitions = partitions
         self._splits = splits
+        self._wakes = wakes
         self._placement: UnitPlacement | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -216,7 +223,8 @@ class TableStage(StatefulProcessor):
         self._handle = handle
         name, block = StructType([StructField("name", StringType())]), StructType([StructField(_BLOCK, BinaryType())])
         self._tables = handle.getMapState("tables", name, block)
-        self._wake = handle.getValueState("wake", StructType([StructField("milliseconds", LongType())]))
+        if self._wakes:
+            self._wake = handle.getValueState("wake", StructType([StructField("milliseconds", LongType())]))
 
     def handleInputRows(  # noqa: N802
         self,
@@ -246,10 +254,11 @@ class TableStage(StatefulProcessor):
         """Release nothing; called by Spark."""
 
     def _process(self, bucket: int, changes: Sequence[pa.Table], timers: TimerValues) -> Iterator[Row]:
-        watermark = max(timers.getCurrentWatermarkInMs(), 0) * 1000 or BEGINNING
+        now = timers.getCurrentWatermarkInMs() if self._wakes else watermark_of_task()
         self._begin_task()
-        outcome = self._operator.process(_SparkStore(self._tables), changes, watermark)
-        self._wake_at(outcome.wake, after=timers.getCurrentWatermarkInMs())
+        outcome = self._operator.process(_SparkStore(self._tables), changes, max(now, 0) * 1000 or BEGINNING)
+        if self._wakes:
+            self._wake_at(outcome.wake, after=now)
         placement, shuffle_key = self._placement, bucket
         if placement is not None:
             shuffle_key = _shuffle_key(placement, placement.place_bucket(bucket))

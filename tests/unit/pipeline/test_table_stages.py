@@ -107,6 +107,18 @@ def test_a_timer_stays_if_it_fires_in_a_later_batch_and_early_enough(monkeypatch
     assert wake == ([held, 15] if moved else [held])
 
 
+def test_without_timers_what_is_late_goes_by_the_watermark_of_the_batch(monkeypatch):
+    stage = TableStage(JOIN, 2, splits=False, wakes=False)
+    stage.init(SimpleNamespace(getMapState=variable))
+    records = [dict(zip(JOIN.inputs[0].names, ("a", n, n, n + 1, 1), strict=True)) for n in (6_999, 7_000)]
+    run_as(monkeypatch, 0)
+    (block,) = blocks_of(records, JOIN.inputs[0])
+    context = SimpleNamespace(partitionId=lambda: 0, getLocalProperty={"millrace.watermark": "7"}.get)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    (note,) = stage.handleInputRows((block["bucket"],), iter([block]), SimpleNamespace())
+    assert json.loads(note["note"]) == {"bucket": block["bucket"], "late": 1, "kept": 1}
+
+
 @pytest.mark.parametrize(("partitions", "least", "each"), [(2, 16, 8), (3, 16, 6), (2, 4, 2), (4, 4, 1), (64, 4, 1)])
 def test_each_partition_of_the_state_has_as_many_buckets(partitions, least, each):
     keys = bucket_keys(partitions, least)
