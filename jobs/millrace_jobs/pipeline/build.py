@@ -53,6 +53,12 @@ from millrace_jobs.tables.emission import OUTPUT
 from millrace_jobs.tables.join_side import Contents
 from millrace_jobs.windows import AT
 
+SLICE_RECORDS = 4096
+"""Least number of records of a slice where a query reads several sources, which are slices of a batch already.
+
+A slice costs as much as some thousands of records, whatever it has.
+"""
+
 
 @dataclass(frozen=True)
 class RunContext:
@@ -167,7 +173,8 @@ def _rows(
 ) -> DataFrame:
     watermark = spec.sources[name].watermark
     time_column = watermark.column if watermark else None
-    task = SourceTask("rows", time_column, None, None, own_watermark, since_epoch, required_columns(spec, name))
+    required, least = required_columns(spec, name), SLICE_RECORDS if len(context.sources) > 1 else 0
+    task = SourceTask("rows", time_column, None, None, own_watermark, since_epoch, required, least)
     schema = context.sources[name].schema.append(pa.field(CONTROL, pa.string()))
     return _read(name, task, schema, context)
 

@@ -28,7 +28,7 @@ from millrace_jobs.places import Place
 from millrace_jobs.plan.control import Control, Pin, read_control
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.plan.policies import LearnedStates, state_of, state_text
-from millrace_jobs.sources.base import PlacedSlice, Rejected, Slice, Source
+from millrace_jobs.sources.base import PlacedSlice, Position, Rejected, Slice, Source
 from millrace_jobs.windows import TimeSpan
 
 Role = Literal["rows", "blocks", "partials"]
@@ -41,6 +41,7 @@ class SourceTask:
     ``own_watermark``: records are late by the watermark of their own batch, as in the operators on tables, instead of
     by that of the batch before, as in Spark's own. ``since_epoch``: records until the beginning of 1970 are
     late. ``required``: columns in which a record without a value is in no result; see ``incomplete``.
+    ``slice_records``: a batch has fewer slices than its plan has replicas if they would have fewer records than this.
     """
 
     role: Role
@@ -50,6 +51,7 @@ class SourceTask:
     own_watermark: bool = False
     since_epoch: bool = False
     required: tuple[str, ...] = ()
+    slice_records: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,20 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         watermark = self._watermark(batch if self._config.task.own_watermark else batch - 1)
         pieces: list[Slice | None] = []
         if start["position"] != end["position"]:
-            pieces.extend(self._config.source.slices(start["position"], end["position"], pin.replicas))
+            pieces.extend(self._slices(start["position"], end["position"], pin.replicas))
         saved = LearnedStates(self._config.policies).beginnings(pin) if pieces else []
         states = [state_text(state) for state in saved] or [None] * len(pieces)
         replicas = [Replica(i, piece, pin, batch, watermark, states[i]) for i, piece in enumerate(pieces)]
         if closing:
             replicas.append(Replica(len(replicas), None, pin, batch, watermark, closing_time=end["closed"]))
         return replicas
+
+    def _slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
+        source, least = self._config.source, self._config.task.slice_records
+        records = source.most_records(start, end) if least else None
+        if records is not None:
+            replicas = max(1, min(replicas, records // least))
+        return source.slices(start, end, replicas)
 
     def _watermark(self, batch: int) -> int:
         """Return the watermark that a batch runs under, in microseconds; 0 without one."""

@@ -19,8 +19,8 @@ from millrace_api.sql.outline import outline
 from millrace_jobs.aggregates.python_reducing import PythonReduction
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import STATE_BUCKETS, CompiledQuery, Routed
-from millrace_jobs.pipeline.table_relations import TableQuery
-from millrace_jobs.pipeline.table_stages import BUCKETS
+from millrace_jobs.pipeline.table_relations import TableQuery, below, joins_streams
+from millrace_jobs.tables.operator import BUCKETS
 from millrace_jobs.tables.state import SLOTS
 
 _NATIVE = frozenset({"text", "GROUP BY"})
@@ -32,6 +32,12 @@ _STAGES = "operators on tables"
 
 _PARTITIONS = "first number of partitions"
 """Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
+
+_STREAM_JOIN_BUCKETS = "buckets of joins of streams"
+"""Entry of the state layout of a query with such a join; earlier checkpoints have as many of them as other stages."""
+
+_WAKES = "timers"
+"""Entry of the state layout of a query by operators on tables that has none; earlier checkpoints have some."""
 
 
 def layout(query: CompiledQuery) -> dict[str, Any]:
@@ -45,6 +51,8 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
             "buckets": BUCKETS,
             "slots": SLOTS,
             _PARTITIONS: routed.partitions,
+            **_stream_join_layout(routed),
+            **({} if routed.wakes else {_WAKES: False}),
             **({"versions": "kept for the table's history"} if routed.versions else {}),
         }
     if isinstance(routed, Native):
@@ -62,6 +70,11 @@ def layout(query: CompiledQuery) -> dict[str, Any]:
         "types": [str(field.type) for field in reduction.schema],
         **(_merge_layout(routed) if routed.ahead else {}),
     }
+
+
+def _stream_join_layout(query: TableQuery) -> dict[str, Any]:
+    differs = query.stream_join_buckets != BUCKETS and any(map(joins_streams, below(query.relation)))
+    return {_STREAM_JOIN_BUCKETS: query.stream_join_buckets} if differs else {}
 
 
 def _merge_layout(routed: Routed) -> dict[str, Any]:
@@ -90,8 +103,16 @@ def continue_from(query: CompiledQuery, sql: str | None, before: Mapping[str, An
     has_versions = isinstance(query.execution, TableQuery) and query.execution.versions
     if _NATIVE.intersection(before) and not has_versions:  # of which Spark's own plan has none
         return replace(query, execution=Native(sql, "the state in its checkpoint was built by Spark's own plan"))
-    if isinstance(query.execution, Routed | TableQuery) and _PARTITIONS in before:
+    if isinstance(query.execution, Routed) and _PARTITIONS in before:
         return replace(query, execution=replace(query.execution, partitions=before[_PARTITIONS]))
+    if isinstance(query.execution, TableQuery) and _PARTITIONS in before:
+        began = replace(
+            query.execution,
+            partitions=before[_PARTITIONS],
+            stream_join_buckets=before.get(_STREAM_JOIN_BUCKETS, BUCKETS),
+            wakes=before.get(_WAKES, True),
+        )
+        return replace(query, execution=began)
     return query
 
 

@@ -26,6 +26,7 @@ from millrace_jobs.pipeline.table_relations import (
     TableQuery,
     Upserted,
     contents_of,
+    joins_streams,
 )
 from millrace_jobs.pipeline.table_stages import run_stage, values_schema
 from millrace_jobs.sources.base import CHANGED, DELETED, ESTIMATED, POSITION
@@ -34,7 +35,7 @@ from millrace_jobs.tables.changes import CHANGE, FOREVER, FROM, NO_TIME, TO, WEI
 from millrace_jobs.tables.emission import CLOSING, OUTPUT, Emission
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
-from millrace_jobs.tables.operator import OperatorChain, TableOperator
+from millrace_jobs.tables.operator import BUCKETS, OperatorChain, TableOperator
 from millrace_jobs.tables.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
 
 _SIDES: tuple[Side, Side] = ("left", "right")
@@ -185,7 +186,8 @@ class _Build:
             final=join.final,
         )
         keys = [operator.left.keys, operator.right.keys]
-        return self._stage(operator, [rows["left"], rows["right"]], keys)
+        buckets = self.query.stream_join_buckets if joins_streams(join) else BUCKETS
+        return self._stage(operator, [rows["left"], rows["right"]], keys, buckets)
 
     def _keyed(self, rows: DataFrame, join: Join, side: Side, needed: frozenset[str]) -> DataFrame:
         """Return one side's rows with their keys and matching periods; without rows that cannot be in the result."""
@@ -228,10 +230,16 @@ class _Build:
             checked=not _is_source(relation),
         )
 
-    def _stage(self, operator: TableOperator, inputs: list[DataFrame], keys: Sequence[Sequence[str]]) -> DataFrame:
-        number = next(self.numbers)
-        traits = {"has_watermark": self.has_watermark, "splits": self.splits}
-        return run_stage(operator, inputs, keys, self.query.partitions, number=number, **traits)
+    def _stage(
+        self,
+        operator: TableOperator,
+        inputs: list[DataFrame],
+        keys: Sequence[Sequence[str]],
+        buckets: int = BUCKETS,
+    ) -> DataFrame:
+        traits = {"has_watermark": self.has_watermark, "splits": self.splits, "wakes": self.query.wakes}
+        number, partitions = next(self.numbers), self.query.partitions
+        return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
 
 
 def _is_source(relation: Relation) -> bool:

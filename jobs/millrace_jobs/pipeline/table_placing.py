@@ -1,4 +1,4 @@
-"""The plan of a batch for the tasks of its joins, which read it from a property of Spark's job."""
+"""The plan and the watermark of a batch for the tasks of its joins, which read them from properties of Spark's job."""
 
 from __future__ import annotations
 
@@ -14,9 +14,23 @@ _PIN = "millrace.pin"
 """Local property of Spark's jobs with the pin of their batch."""
 
 
-def announce(pin: Pin, context: SparkContext) -> None:
-    """Let the tasks of the jobs that this thread runs know the plan of their batch."""
-    context.setLocalProperty(_PIN, json.dumps(pin.to_json()))
+_WATERMARK = "millrace.watermark"
+"""Local property of Spark's jobs with the watermark of their batch, in milliseconds since 1970."""
+
+
+def announce(pin: Pin | None, watermark: int, context: SparkContext) -> None:
+    """Let the tasks of the jobs that this thread runs know the plan and the watermark of their batch."""
+    if pin is not None:
+        context.setLocalProperty(_PIN, json.dumps(pin.to_json()))
+    context.setLocalProperty(_WATERMARK, str(watermark))
+
+
+def watermark_of_task() -> int:
+    """Return the watermark of the running task's batch, in milliseconds since 1970; 0 without one."""
+    context = TaskContext.get()
+    text = context.getLocalProperty(_WATERMARK) if context is not None else None
+    assert text is not None, "the task's job was not announced"
+    return int(text)
 
 
 def placement_of_task(tasks: int) -> UnitPlacement | None:

@@ -25,6 +25,7 @@ from millrace_jobs.pipeline.table_relations import (
     Upserted,
     below,
     contents_of,
+    emits_at_once,
     texts_of,
 )
 from millrace_jobs.pipeline.table_scopes import (
@@ -37,6 +38,7 @@ from millrace_jobs.pipeline.table_scopes import (
     with_labels,
 )
 from millrace_jobs.tables.join_side import Contents
+from millrace_jobs.tables.operator import stream_join_buckets
 
 
 def translate(
@@ -79,6 +81,8 @@ def translate(
         labels=translation.labels,
         columns=tuple(translation.columns_read(scope.relation, items)),
         partitions=partitions,
+        stream_join_buckets=stream_join_buckets(partitions),
+        wakes=not emits_at_once(scope.relation),
         key=next((tuple(dict.fromkeys(places[name] for name in key)) for key in scope.keys), None),
     )
 

@@ -15,6 +15,7 @@ from millrace_api.sql.join_conditions import Side
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import Contents, JoinInput
 from millrace_jobs.tables.merging import Merge
+from millrace_jobs.tables.operator import BUCKETS
 from millrace_jobs.windows import Window
 
 JoinType = Literal["inner", "left", "right", "full"]
@@ -171,9 +172,12 @@ class TableQuery:
     ``tables.emission``; empty if changes are emitted as they are made. ``waits``: some results wait for the watermark.
     ``longest`` is how long, in microseconds, a result can wait for it after the event time of its records. ``labels``
     are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with their
-    types, in the order in which its state has them. ``partitions`` is the number of state partitions when the state
-    began, which decides into which buckets rows are cut. ``key`` has the places of the result's columns that identify
-    a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest.
+    types, in the order in which its state has them. ``key`` has the places of the result's columns that identify a row;
+    None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest.
+
+    Three things are as they were when the state began. ``partitions`` is the number of state partitions, which decides
+    into which buckets rows are cut; ``stream_join_buckets`` is their least number in joins of two streams. ``wakes`` is
+    whether Spark's timers have buckets processed without input, as the watermark moves.
     """
 
     sql: str
@@ -188,6 +192,8 @@ class TableQuery:
     key: tuple[int, ...] | None
     ahead: tuple[int | None, ...] = ()
     versions: bool = False
+    stream_join_buckets: int = BUCKETS
+    wakes: bool = True
 
     @property
     def groups(self) -> Grouping | None:
@@ -210,6 +216,22 @@ def has_join(relation: Relation) -> bool:
     while isinstance(relation, Selection | Enriched | Grouping | Upserted):
         relation = relation.input
     return isinstance(relation, Join)
+
+
+def joins_streams(relation: Relation) -> bool:
+    """Whether a relation is the join of two streams, whose records are only added."""
+    return isinstance(relation, Join) and all(
+        contents_of(side) is Contents.RECORDS for side in (relation.left, relation.right)
+    )
+
+
+def emits_at_once(relation: Relation) -> bool:
+    """Whether a relation has the pairs of the records of two sources, which are emitted when the second one comes."""
+    while isinstance(relation, Selection | Enriched):
+        relation = relation.input
+    if not isinstance(relation, Join) or relation.type != "inner" or not joins_streams(relation):
+        return False
+    return all(isinstance(each, Scan | Selection) for side in (relation.left, relation.right) for each in below(side))
 
 
 def groups_of(relation: Relation) -> Grouping | None:

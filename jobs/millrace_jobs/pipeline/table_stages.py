@@ -32,14 +32,11 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.partitioners.units import UnitPlacement
 from millrace_jobs.pipeline.blocks import partitions_of, shuffle_keys
-from millrace_jobs.pipeline.table_placing import placement_of_task
+from millrace_jobs.pipeline.table_placing import placement_of_task, watermark_of_task
 from millrace_jobs.tables.changes import BEGINNING, values_of
 from millrace_jobs.tables.join import TemporalJoin
-from millrace_jobs.tables.operator import OperatorResult, TableOperator
+from millrace_jobs.tables.operator import BUCKETS, OperatorResult, TableOperator
 from millrace_jobs.tables.splitting import NOT_SPLIT
-
-BUCKETS = 16
-"""Least number of buckets of a stage; part of the state's layout."""
 
 MAX_ROWS = 1 << 16
 """Maximum number of rows in one block."""
@@ -68,9 +65,9 @@ _RESULT = StructType(
 
 
 @lru_cache(maxsize=8)
-def bucket_keys(partitions: int) -> NDArray[np.int32]:
-    """Return the grouping keys of the buckets, of which Spark places equally many in each partition."""
-    each = -(-BUCKETS // partitions)
+def bucket_keys(partitions: int, least: int) -> NDArray[np.int32]:
+    """Return the grouping keys of at least so many buckets, of which Spark places equally many in each partition."""
+    each = -(-least // partitions)
     candidates = np.arange(64 * each * partitions, dtype=np.int32)
     places = partitions_of(candidates, partitions)
     order = np.argsort(places, kind="stable")
@@ -91,16 +88,18 @@ class InBuckets:
         keys: the columns by which rows are cut.
         number: number of the input that the rows are for.
         partitions: number of state partitions when the state began.
+        buckets: least number of buckets.
     """
 
     schema: pa.Schema
     keys: tuple[str, ...]
     number: int
     partitions: int
+    buckets: int = BUCKETS
 
     def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the blocks of every batch."""
-        names = bucket_keys(self.partitions)
+        names = bucket_keys(self.partitions, self.buckets)
         task = TaskContext.get()
         first = task.partitionId() << 32 if task is not None else 0
         for place, batch in enumerate(stream, start=first):
@@ -167,6 +166,8 @@ def run_stage(
     number: int,
     has_watermark: bool,
     splits: bool,
+    buckets: int = BUCKETS,
+    wakes: bool = True,
 ) -> DataFrame:
     """Return the changes that an operator makes of its inputs, as rows with its output's columns.
 
@@ -178,10 +179,12 @@ def run_stage(
         number: number of the stage in the query.
         has_watermark: whether an input has a watermark.
         splits: whether the hot keys of a join are matched by the workers of the plan.
+        buckets: least number of buckets.
+        wakes: whether buckets are processed without input when the operator waits for the watermark.
     """
     blocks = [
         rows.select(*schema.names).mapInArrow(
-            InBuckets(schema, tuple(key), place, partitions), from_arrow_schema(_BLOCKS)
+            InBuckets(schema, tuple(key), place, partitions, buckets), from_arrow_schema(_BLOCKS)
         )
         for place, (rows, schema, key) in enumerate(zip(inputs, operator.inputs, keys, strict=True))
     ]
@@ -189,10 +192,10 @@ def run_stage(
         reduce(DataFrame.union, blocks)
         .groupBy(_BUCKET)
         .transformWithState(
-            TableStage(operator, partitions, splits=splits),
+            TableStage(operator, partitions, splits=splits, wakes=wakes),
             _RESULT,
             outputMode="append",
-            timeMode="eventTime" if has_watermark else "none",
+            timeMode="eventTime" if has_watermark and wakes else "none",
         )
     )
     processed = processed.observe(f"{STAGE}{number}", F.collect_list(_NOTE).alias("notes"))
@@ -202,12 +205,17 @@ def run_stage(
 
 
 class TableStage(StatefulProcessor):
-    """Stateful processor that runs an operator in the buckets of one task."""
+    """Stateful processor that runs an operator in the buckets of one task.
 
-    def __init__(self, operator: TableOperator, partitions: int, *, splits: bool) -> None:
+    Spark's timers cost more than their calls: it makes new encoders for them with each copy of its plan, and in each
+    task. Without ``wakes`` there are none, and the watermark is that of the batch.
+    """
+
+    def __init__(self, operator: TableOperator, partitions: int, *, splits: bool, wakes: bool = True) -> None:
         self._operator = operator
         self._partitions = partitions
         self._splits = splits
+        self._wakes = wakes
         self._placement: UnitPlacement | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -215,7 +223,8 @@ class TableStage(StatefulProcessor):
         self._handle = handle
         name, block = StructType([StructField("name", StringType())]), StructType([StructField(_BLOCK, BinaryType())])
         self._tables = handle.getMapState("tables", name, block)
-        self._wake = handle.getValueState("wake", StructType([StructField("milliseconds", LongType())]))
+        if self._wakes:
+            self._wake = handle.getValueState("wake", StructType([StructField("milliseconds", LongType())]))
 
     def handleInputRows(  # noqa: N802
         self,
@@ -245,10 +254,11 @@ class TableStage(StatefulProcessor):
         """Release nothing; called by Spark."""
 
     def _process(self, bucket: int, changes: Sequence[pa.Table], timers: TimerValues) -> Iterator[Row]:
-        watermark = max(timers.getCurrentWatermarkInMs(), 0) * 1000 or BEGINNING
+        now = timers.getCurrentWatermarkInMs() if self._wakes else watermark_of_task()
         self._begin_task()
-        outcome = self._operator.process(_SparkStore(self._tables), changes, watermark)
-        self._wake_at(outcome.wake, after=timers.getCurrentWatermarkInMs())
+        outcome = self._operator.process(_SparkStore(self._tables), changes, max(now, 0) * 1000 or BEGINNING)
+        if self._wakes:
+            self._wake_at(outcome.wake, after=now)
         placement, shuffle_key = self._placement, bucket
         if placement is not None:
             shuffle_key = _shuffle_key(placement, placement.place_bucket(bucket))
@@ -269,14 +279,15 @@ class TableStage(StatefulProcessor):
                 self._operator = replace(self._operator, split=replace(NOT_SPLIT, place=self._placement.place))
 
     def _wake_at(self, watermark: int | None, *, after: int) -> None:
-        """Replace the timer of this bucket by one for a watermark in microseconds, ``after`` that of the batch.
+        """Let this bucket be processed at a watermark in microseconds, which is after ``after``, that of the batch.
 
-        A timer that has already expired would fire in this batch, and Spark would remove the one that follows with it.
+        A timer that has already expired is replaced: it would fire in this batch, and Spark would remove the one that
+        follows with it. One that fires earlier than needed stays: with a stream, that time moves in each batch.
         """
         held = self._wake.get()
         before = held[0] if held else None
         timer = None if watermark is None else max(-(-watermark // 1000), after + 1)
-        if before == timer:
+        if before == timer or (before is not None and timer is not None and after < before < timer):
             return
         if before is not None:
             self._handle.deleteTimer(before)

@@ -337,13 +337,12 @@ class QueryRun:
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
         self.checkpoint.begin(number, self._planned)
-        pin = self.checkpoint.pin(number)
-        if pin is not None:
-            announce(pin, self.spark.sparkContext)
+        batch = self.checkpoint.batch(number)
+        announce(self.checkpoint.pin(number), batch.watermark, self.spark.sparkContext)
         if self.tables is not None:
             self.checkpoint.require_logged(number)
             announce_contents(number, self.tables.for_batch(self.checkpoint.contents(number)), self.spark.sparkContext)
-        self.results += self.sink.write(results, self.checkpoint.batch(number))
+        self.results += self.sink.write(results, batch)
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         self.spark.sparkContext.setLocalProperty("callSite.short", self.name)
 

@@ -128,6 +128,10 @@ class Source(Protocol):
         """Cut ``(start, end]`` into at most ``replicas`` slices of nearly equal size; deterministic."""
         ...
 
+    def most_records(self, start: Position, end: Position) -> int | None:
+        """Return how many records are in ``(start, end]`` at most; None if only reading them shows it."""
+        return None
+
     def placed_under(self, end: Position) -> Mapping[str, Any] | None:
         """Return the pin, as JSON, under which the records of the batch that ends there were placed, if they were."""
         return None

@@ -15,6 +15,21 @@ import pyarrow as pa
 
 from millrace_jobs.tables.splitting import MatchUnit
 
+BUCKETS = 16
+"""Least number of buckets of an operator; part of the state's layout."""
+
+_STREAM_JOIN_BUCKETS = 2
+"""Buckets in each state partition of a join of two streams; they can be repartitioned to twice as many partitions."""
+
+
+def stream_join_buckets(partitions: int) -> int:
+    """Return the least number of buckets of a join of two streams whose state begins in so many partitions.
+
+    A batch has a fixed cost for each bucket, which is most of what such a join does with few records. Rows that change
+    need more buckets: a batch rewrites all rows that are in a slot with one of its own.
+    """
+    return min(BUCKETS, _STREAM_JOIN_BUCKETS * partitions)
+
 
 class BucketStore(Protocol):
     """The state of one operator in one bucket: small Arrow tables by name.

@@ -1,11 +1,14 @@
 """Which offsets a reader offers, and which tasks they make, above all at the end of an input."""
 
+from itertools import pairwise
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from millrace_jobs.pipeline.reader import MillraceStreamReader, ReaderConfig, SourceTask
 from millrace_jobs.plan.control import Control, Pin, write_control
+from millrace_jobs.sources.base import bounds
 
 PIN = Pin(1, "hash", 2, 2)
 BLOCKS = SourceTask("blocks", None)
@@ -13,7 +16,7 @@ AT_5 = {"source": "events", "position": {"row": 5}, "pin": PIN.to_json(), "waiti
 
 
 class Source:
-    """Has so many rows, all of which are one slice."""
+    """Has so many rows."""
 
     schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
 
@@ -36,8 +39,12 @@ class Source:
     def placed_under(self, end):
         return None
 
+    def most_records(self, start, end):
+        return end["row"] - start["row"]
+
     def slices(self, start, end, replicas):
-        return [(start["row"], end["row"])]
+        cuts = bounds(end["row"] - start["row"], replicas)
+        return [(start["row"] + low, start["row"] + high) for low, high in pairwise(cuts) if low < high]
 
 
 @pytest.fixture
@@ -66,14 +73,22 @@ def latest(reader, start):
 def test_new_records_make_a_batch_which_is_not_the_end(reader):
     end = latest(reader(7), AT_5 | {"closed": 100})
     assert end == AT_5 | {"position": {"row": 7}, "taken": 2}
-    assert [replica.piece for replica in reader(7).partitions(AT_5 | {"closed": 100}, end)] == [(5, 7)]
+    assert [replica.piece for replica in reader(7).partitions(AT_5 | {"closed": 100}, end)] == [(5, 6), (6, 7)]
+
+
+@pytest.mark.parametrize(("rows", "slices"), [(6, 1), (8, 1), (10, 1), (11, 2), (14, 2), (1005, 2)])
+def test_a_batch_of_few_records_is_read_in_fewer_slices_where_that_is_wanted(reader, rows, slices):
+    planned = reader(rows, SourceTask("rows", None, slice_records=3))
+    replicas = planned.partitions(AT_5, latest(planned, AT_5))
+    assert [replica.index for replica in replicas] == list(range(slices))
+    assert (replicas[0].piece[0], replicas[-1].piece[1]) == (5, rows)
 
 
 @pytest.mark.parametrize(("own_watermark", "expected"), [(False, 30_000), (True, 70_000)])
 def test_replicas_count_what_is_late_for_the_operator_that_merges(reader, own_watermark, expected):
     planned = reader(7, SourceTask("blocks", None, own_watermark=own_watermark))
-    (replica,) = planned.partitions(AT_5, latest(planned, AT_5))
-    assert (replica.batch, replica.watermark) == (2, expected)
+    replicas = planned.partitions(AT_5, latest(planned, AT_5))
+    assert {(replica.batch, replica.watermark) for replica in replicas} == {(2, expected)}
 
 
 def test_where_nothing_is_new_or_wanted_there_is_no_batch(reader):

@@ -2,13 +2,15 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from millrace_jobs.pipeline.table_stages import InBuckets, TableStage, Unpacked
+from millrace_jobs.pipeline.blocks import partitions_of
+from millrace_jobs.pipeline.table_stages import InBuckets, TableStage, Unpacked, bucket_keys
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.tables.changes import FOREVER, NO_TIME, changes_of
 from millrace_jobs.tables.join import TemporalJoin
@@ -73,6 +75,55 @@ def test_a_timer_is_after_the_watermark_so_that_it_fires_in_a_later_batch(monkey
     clock = SimpleNamespace(getCurrentWatermarkInMs=lambda: watermark)
     assert len(list(stage.handleInputRows((block["bucket"],), iter([block]), clock))) == 1
     assert timers == [timer]
+
+
+@pytest.mark.parametrize(
+    ("held", "moved"),
+    [
+        (None, [("register", 15)]),
+        (15, []),
+        (9, []),
+        (20, [("delete", 20), ("register", 15)]),
+        (8, [("delete", 8), ("register", 15)]),
+    ],
+)
+def test_a_timer_stays_if_it_fires_in_a_later_batch_and_early_enough(monkeypatch, held, moved):
+    run_as(monkeypatch, 0)
+    left = JoinInput(SIDES[0], ("left_key",), Contents.RECORDS, preserved=True)
+    stage, changes, wake = TableStage(replace(JOIN, left=left, final=True), 2, splits=False), [], [held]
+    stage.init(
+        SimpleNamespace(
+            getMapState=variable,
+            getValueState=lambda *_: SimpleNamespace(get=lambda: None if held is None else (held,), update=wake.extend),
+            registerTimer=lambda time: changes.append(("register", time)),
+            deleteTimer=lambda time: changes.append(("delete", time)),
+        )
+    )
+    record = dict(zip(JOIN.inputs[0].names, ("a", 1, 14_500, 14_501, 1), strict=True))
+    (block,) = blocks_of([record], JOIN.inputs[0])
+    clock = SimpleNamespace(getCurrentWatermarkInMs=lambda: 8)
+    assert len(list(stage.handleInputRows((block["bucket"],), iter([block]), clock))) == 1
+    assert changes == moved
+    assert wake == ([held, 15] if moved else [held])
+
+
+def test_without_timers_what_is_late_goes_by_the_watermark_of_the_batch(monkeypatch):
+    stage = TableStage(JOIN, 2, splits=False, wakes=False)
+    stage.init(SimpleNamespace(getMapState=variable))
+    records = [dict(zip(JOIN.inputs[0].names, ("a", n, n, n + 1, 1), strict=True)) for n in (6_999, 7_000)]
+    run_as(monkeypatch, 0)
+    (block,) = blocks_of(records, JOIN.inputs[0])
+    context = SimpleNamespace(partitionId=lambda: 0, getLocalProperty={"millrace.watermark": "7"}.get)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    (note,) = stage.handleInputRows((block["bucket"],), iter([block]), SimpleNamespace())
+    assert json.loads(note["note"]) == {"bucket": block["bucket"], "late": 1, "kept": 1}
+
+
+@pytest.mark.parametrize(("partitions", "least", "each"), [(2, 16, 8), (3, 16, 6), (2, 4, 2), (4, 4, 1), (64, 4, 1)])
+def test_each_partition_of_the_state_has_as_many_buckets(partitions, least, each):
+    keys = bucket_keys(partitions, least)
+    assert Counter(partitions_of(keys, partitions).tolist()) == dict.fromkeys(range(partitions), each)
+    assert len(set(keys.tolist())) == len(keys)
 
 
 def joined(monkeypatch, pin, *, rows, backwards=False):

@@ -176,11 +176,17 @@ class KafkaSource(Source):
         ends = self._ends if self._ends is not None else self._available.ends(at)
         return {partition: max(end - self.begin(partition, at), 0) for partition, end in ends.items()}
 
+    def most_records(self, start: Position, end: Position) -> int:
+        """Return the number of offsets in ``(start, end]``."""
+        return sum(map(len, self._ranges(start, end)))
+
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the offsets of all partitions, laid end to end, into slices that differ by at most one offset."""
+        return list(cut_ranges(self._ranges(start, end), replicas))
+
+    def _ranges(self, start: Position, end: Position) -> list[OffsetRange]:
         at, stop = of_position(start), of_position(end)
-        ranges = [OffsetRange(p, self.begin(p, at), stop[p]) for p in sorted(stop) if stop[p] > self.begin(p, at)]
-        return list(cut_ranges(ranges, replicas))
+        return [OffsetRange(p, self.begin(p, at), stop[p]) for p in sorted(stop) if stop[p] > self.begin(p, at)]
 
     def read(
         self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
