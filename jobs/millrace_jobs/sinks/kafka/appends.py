@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
-from millrace_jobs.sinks.kafka.fetching import ResultFetcher
 from millrace_jobs.sinks.kafka.messages import rows_of_batch
 from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written, not_of_the_state
 from millrace_jobs.sinks.kafka.sink import KafkaSink
@@ -46,7 +45,6 @@ class AppendSink(KafkaSink):
         self._partitions = partitions
         self._by_partition = by_partition
         self._writer = PartitionWriter(topic, self._transactions.id, query)
-        self._fetcher = ResultFetcher()
         self._driver = ""
         self._producers: list[str] = []
         self._in_part: int | None = None
@@ -78,18 +76,17 @@ class AppendSink(KafkaSink):
             return self._compute_by_tasks(results, batch)
         if batch.number == self._in_part:  # a driver before this one has let tasks begin it
             return self._compute_by_tasks(self._written_by_tasks(results), batch)
-        with self._fetcher.batches(results) as batches:
-            return self._send(batches, batch)
+        return super()._compute(results, batch)
 
-    def _send(self, batches: Iterator[pa.RecordBatch], batch: ResultBatch) -> int:
-        """Write a batch whose results come as record batches; return the number of rows written."""
+    def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
         rows = 0
 
         def messages() -> Iterator[Outgoing]:
             nonlocal rows
-            for fetched in batches:
-                rows += fetched.num_rows
-                yield from self._messages(fetched)
+            for table in fetched:
+                rows += table.num_rows
+                for part in table.to_batches():
+                    yield from self._messages(part)
 
         self._transactions.write(batch, messages())
         return rows
@@ -119,6 +116,3 @@ class AppendSink(KafkaSink):
         for each in written:
             self._producers[each.partition] = each.producer
         return sum(each.rows for each in written)
-
-    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        return self._send(iter(fetched.to_batches()), batch)

@@ -3,13 +3,13 @@
 Few results come in one job, as with ``DataFrame.toArrow``. Spark ends that job when it has sent MOST_AT_ONCE bytes: the
 driver's JVM holds all results of a job until Python has them. Then the partitions are computed again, in parallel, and
 each keeps its results on the disk of its executor, from where the driver fetches one partition after the other, each
-within the user's own limit. A job for each partition costs time, so this is for large batches only; a batch after a
-large one is taken for large.
+within the user's own limit. They are the partitions of the results, or others if there is a division. A job for each
+costs time, so this is for large batches only; a batch after a large one is taken for large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -28,35 +28,40 @@ _LIMIT = "spark.driver.maxResultSize"
 
 
 class ResultFetcher:
-    """Fetches the results of one batch after the other."""
+    """Fetches the results of one batch after the other.
 
-    def __init__(self) -> None:
+    Args:
+        division: what makes other partitions of results that are large; None to take those that there are.
+    """
+
+    def __init__(self, division: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        self._division = division
         self._is_large = False
 
     @contextmanager
-    def batches(self, results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Compute ``results``, and yield an iterator over their record batches."""
+    def fetched(self, results: DataFrame) -> Iterator[Iterator[pa.Table]]:
+        """Compute ``results``, and yield an iterator over their tables: one of all few results, or many small ones."""
         if not self._is_large:
             with _limit(results.sparkSession.sparkContext, MOST_AT_ONCE):
                 try:
-                    found = results.toArrow().to_batches()
+                    found = results.toArrow()
                 except (PySparkException, Py4JJavaError) as error:
                     if _LIMIT not in str(error):
                         raise
                     found = None
             if found is not None:
-                yield iter(found)
+                yield iter([found])
                 return
-        with _by_partition(results) as batches:
+        with _by_partition(results if self._division is None else self._division(results)) as batches:
             yield self._counted(batches)
 
-    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield record batches, and note at their end whether they were many."""
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Yield record batches as tables, and note at their end whether they were many."""
         size = 0
         for batch in batches:
             size += batch.nbytes
-            yield batch
-        self._is_large = size > MOST_AT_ONCE // 2
+            yield pa.Table.from_batches([batch])
+        self._is_large = size > MOST_AT_ONCE // 4  # a division may leave out most of them
 
 
 @contextmanager

@@ -8,11 +8,13 @@ because state depends on it. It is written only as far as it is not in the topic
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.kafka.fetching import ResultFetcher
 from millrace_jobs.sinks.kafka.messages import encoded
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
@@ -26,6 +28,7 @@ class KafkaSink(Sink):
     ) -> None:
         self._topic = topic
         self._keys = keys
+        self._fetcher = ResultFetcher(self._division())
         self._transactions = BatchTransactions(topic, query, checkpoint_id, other)
 
     @property
@@ -84,9 +87,14 @@ class KafkaSink(Sink):
 
     def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute a batch and write it; return the number of rows written."""
-        return self._write(results.toArrow(), batch)
+        with self._fetcher.fetched(results) as tables:
+            return self._write(tables, batch)
+
+    def _division(self) -> Callable[[DataFrame], DataFrame] | None:
+        """Return what divides large results among partitions before they are fetched; None if nothing has to."""
+        return None
 
     @abstractmethod
-    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        """Write a batch that was computed; return the number of rows written."""
+    def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
+        """Write a batch whose results come as one table or as many; return the number of rows written."""
         ...
