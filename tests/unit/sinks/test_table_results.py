@@ -31,7 +31,10 @@ def changes_of(before, after, *, versioned):
         "end": pa.array([key for key, *_ in rows], pa.int64()),
     }
     if versioned:
-        columns |= {FROM: pa.array([row[3] for row in rows], pa.int64()), TO: pa.array([row[4] for row in rows], pa.int64())}
+        columns |= {
+            FROM: pa.array([row[3] for row in rows], pa.int64()),
+            TO: pa.array([row[4] for row in rows], pa.int64()),
+        }
     return pa.table(columns | {WEIGHT: pa.array([row[2] for row in rows], pa.int64())})
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.kafka.fetching import PARTS
 from millrace_jobs.sinks.kafka.messages import rows_of_batch
 from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written, not_of_the_state
 from millrace_jobs.sinks.kafka.sink import KafkaSink
@@ -77,6 +78,9 @@ class AppendSink(KafkaSink):
         if batch.number == self._in_part:  # a driver before this one has let tasks begin it
             return self._compute_by_tasks(self._written_by_tasks(results), batch)
         return super()._compute(results, batch)
+
+    def _division(self) -> Callable[[DataFrame], DataFrame] | None:
+        return lambda results: results.repartition(PARTS, "key", "value")
 
     def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
         rows = 0

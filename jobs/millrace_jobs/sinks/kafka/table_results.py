@@ -1,8 +1,8 @@
 """The results of a batch of a table: the newest row of each key, and what becomes of earlier versions.
 
 Results that are changes are netted first: of all changes of a key, at most one row is left. Few results are netted in
-the driver. Large ones are divided by key among PARTS partitions, whose tasks net them, so that the driver gets nothing
-but what it writes, part by part. Keys are spread evenly, whatever the partitions of the state are like.
+the driver. Large ones are divided by key, and netted by tasks, so that the driver gets nothing but what it writes, part
+by part.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sinks.base import ResultKeys
+from millrace_jobs.sinks.kafka.fetching import PARTS
 from millrace_jobs.sinks.kafka.history import split_newest
 from millrace_jobs.sinks.kafka.messages import netted
 from millrace_jobs.tables.changes import FROM, TO, WEIGHT
-
-PARTS = 64
-"""Partitions of results that are large. One has to fit into the memory of a task and of the driver."""
 
 _ROW = {"key": pa.string(), "value": pa.string(), "end": pa.int64()}
 _VERSION = {FROM: pa.int64(), TO: pa.int64()}
