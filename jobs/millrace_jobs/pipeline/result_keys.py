@@ -16,6 +16,7 @@ from millrace_api.validation.results import Grouping, result_groups, row_key
 from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.pipeline.result_partitions import require_rows_that_stay
 from millrace_jobs.pipeline.table_relations import TableQuery, lag_of
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
 from millrace_jobs.sinks.files.csv_text import require_csv
@@ -30,9 +31,15 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     ``spec`` is that of one output.
 
     Raises:
-        MillraceError: the key does not identify rows, results cannot be written as JSON or CSV, or rows that HAVING no
-            longer admits could not be retracted.
+        MillraceError: the key does not identify rows, results cannot be written as JSON or CSV, or rows that can go
+            could not be retracted.
     """
+    keys = _result_keys(query, spec)
+    require_rows_that_stay(keys, spec.sink)
+    return keys
+
+
+def _result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     if spec.sink.files is not None:
         _require_files(query.result, spec.sink.files)
     if not (spec.sink.kafka is not None or spec.sink.replaces_rows):

@@ -356,7 +356,8 @@ class Job:
         self._checkpoint.record_layout(layout(self._compiled))
         if self._copies is not None:
             remove_unused(self._copies, self._spec, keys, has_rows=self._store_check is not None)
-        if self.query.spec.sink.table is not None:
+        table = self.query.spec.sink.table
+        if table is not None and not table.by_partition:
             columns = lookup_columns(self._compiled, keys["spec"], self._spec)
             has_history = keys["spec"].versioned
             asked, service = self.query.spec.lookups, None
@@ -392,7 +393,8 @@ class Job:
         """Return the folder of local copies of the query's tables; the check of an earlier run's runs beside Spark."""
         copies = self.platform.copies(self._checkpoint)
         table = self.query.spec.sink.table
-        if copies is not None and table is not None and table.history is None:  # with one, no run continues the rows
+        has_rows = table is not None and table.history is None and not table.by_partition
+        if copies is not None and has_rows:  # with a history, no run continues the rows
             self._store_check = StoreCheck(copies / TABLE)
             self._stack.callback(self._store_check.close)
         return copies

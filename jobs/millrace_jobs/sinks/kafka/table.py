@@ -31,8 +31,8 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowC
 from millrace_jobs.sinks.kafka.history import TableHistory, with_starts
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows
-from millrace_jobs.sinks.kafka.sink import KafkaSink
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, origin_of
+from millrace_jobs.sinks.kafka.sink import KafkaSink, TaskWrites
+from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin, origin_of
 from millrace_jobs.sinks.kafka.table_results import KeptParts, TablePart, TableResults
 from millrace_jobs.sinks.kafka.table_view import MOST_PENDING, PendingBatch, TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
@@ -71,9 +71,10 @@ class TableSink(KafkaSink):
         view: TableView | None = None,
         history: TableHistory | None = None,
         folder: Path | None = None,
+        tasks: TaskWrites = TaskWrites(),  # noqa: B008 - it never changes
     ) -> None:
         self._results = TableResults(keys)
-        super().__init__(topic, keys, query, checkpoint_id, None if history is None else history.topic)
+        super().__init__(topic, keys, query, checkpoint_id, tasks, None if history is None else history.topic)
         self._live = LiveRows(folder) if keys.rows_can_go else None
         self._view = view
         self._history = history
@@ -89,11 +90,20 @@ class TableSink(KafkaSink):
         group, window = self._transactions.id, self._keys.window
         written = LastWritten(self._transactions.last, noted.get(_TOKEN))
         origin = origin_of(self._topic, group, None if window is None else asdict(window))
-        if self._view is not None:
-            topics = [self._topic, *([self._history.topic] if self._history is not None else [])]
-            self._view.rebuild(topics, group, written, self._times, origin if self._history is None else None)
+        if self._view is not None and self._in_part is None:
+            self._rebuild(self._view, written, origin)
         if self._live is not None and not self._live.resume(origin, written):
             self._live.rebuild(origin, written, read_changes(self._topic, group, window))
+
+    def _rebuild(self, view: TableView, written: LastWritten, origin: TableOrigin) -> None:
+        topics = [self._topic, *([self._history.topic] if self._history is not None else [])]
+        view.rebuild(topics, self._transactions.id, written, self._times, origin if self._history is None else None)
+
+    def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
+        rows = super()._compute(results, batch)
+        if self._view is not None and batch.number == self._in_part:  # until now, the topic had a part of it
+            self._rebuild(self._view, LastWritten(batch.number), origin_of(self._topic, self._transactions.id))
+        return rows
 
     def close(self) -> None:
         """Close the local copies and the producer."""

@@ -36,7 +36,7 @@ class RegisteredSink(AppendSink):
         self._encode = self.schema.writer()
         super().prepare(last)
 
-    def shape(self, results: DataFrame) -> DataFrame:
+    def _encoded(self, results: DataFrame) -> DataFrame:
         """Return the keys as JSON, and the results as structs, which the driver encodes."""
         columns = [named(name) for name in self.schema.columns.names]
         return results.select(key_column(results, self._keys).alias("key"), F.struct(*columns).alias("value"))
