@@ -31,7 +31,7 @@ COUNTS = (
 QUESTIONS: dict[str, dict[str, Any]] = {
     "groups that HAVING admits at times": {"sql": POSITIVE},
     "windows, until they end": {"sql": WINDOWS.format(window=SPARK_WINDOW), "watermark": ("moment", "30 seconds")},
-    "changes of groups of groups": {"sql": COUNTS},
+    "changes of groups of groups": {"sql": COUNTS, "watermark": ("moment", "30 days")},
     "groups with their history": {"sql": UPDATES, "watermark": ("moment", "30 seconds"), "history": True},
 }
 BATCHES = made(seed=21, batches=6)
