@@ -9,14 +9,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import group_expressions, is_aggregate, is_any_window, is_window, select_aliases
 from millrace_jobs.pipeline.aggregation import Native, has_groups
 from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.table_relations import TableQuery
-from millrace_jobs.sinks.base import ResultKeys
 
 Execution = Routed | TableQuery | Native
 
@@ -49,17 +47,6 @@ def require_partitions(execution: Execution, spec: Spec) -> None:
         if output.sink.by_partition:
             place = f"{field}.sink.{output.sink.kind}.transaction"
             raise MillraceError(Problem(_why(execution), "write transaction: Batch", field=place))
-
-
-def require_rows_that_stay(keys: ResultKeys, sink: SinkSpec) -> None:
-    """Check that no row of a table that tasks write can go: which rows there are, only the driver knows.
-
-    Raises:
-        MillraceError: HAVING, the end of a window or changed records can remove rows.
-    """
-    if sink.by_partition and (keys.rows_can_go or keys.weighted):
-        message = "rows of the table can be removed, which takes a driver that knows all of them"
-        raise MillraceError(Problem(message, "write transaction: Batch", field=f"spec.sink.{sink.kind}.transaction"))
 
 
 def _why(execution: Execution) -> str:
