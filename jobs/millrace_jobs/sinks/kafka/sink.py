@@ -28,7 +28,7 @@ _RENEW_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class TaskWrites:
-    """How tasks can write the results of a query, and whether they shall.
+    """How tasks can write the results of a query, and whether they do.
 
     Attributes:
         partitions: number of the state's partitions in which results leave; None if they do not leave in those.
