@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
@@ -61,7 +62,8 @@ def main(count: int) -> None:
             live.rebuild(ORIGIN, LastWritten(), ((key(each), NO_END) for each in range(count)))
         for number, (what, rows) in enumerate(batches):
             with step(what, BATCH):
-                for _ in live.messages(iter(rows), LastWritten(number, number), 0):
+                live.begin()
+                for _ in chain(live.change(rows), live.finish(LastWritten(number, number), 0)):
                     pass
         live.close()
         size = sum(file.stat().st_size for file in Path(name).iterdir())

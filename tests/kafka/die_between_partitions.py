@@ -13,11 +13,11 @@ from kafka.partition_attempts import DyingWriter
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.query_file import query_of
-from millrace_jobs.sinks.kafka import appends
+from millrace_jobs.sinks.kafka import sink
 
 if __name__ == "__main__":
     with (
-        patch.object(appends, "PartitionWriter", DyingWriter),
+        patch.object(sink, "PartitionWriter", DyingWriter),
         Job(
             query_of(Path(sys.argv[1])), OneProcess(Path(sys.argv[2])), debug=True
         ) as job,  # its output ends with the JVM

@@ -44,9 +44,9 @@ def main(servers: str, topic: str, folder: str, step: str) -> None:
     read = resident("VmHWM") - before
     if step == "write":
         for number in range(BATCHES):
-            sink._write(batch(number), ResultBatch(number, 1, 0))
+            sink._write([batch(number)], ResultBatch(number, 1, 0))
     else:
-        sink._write(batch(0).slice(0, 0), ResultBatch(BATCHES, 1, 60 * MINUTE // 1000))
+        sink._write([batch(0).slice(0, 0)], ResultBatch(BATCHES, 1, 60 * MINUTE // 1000))
     assert sink._live is not None
     print(json.dumps({"rows": len(sink._live), "read": read, "bytes": resident("VmHWM") - before}))
     sink.close()

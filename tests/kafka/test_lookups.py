@@ -57,7 +57,7 @@ class Driver:
                 "end": pa.array([(ends or {}).get(k, NO_END) for k in rows], pa.int64()),
             }
         )
-        self.sink._write(fetched, ResultBatch(number, 1, watermark))
+        self.sink._write([fetched], ResultBatch(number, 1, watermark))
 
     def seen(self) -> tuple[int | None, dict[str, int]] | None:
         """The batch and the rows that look-ups see now; None if they see nothing yet."""
@@ -199,6 +199,20 @@ def test_very_many_rows_that_go_at_once_are_not_handed_over_one_by_one(
     driver.write(1, {"1970-01-01T00:07:00Z": 2}, ends, watermark=3 * 60_000)
     assert driver.wait_for(1) == in_topic(broker, start.topic)
     assert applied == []
+
+
+def test_a_batch_that_takes_much_memory_is_read_from_the_topic(
+    start: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "MOST_PENDING", 1_000)
+    driver = start()
+    applied: list[int] = []
+    apply = driver.store.apply
+    monkeypatch.setattr(driver.store, "apply", lambda number, *rest: applied.append(number) or apply(number, *rest))
+    for number, rows in enumerate((2, 200, 2)):
+        driver.write(number, {f"key {n}": number for n in range(rows)})
+        assert driver.wait_for(number) == in_topic(broker, start.topic)
+    assert applied == [0, 2]
 
 
 class HeldStore:

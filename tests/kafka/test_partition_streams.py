@@ -92,7 +92,7 @@ def test_a_query_without_state_has_no_partitions_to_write_by(spark, broker, topi
     )
 
 
-def test_a_large_batch_is_fetched_one_partition_after_the_other(spark, broker, make_topic, tmp_path, monkeypatch):
+def test_a_large_batch_is_fetched_one_part_after_the_other(spark, broker, make_topic, tmp_path, monkeypatch):
     topic = make_topic(partitions=2)
     small, large = [(START, "a", 1)], [(START, f"key {number}", number) for number in range(5_000)]
     batches = [small, large, large, small, small]
@@ -107,11 +107,11 @@ def test_a_large_batch_is_fetched_one_partition_after_the_other(spark, broker, m
     assert spark.sparkContext._jsc.sc().conf().get("spark.driver.maxResultSize", "1g") == "1g"
 
 
-def test_a_partition_above_the_user_s_own_limit_ends_the_batch_with_the_name_of_the_setting(
+def test_a_part_above_the_user_s_own_limit_ends_the_batch_with_the_name_of_the_setting(
     spark, broker, make_topic, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(fetching, "MOST_AT_ONCE", 50_000)
-    rows = [(START, f"key {number}", number) for number in range(20_000)]
+    rows = [(START, f"key {number}", number) for number in range(20_000)] + [(START, "k" * 70_000, 1)]
     stream = Stream(spark, tmp_path, schema=COLUMNS, sql=UPDATES, sink=into("kafka", broker, make_topic(partitions=1)))
     settings = spark.sparkContext._jsc.sc().conf()
     settings.set("spark.driver.maxResultSize", "60000")

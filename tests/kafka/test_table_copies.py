@@ -69,7 +69,7 @@ class Driver:
                 "end": pa.array([end * MINUTE or NO_END for _, end in rows], pa.int64()),
             }
         )
-        self.sink._write(fetched, ResultBatch(number, 1, watermark * 60_000))
+        self.sink._write([fetched], ResultBatch(number, 1, watermark * 60_000))
 
     def seen(self, batch: int | None) -> list[bytes]:
         """The rows that look-ups see at this batch."""

@@ -19,6 +19,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka.appends import AppendSink
+from millrace_jobs.sinks.kafka.sink import TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 ROWS, TASKS = 4_000, 4
@@ -46,7 +47,7 @@ def main(given: Mapping[str, Any]) -> None:
     settings = SETTINGS | {"spark.master": given["master"], "spark.executorEnv.MILLRACE_PYTHON": sys.executable}
     spark = local_session("attempts", TASKS, settings, Path(given["folder"]), quiet=True)
     topic = TargetTopic(given["topic"], Connection(given["brokers"]), "spec.sink.kafka.topic")
-    sink = AppendSink(topic, ResultKeys(("k",)), "rows", "c1", partitions=TASKS, by_partition=True)
+    sink = AppendSink(topic, ResultKeys(("k",)), "rows", "c1", TaskWrites(TASKS, by_partition=True))
     sink._writer = FaultyWriter(topic, sink._transactions.id, "rows")
     sink.prepare(LastBatch(None, None))
     for number, fault in enumerate(BATCHES):

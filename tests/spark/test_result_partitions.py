@@ -13,6 +13,7 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.pipeline.result_partitions import result_partitions
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.kafka.appends import AppendSink
+from millrace_jobs.sinks.kafka.sink import TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 from .streams import Stream
@@ -71,7 +72,7 @@ def test_results_leave_in_the_partitions_that_are_known(spark, tmp_path, query, 
 
 def test_tasks_write_nothing_of_results_in_other_partitions_than_those_of_the_state(spark):
     topic = TargetTopic("results", Connection("nowhere:9092"), "spec.sink.kafka.topic")
-    sink = AppendSink(topic, ResultKeys(("key",)), "trips", "c1", partitions=4, by_partition=True)
+    sink = AppendSink(topic, ResultKeys(("key",)), "trips", "c1", TaskWrites(4, by_partition=True))
     sink._renewed = float("inf")
     results = sink.shape(spark.range(0, 10, 1, 3).selectExpr("concat('k', id) AS key", "id"))
     with pytest.raises(MillraceError) as refused:

@@ -158,6 +158,20 @@ class TableSinkSpec(KafkaReference):
             "!has(self.history) || self.history.topic != self.topic",
             lambda table: table.history is None or table.history.topic != table.topic,
         ),
+        Rule(
+            "a table is written by partition only where that is asked for, since it cannot be looked up then",
+            "write transaction: Batch, or transaction: Partition",
+            ("transaction",),
+            "!has(self.transaction) || self.transaction != 'Auto'",
+            lambda table: table.transaction is not TransactionScope.AUTO,
+        ),
+        Rule(
+            "the driver writes earlier versions, in the transaction of their batch",
+            "write transaction: Batch, or leave history out",
+            ("transaction",),
+            "!has(self.transaction) || self.transaction != 'Partition' || !has(self.history)",
+            lambda table: table.transaction is not TransactionScope.PARTITION or table.history is None,
+        ),
     )
 
     topic: Topic = Field(description="Compacted topic that holds the table.", examples=["trips-by-cell"])
@@ -169,6 +183,17 @@ class TableSinkSpec(KafkaReference):
     history: HistorySpec | None = Field(
         default=None, description="Keeps earlier versions of rows, by event time; default: only the latest rows."
     )
+    transaction: TransactionScope | None = Field(
+        default=None,
+        description="What becomes visible at once. Batch (default): all rows of a batch, which the driver writes. "
+        "Partition: those of one partition of the state, which the task that merges it writes; for tables whose rows "
+        "stay, and without look-ups.",
+    )
+
+    @property
+    def by_partition(self) -> bool:
+        """Whether tasks write the table, each its partition of the state."""
+        return self.transaction is TransactionScope.PARTITION
 
 
 _KINDS = ("files", "console", "kafka", "table", "postgres", "mysql", "delta", "iceberg")
@@ -204,6 +229,12 @@ class SinkSpec(Model):
         """The key columns that the user has written; empty for kinds that have none."""
         keyed = self.kafka or self.table or self.database or self.lakehouse
         return () if keyed is None else keyed.key
+
+    @property
+    def by_partition(self) -> bool:
+        """Whether the tasks that merge are to write the results, each its partition of the state."""
+        kafka = self.kafka is not None and self.kafka.transaction is TransactionScope.PARTITION
+        return kafka or (self.table is not None and self.table.by_partition)
 
     @property
     def replaces_rows(self) -> bool:

@@ -278,6 +278,14 @@ class Spec(Model):
             lambda spec: spec.lookups is None or spec.sink.table is not None,
         ),
         Rule(
+            "a table that tasks write by partition cannot be looked up",
+            "write sink.table.transaction: Batch, or leave lookups out",
+            ("lookups",),
+            "!has(self.lookups) || !has(self.sink.table) || !has(self.sink.table.transaction) || "
+            "self.sink.table.transaction != 'Partition'",
+            lambda spec: spec.lookups is None or spec.sink.table is None or not spec.sink.table.by_partition,
+        ),
+        Rule(
             "an output's name is part of the names of what it writes",
             "write at most 63 lower-case letters, digits and '_', not a digit first",
             ("additional_outputs",),

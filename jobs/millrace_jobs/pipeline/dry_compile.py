@@ -22,7 +22,7 @@ from millrace_jobs.pipeline.dedicated_needs import expression_problem, source_pr
 from millrace_jobs.pipeline.execution import choose_execution
 from millrace_jobs.pipeline.expression_types import UNKNOWN, DeclaredTypes
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
-from millrace_jobs.pipeline.result_keys import result_keys
+from millrace_jobs.pipeline.result_keys import require_rows_that_stay, result_keys
 from millrace_jobs.pipeline.result_partitions import require_partitions
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import internals_in
@@ -42,6 +42,8 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
             problem = _dedicated_problem(spec, chosen, schemas)
             return [] if problem is None else [problem]
         if isinstance(chosen, Aggregation):
+            for output in spec.outputs.values():
+                require_rows_that_stay(chosen, output)
             return []
         require_partitions(chosen, spec)
         names = _result_names(chosen, spec)

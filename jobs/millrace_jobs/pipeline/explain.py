@@ -110,9 +110,9 @@ def _outputs(spec: Spec, partitions: int | None) -> Iterator[tuple[str, str]]:
 
 def _transactions(sink: SinkSpec, partitions: int | None) -> str:
     """Return what one transaction of a sink has; empty for sinks of which all have a batch in one."""
-    if sink.kafka is None:
+    if sink.kafka is None and not sink.by_partition:
         return ""
-    if sink.kafka.scope(partitions) is TransactionScope.BATCH:
+    if sink.kafka is not None and sink.kafka.scope(partitions) is TransactionScope.BATCH:
         return ", by the driver in one transaction a batch"
     return f", by the tasks that merge in a transaction for each partition of the state (at most {partitions} a batch)"
 

@@ -8,13 +8,13 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.files import FileFormat
-from millrace_api.model.sinks import FilesSinkSpec
+from millrace_api.model.sinks import FilesSinkSpec, SinkSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import Group, filters_groups
 from millrace_api.validation.results import Grouping, result_groups, row_key
 from millrace_jobs.lookups.keys import KeyColumn
-from millrace_jobs.pipeline.aggregation import Native
+from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.table_relations import TableQuery, lag_of
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
@@ -30,9 +30,15 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     ``spec`` is that of one output.
 
     Raises:
-        MillraceError: the key does not identify rows, results cannot be written as JSON or CSV, or rows that HAVING no
-            longer admits could not be retracted.
+        MillraceError: the key does not identify rows, results cannot be written as JSON or CSV, or rows that can go
+            could not be retracted.
     """
+    keys = _result_keys(query, spec)
+    _require_rows_that_stay(keys.rows_can_go or keys.weighted, spec.sink)
+    return keys
+
+
+def _result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     if spec.sink.files is not None:
         _require_files(query.result, spec.sink.files)
     if not (spec.sink.kafka is not None or spec.sink.replaces_rows):
@@ -105,12 +111,35 @@ def _updates_table(spec: Spec) -> bool:
 
 def _closing_windows(groups: tuple[Group, ...], names: list[str], spec: Spec) -> Iterator[WindowColumn]:
     """Yield the columns that identify a window whose state is removed once the watermark has passed it."""
-    event_times = {source.watermark.column.lower() for source in spec.sources.values() if source.watermark}
     for group in groups:
-        if group.event_time.lower() in event_times:
+        if _closes(group, spec):
             for column in group.columns:
                 if column.part:
                     yield WindowColumn(names[column.position], column.part, group.size)
+
+
+def _closes(group: Group, spec: Spec) -> bool:
+    event_times = {source.watermark.column.lower() for source in spec.sources.values() if source.watermark}
+    return group.event_time.lower() in event_times
+
+
+def require_rows_that_stay(aggregation: Aggregation, spec: Spec) -> None:
+    """Check an output of a query that can be routed as ``result_keys`` does, before Spark knows the types.
+
+    Raises:
+        MillraceError: tasks are to write a table whose rows can go.
+    """
+    ends = any(
+        _closes(group, spec) and any(column.part for column in group.columns) for group in result_groups(spec) or ()
+    )
+    held = spec.emit is Emit.ON_WINDOW_END
+    _require_rows_that_stay(held or (_updates_table(spec) and (bool(aggregation.having) or ends)), spec.sink)
+
+
+def _require_rows_that_stay(can_go: bool, sink: SinkSpec) -> None:
+    if sink.table is not None and sink.table.by_partition and can_go:
+        message = "rows of the table can be removed, which takes a driver that knows all of them"
+        raise MillraceError(Problem(message, "write transaction: Batch", field="spec.sink.table.transaction"))
 
 
 def _open_windows(tables: TableQuery, groups: tuple[Group, ...], names: list[str]) -> Iterator[WindowColumn]:

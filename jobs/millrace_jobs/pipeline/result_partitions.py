@@ -9,7 +9,6 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sinks import TransactionScope
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import group_expressions, is_aggregate, is_any_window, is_window, select_aliases
@@ -45,9 +44,8 @@ def require_partitions(execution: Execution, spec: Spec) -> None:
     if result_partitions(execution, 1) is not None:
         return
     for field, output in spec.outputs.items():
-        kafka = output.sink.kafka
-        if kafka is not None and kafka.transaction is TransactionScope.PARTITION:
-            place = f"{field}.sink.kafka.transaction"
+        if output.sink.by_partition:
+            place = f"{field}.sink.{output.sink.kind}.transaction"
             raise MillraceError(Problem(_why(execution), "write transaction: Batch", field=place))
 
 

@@ -29,7 +29,7 @@ from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.lookups.check import StoreCheck
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.build import check_streaming
-from millrace_jobs.pipeline.compile import compile_query
+from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.pipeline.refreshed_tables import refreshed_table
@@ -144,6 +144,7 @@ class Job:
         spark = self._session(partitions, without_event_log(self.query))
         compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
         require_partitions(compiled.execution, self._spec)
+        self._result_keys(compiled)
         check_streaming(compiled, self._spec, spark, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or first_plan(self.query.spec, compiled))
@@ -352,11 +353,12 @@ class Job:
 
     def _prepared_sink(self) -> Sink:
         """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
-        keys = self._result_keys()
+        keys = self._result_keys(self._compiled)
         self._checkpoint.record_layout(layout(self._compiled))
         if self._copies is not None:
             remove_unused(self._copies, self._spec, keys, has_rows=self._store_check is not None)
-        if self.query.spec.sink.table is not None:
+        table = self.query.spec.sink.table
+        if table is not None and not table.by_partition:
             columns = lookup_columns(self._compiled, keys["spec"], self._spec)
             has_history = keys["spec"].versioned
             asked, service = self.query.spec.lookups, None
@@ -392,7 +394,8 @@ class Job:
         """Return the folder of local copies of the query's tables; the check of an earlier run's runs beside Spark."""
         copies = self.platform.copies(self._checkpoint)
         table = self.query.spec.sink.table
-        if copies is not None and table is not None and table.history is None:  # with one, no run continues the rows
+        has_rows = table is not None and table.history is None and not table.by_partition
+        if copies is not None and has_rows:  # with a history, no run continues the rows
             self._store_check = StoreCheck(copies / TABLE)
             self._stack.callback(self._store_check.close)
         return copies
@@ -406,12 +409,12 @@ class Job:
             processes.scale(wanted.replicas.at_start)
         return processes
 
-    def _result_keys(self) -> dict[str, ResultKeys]:
+    def _result_keys(self, compiled: CompiledQuery) -> dict[str, ResultKeys]:
         """Return the keys of each output, by its field in the spec."""
         keys = {}
         for name, output in self._spec.outputs.items():
             with errors_of(name):
-                keys[name] = result_keys(self._compiled, output)
+                keys[name] = result_keys(compiled, output)
         return keys
 
     def _plans(self) -> PlanSource:

@@ -157,3 +157,6 @@ def require_table(query: StreamQuery) -> None:
         message = f"{query.name} has no result table to look rows up in: its results go to the sink {kind}"
         hint = "write spec.sink.table: {bootstrapServers: ..., topic: ...} with a compacted topic"
         raise MillraceError(Problem(message, hint, field=f"spec.sink.{kind}"))
+    if query.spec.sink.table.by_partition:
+        message = f"the table of {query.name} cannot be looked up, since tasks write it by partition"
+        raise MillraceError(Problem(message, "write transaction: Batch", field="spec.sink.table.transaction"))

@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.s3 import S3Spec
-from millrace_api.model.sinks import TransactionScope
-from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.connections import DEPRECATED, inline_logins
 from millrace_api.validation.loading import load_queries, locate, query_documents, validate_file
 from millrace_api.validation.places import is_object
@@ -133,17 +132,12 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
         return []
     keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
     by_run = keyless and identified_by_run(spec)
-    asks = by_run or dedicated or _writes_by_partition(spec)
+    asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
     if not (asks or needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.pipeline.dry_compile import dry_compile
 
     return dry_compile(spec, sql)
-
-
-def _writes_by_partition(spec: Spec) -> bool:
-    sinks = (output.sink.kafka for output in spec.outputs.values())
-    return any(kafka is not None and kafka.transaction is TransactionScope.PARTITION for kafka in sinks)
 
 
 def _code_problems(query: StreamQuery, path: Path) -> list[Problem]:

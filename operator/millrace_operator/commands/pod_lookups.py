@@ -15,6 +15,7 @@ from kubernetes.client import ApiException, CoreV1Api
 from kubernetes.stream import portforward
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.model.sinks import TransactionScope
 from millrace_support.lookups import TIMEOUT, Lookup, TableAnswer, look_up
 
 from ..resources.names import LOOKUPS_PORT, Owner
@@ -26,7 +27,8 @@ def look_up_in_pod(cluster: Cluster, name: str, lookup: Lookup) -> TableAnswer:
     """Look rows up in the result table of a query.
 
     Raises:
-        MillraceError: the query does not exist or has no table, the user may not, or the driver does not answer.
+        MillraceError: the query does not exist or has no table, tasks write that, the user may not, or the driver does
+            not answer.
     """
     query = UserQueries(cluster).get(name)
     sink = query.body["spec"].get("sink", {})
@@ -35,6 +37,9 @@ def look_up_in_pod(cluster: Cluster, name: str, lookup: Lookup) -> TableAnswer:
         message = f"{name} has no result table to look rows up in: its results go to the sink {kind}"
         hint = "write spec.sink.table: {bootstrapServers: ..., topic: ...} with a compacted topic"
         raise MillraceError(Problem(message, hint))
+    if sink["table"].get("transaction") == TransactionScope.PARTITION:
+        message = f"the table of {name} cannot be looked up, since tasks write it by partition"
+        raise MillraceError(Problem(message, "write spec.sink.table.transaction: Batch"))
     pod = Owner(query.namespace, query.name, query.body["metadata"]["uid"]).driver_pod
     try:
         with _connected(cluster, query.namespace, pod) as connection:

@@ -417,3 +417,17 @@ def test_tasks_do_not_write_values_with_a_schema_of_a_registry(tmp_path):
         "11: spec.sink.kafka.transaction: values with a schema of a registry are written by the driver, in one "
         "transaction per batch (got transaction: Partition); write transaction: Batch, or leave schemas out"
     ) in problems(tmp_path, changed(MINIMAL, 11, sink))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("transaction: Auto", "a table is written by partition only where that is asked for, since it cannot be looked up "
+         "then (got transaction: Auto); write transaction: Batch, or transaction: Partition"),
+        ("transaction: Partition, history: {topic: old, retention: 1h}", "the driver writes earlier versions, in the "
+         "transaction of their batch (got transaction: Partition); write transaction: Batch, or leave history out"),
+    ],
+)  # fmt: skip
+def test_tasks_write_a_table_where_that_is_asked_for_and_no_history(tmp_path, more, said):
+    sink = f"  sink: {{table: {{bootstrapServers: kafka:9092, topic: out, {more}}}}}"
+    assert f"11: spec.sink.table.transaction: {said}" in problems(tmp_path, changed(MINIMAL, 11, sink))

@@ -21,6 +21,18 @@ def test_a_query_without_a_table(monkeypatch):
     )
 
 
+def test_a_table_that_tasks_write(monkeypatch):
+    body = {"metadata": {"name": "trips", "namespace": "a", "uid": "1"}}
+    body["spec"] = {"sink": {"table": {"topic": "out", "transaction": "Partition"}}}
+    monkeypatch.setattr(pod_lookups.UserQueries, "get", lambda *_: QueryView(body))
+    with pytest.raises(MillraceError) as refused:
+        pod_lookups.look_up_in_pod(None, "trips", Lookup())
+    assert str(refused.value) == (
+        "the table of trips cannot be looked up, since tasks write it by partition; "
+        "write spec.sink.table.transaction: Batch"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -28,7 +28,6 @@ from millrace_jobs.sinks.console.sink import ConsoleSink, _Head
 from millrace_jobs.sinks.databases.sink import DatabaseSink
 from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 from millrace_jobs.sinks.files.sink import FilesSink
-from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.registered.result_schema import ResultSchema
 from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
@@ -88,9 +87,7 @@ def described(sink: Sink) -> object:
     if isinstance(sink, IcebergSink):
         return sink.place, sink._keys, sink._spec.model_dump(exclude={"table", "key"})
     assert isinstance(sink, KafkaSink)
-    kept = None
-    if isinstance(sink, AppendSink):
-        kept = sink._by_partition
+    kept: object = sink._tasks.by_partition
     if isinstance(sink, TableSink) and sink._history is not None:
         kept = sink._history.topic.name, sink._history.times(10_000_000_000, NO_TIMES)
     return type(sink).__name__, sink.place, sink._keys, kept
@@ -137,6 +134,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
     yield Probe(f"{place}.kafka.transaction", documents["kafka"], ("Batch", "Partition"), see)
     yield Probe(f"{place}.kafka.transaction", documents["kafka"], ("Batch", "Auto"), see_one_partition)
+    yield Probe(f"{place}.table.transaction", documents["table"], ("Batch", "Partition", "Auto"), see)
     yield from of_schemas(f"{place}.kafka", documents["kafka"], see, number)
     yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
     for kind in ("postgres", "mysql"):
@@ -343,6 +341,8 @@ def of_sinks() -> Iterator[Probe]:
         topic=("earlier", "older"),
         retention=("1h", "2h"),
     )
+    final = written(written(alone, "spec.emit", "OnWindowClose"), "spec.sink", {"table": TOPIC})
+    yield Probe("spec.sink.table.transaction", final, ("Batch", "Partition"), lambda asked: described(opened(asked, 0)))
     yield Probe("spec.emit", main, strategies, ahead)
     yield Probe("spec.emit", main, ("OnUpdate", "OnWindowClose"), mode)
     yield Probe("spec.emit", main, ("OnUpdate", "OnWindowClose"), marked)

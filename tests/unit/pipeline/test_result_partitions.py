@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.sinks import TransactionScope
+from millrace_api.model.sinks import KafkaSinkSpec, SinkSpec, TransactionScope
 from millrace_jobs.pipeline.aggregation import Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.result_partitions import require_partitions, result_partitions
@@ -94,5 +94,5 @@ def tables(relation):
 
 
 def by_partition():
-    kafka = SimpleNamespace(transaction=TransactionScope.PARTITION)
-    return SimpleNamespace(outputs={"spec": SimpleNamespace(sink=SimpleNamespace(kafka=kafka))})
+    kafka = KafkaSinkSpec(bootstrap_servers="kafka:9092", topic="out", transaction=TransactionScope.PARTITION)
+    return SimpleNamespace(outputs={"spec": SimpleNamespace(sink=SinkSpec(kafka=kafka))})

@@ -74,6 +74,28 @@ def test_only_results_in_the_partitions_of_the_state_are_written_by_them(sql, sa
     assert [each.startswith(f"spec.sink.kafka.transaction: {said}") for each in found] == [True] * bool(said), found
 
 
+@pytest.mark.parametrize(
+    ("sql", "emit", "stay"),
+    [
+        ("SELECT k, count(*) AS c FROM s GROUP BY k", "OnUpdate", True),
+        ("SELECT k, count(*) AS c FROM s GROUP BY k HAVING count(*) > 1", "OnUpdate", False),
+        ("SELECT window.end AS e, k, count(*) AS c FROM s GROUP BY window(at, '1 minute'), k", "OnUpdate", False),
+        ("SELECT window.end AS e, k, count(*) AS c FROM s GROUP BY window(at, '1 minute'), k", "OnWindowEnd", False),
+        ("SELECT window.end AS e, k, count(*) AS c FROM s GROUP BY window(at, '1 minute'), k", "OnWindowClose", True),
+        ("SELECT n, count(*) AS c FROM p GROUP BY n", "OnUpdate", False),
+        ("SELECT k, collect_set(n) AS c FROM s GROUP BY k", "OnUpdate", True),
+    ],
+)
+def test_tasks_write_only_tables_whose_rows_stay(sql, emit, stay):
+    sources = {"p": source("p", table={"keys": ["k"]})} if "FROM p" in sql else {"s": source("s")}
+    sink = {"table": {**KAFKA, "topic": "out", "transaction": "Partition"}}
+    found = problems(sql, sink, sources=sources, emit=emit)
+    assert found == ([] if stay else [
+        "spec.sink.table.transaction: rows of the table can be removed, which takes a driver that knows all of them; "
+        "write transaction: Batch"
+    ])  # fmt: skip
+
+
 def test_a_table_is_never_final():
     sql = "SELECT p.k, q.n FROM p JOIN q ON p.k = q.k"
     [problem] = problems(sql, emit="OnWindowClose")

@@ -15,6 +15,8 @@ from millrace_jobs.sinks.kafka import live_rows
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
 
+from .live_batches import messages_of
+
 ORIGIN = TableOrigin("a topic", {"rows-0": 7})
 NEVER = (1 << 62) + 1
 
@@ -42,7 +44,7 @@ class Topic:
         """A batch of ``(key, is it admitted, end)``, of which a crash leaves ``upto`` messages, or no commit."""
         number = 0 if self.last.batch is None else self.last.batch + 1
         results = [(key, "{}" if admitted else None, end) for key, admitted, end in rows]
-        messages = self.live.messages(iter(results), LastWritten(number, token), watermark)
+        messages = messages_of(self.live, iter(results), LastWritten(number, token), watermark)
         if upto is not None:
             for _, _message in zip(range(upto), messages, strict=False):
                 pass

@@ -10,6 +10,8 @@ from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END
 from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
 
+from .live_batches import messages_of
+
 MS = 1000
 ORIGIN = TableOrigin("a topic", {})
 
@@ -31,7 +33,7 @@ class Table:
         """Messages of a batch of rows ``(key, value, end in ms)``."""
         rows = ((key, value, end if end == NO_END else end * MS) for key, value, end in rows)
         written = LastWritten(self._batch, self._batch)
-        messages = [(key, value) for key, value, *_ in self.live.messages(rows, written, watermark)]
+        messages = [(key, value) for key, value, *_ in messages_of(self.live, rows, written, watermark)]
         self._batch += 1
         self.sent.extend(messages)
         return messages

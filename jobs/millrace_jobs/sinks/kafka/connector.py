@@ -10,6 +10,7 @@ from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.connector import SinkConnector, SinkContext
 from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.history import TableHistory
+from millrace_jobs.sinks.kafka.sink import TaskWrites
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
@@ -27,8 +28,8 @@ class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
         if spec.schemas is not None:
             return _registered(spec, spec.schemas, topic, context)
         by_partition = spec.scope(context.partitions) is TransactionScope.PARTITION
-        name, checkpoint, partitions = context.query.name, context.checkpoint_id, context.partitions
-        return AppendSink(topic, context.keys, name, checkpoint, partitions=partitions, by_partition=by_partition)
+        tasks = TaskWrites(context.partitions, by_partition)
+        return AppendSink(topic, context.keys, context.query.name, context.checkpoint_id, tasks)
 
 
 class TableSinkConnector(SinkConnector[TableSinkSpec]):
@@ -45,8 +46,10 @@ class TableSinkConnector(SinkConnector[TableSinkSpec]):
         if spec.history is not None:
             place = TargetTopic(spec.history.topic, topic.connection, "spec.sink.table.history.topic")
             history = TableHistory(place, spec.history.retention.microseconds, context.keys.lag)
-        query, checkpoint = context.query.name, context.checkpoint_id
-        return TableSink(topic, context.keys, query, checkpoint, context.view, history, context.copies)
+        query, checkpoint, keys = context.query.name, context.checkpoint_id, context.keys
+        partitions = None if keys.rows_can_go or keys.weighted else context.partitions
+        tasks = TaskWrites(partitions, spec.by_partition, "spec.sink.table.transaction")
+        return TableSink(topic, keys, query, checkpoint, context.view, history, context.copies, tasks)
 
 
 def _topic(spec: KafkaSinkSpec | TableSinkSpec, field: str) -> TargetTopic:

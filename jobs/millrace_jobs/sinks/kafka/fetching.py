@@ -1,62 +1,104 @@
-"""Results of a batch in the driver, in memory that does not grow with them.
+"""Results of a batch in the driver, in memory that does not grow with them, neither there nor in the tasks.
 
-Few results come in one job, as with ``DataFrame.toArrow``. Spark ends that job when it has sent MOST_AT_ONCE bytes: the
-driver's JVM holds all results of a job until Python has them. Then the partitions are computed again, in parallel, and
-each keeps its results on the disk of its executor, from where the driver fetches one partition after the other, each
-within the user's own limit. A job for each partition costs time, so this is for large batches only; a batch after a
-large one is taken for large.
+Few results come in one job, as with ``DataFrame.toArrow``. Where they are many, tasks leave out what is above the
+limits, since a task holds all that it sends, and Spark ends the job when it has sent MOST_AT_ONCE bytes, since the
+driver's JVM holds all results of a job until Python has them. Then the results are computed again, in parallel. They
+are divided among PARTS partitions and kept on the disks of the executors, from where the driver fetches one partition
+after the other, each within the user's own limit. A job for each costs time, so this is for large batches only; a batch
+after a large one is taken for large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType
 from pyspark.util import _local_iterator_from_socket
 
 MOST_AT_ONCE = 64 << 20
 """Bytes of Arrow that the driver takes in one job."""
 
+MOST_ROWS = 400_000
+"""Results that the driver takes in one job."""
+
+PARTS = 64
+"""Partitions of large results. One has to fit into the memory of a task and of the driver."""
+
 _LIMIT = "spark.driver.maxResultSize"
+_NUMBER = "(monotonically_increasing_id() & 8589934591)"
+"""The number of a row in its partition, beginning with 0."""
+
+_LEFT_OUT = ""
+"""A value that was left out; no result is without a character."""
 
 
 class ResultFetcher:
-    """Fetches the results of one batch after the other."""
+    """Fetches the results of one batch after the other.
 
-    def __init__(self) -> None:
+    Args:
+        division: what divides large results among PARTS partitions; None to take those that there are.
+    """
+
+    def __init__(self, division: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        self._division = division
         self._is_large = False
 
     @contextmanager
-    def batches(self, results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Compute ``results``, and yield an iterator over their record batches."""
-        if not self._is_large:
-            with _limit(results.sparkSession.sparkContext, MOST_AT_ONCE):
-                try:
-                    found = results.toArrow().to_batches()
-                except (PySparkException, Py4JJavaError) as error:
-                    if _LIMIT not in str(error):
-                        raise
-                    found = None
-            if found is not None:
-                yield iter(found)
-                return
-        with _by_partition(results) as batches:
+    def fetched(self, results: DataFrame) -> Iterator[Iterator[pa.Table]]:
+        """Compute ``results``, and yield an iterator over their tables: one of all few results, or many small ones."""
+        if not self._is_large and (found := _at_once(results)) is not None:
+            yield iter([found])
+            return
+        with _by_partition(results if self._division is None else self._division(results)) as batches:
             yield self._counted(batches)
 
-    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield record batches, and note at their end whether they were many."""
-        size = 0
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Yield record batches as tables, and note at their end whether they were many."""
+        size = rows = 0
         for batch in batches:
             size += batch.nbytes
-            yield batch
-        self._is_large = size > MOST_AT_ONCE // 2
+            rows += batch.num_rows
+            yield pa.Table.from_batches([batch])
+        # a fraction of the limits, since a division may leave out most of the results
+        self._is_large = size > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
+
+
+def _at_once(results: DataFrame) -> pa.Table | None:
+    """Return the results of a batch; None if they are too many."""
+    with _limit(results.sparkSession.sparkContext, MOST_AT_ONCE):
+        try:
+            found = _limited(results).toArrow()
+        except (PySparkException, Py4JJavaError) as error:
+            if _LIMIT not in str(error):
+                raise
+            return None
+    if found.num_rows > MOST_ROWS:
+        return None
+    is_text = pa.types.is_string(found.schema.field("value").type)
+    return None if is_text and pc.any(pc.equal(found.column("value"), _LEFT_OUT)).as_py() else found
+
+
+def _limited(results: DataFrame) -> DataFrame:
+    """Leave out what no task may send at once, so that one row too many is left, or values are ``_LEFT_OUT``.
+
+    A value is left out if the rows so far would take more than MOST_AT_ONCE bytes with values like it. Then the values
+    that are left in a partition take 1 + ln(MOST_ROWS) times as much at most, and as a rule no more than that.
+    """
+    few = results.where(f"{_NUMBER} <= {MOST_ROWS}")
+    if not isinstance(results.schema["value"].dataType, StringType):
+        return few
+    size = f"({_NUMBER} + 1) * octet_length(value)"
+    return few.withColumn("value", F.expr(f"CASE WHEN {size} > {MOST_AT_ONCE} THEN '{_LEFT_OUT}' ELSE value END"))
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 The topic is the truth; this is a copy of its keys, each with the end of its window. A batch enters it so that it is a
 copy of the topic wherever a driver dies:
 
-1. ``messages`` yields the messages of a batch and changes the copy. After the last message, and so before Kafka
-   commits, it writes the changes together with the number of the batch and with what takes them back.
+1. ``change`` yields the messages of a batch's rows, part by part, and changes the copy. After the last message, and so
+   before Kafka commits, ``finish`` writes the changes together with the number of the batch and with what takes them
+   back.
 2. The next run learns from Kafka which batch is the last in the topic. If that is the batch of the copy, the copy is
    right. If it is the one before, the changes are taken back. In any other case the topic is read again. Batches are
    compared with their tokens (``LastWritten``), so that one that another driver has written is another batch.
@@ -164,21 +165,31 @@ class LiveRows:
             self._connect()
             self._is_checked = True
 
-    def messages(self, rows: Iterable[Row], batch: LastWritten, watermark: int) -> Iterator[Outgoing]:
-        """Yield the messages of a batch: its rows, and tombstones for rows no longer admitted and for expired rows.
-
-        After the last message, the copy has the batch; Kafka has to commit it next. If that fails, ``resume`` follows.
-
-        Args:
-            rows: the batch's results, each key once; without a value for a row that the table must not have.
-            batch: its number, and the token that is written with it.
-            watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
+    def begin(self) -> None:
+        """Begin a batch; what one before it has begun and not finished is forgotten.
 
         Raises:
             TransientError: the disk is full, or fails.
         """
         with self._reported():
-            database = self._begin()
+            database = self._database
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("DELETE FROM undo")
+
+    def change(self, rows: Iterable[Row]) -> Iterator[Outgoing]:
+        """Yield the messages of rows of the batch: one for each, but none to retract a row that is not there.
+
+        Args:
+            rows: a part of the batch's results, each key once in the batch; without a value for a row that the table
+                must not have.
+
+        Raises:
+            TransientError: the disk is full, or fails.
+        """
+        with self._reported():
+            database = self._database
             added: list[tuple[int, str]] = []
             for key, value, end in rows:
                 assert key is not None
@@ -192,7 +203,21 @@ class LiveRows:
                         continue
                 yield Outgoing(key, value)
             self._add(added)
-            until = (watermark * 1000,)
+
+    def finish(self, batch: LastWritten, watermark: int) -> Iterator[Outgoing]:
+        """Yield the tombstones of the rows that expire with the batch, once those of all its rows were asked for.
+
+        After the last one, the copy has the batch; Kafka has to commit it next. If that fails, ``resume`` follows.
+
+        Args:
+            batch: its number, and the token that is written with it.
+            watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
+
+        Raises:
+            TransientError: the disk is full, or fails.
+        """
+        with self._reported():
+            database, until = self._database, (watermark * 1000,)
             for (key,) in database.execute("SELECT key FROM live WHERE ends <= ? ORDER BY ends, key", until):
                 yield Outgoing(key, None)
             with _temporary_files_in(self._folder):  # keys of the rows, since a trigger runs for each
@@ -244,14 +269,6 @@ class LiveRows:
                 _take_back(database)
         _note(database, _About(origin.identity, origin.ends, boot_id(), at))
         return self._is_checked or _is_sound(database, at)
-
-    def _begin(self) -> sqlite3.Connection:
-        database = self._database
-        if database.in_transaction:  # of a batch whose messages were not all asked for
-            database.execute("ROLLBACK")
-        database.execute("BEGIN IMMEDIATE")
-        database.execute("DELETE FROM undo")
-        return database
 
     def _add(self, added: list[tuple[int, str]]) -> None:
         if added:

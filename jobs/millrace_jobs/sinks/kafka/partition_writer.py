@@ -74,7 +74,7 @@ class BatchForTasks:
         context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))
 
 
-def not_of_the_state(found: int, partitions: int | None) -> MillraceError:
+def not_of_the_state(found: int, partitions: int | None, field: str) -> MillraceError:
     """Return the error of results in other partitions than those of the state.
 
     ``Batch`` alone is no remedy: a batch that tasks have begun is ended by tasks.
@@ -83,7 +83,7 @@ def not_of_the_state(found: int, partitions: int | None) -> MillraceError:
         f"the results have {found} partitions instead of the {partitions} of the state, so tasks cannot write them"
     )
     hint = f"write transaction: Batch, and {START_OVER}"
-    return MillraceError(Problem(message, hint, field="spec.sink.kafka.transaction"))
+    return MillraceError(Problem(message, hint, field=field))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ class PartitionWriter:
         batch = BatchForTasks(**json.loads(context.getLocalProperty(_PROPERTY) or "null"))
         partition = context.partitionId()
         if partition >= batch.partitions:
-            raise not_of_the_state(partition + 1, batch.partitions)
+            raise not_of_the_state(
+                partition + 1, batch.partitions, f"{self.topic.field.rpartition('.')[0]}.transaction"
+            )
         producer, is_fresh = self._producer(partition, batch)
         token, count = producer.token, 0
 

@@ -5,7 +5,8 @@ HAVING no longer admits the group. Second, under OnUpdate, when the watermark ha
 Spark then drops the window's state, and no update can follow. Under OnWindowClose rows are final and stay.
 
 The driver has the keys of the table's rows on its disk (``live_rows``). A batch that runs again therefore sends the
-same messages, and a group that was never in the table needs no tombstone.
+same messages, and a group that was never in the table needs no tombstone. Results come in parts (``table_results``), so
+that memory does not grow with a batch; look-ups get the parts of a batch if these are few, and else read the topic.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from pyspark.sql import DataFrame
 
-from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka.history import TableHistory, split_newest, with_starts
+from millrace_jobs.sinks.kafka.history import TableHistory, with_starts
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
-from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows, netted
-from millrace_jobs.sinks.kafka.sink import KafkaSink
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, origin_of
-from millrace_jobs.sinks.kafka.table_view import PendingBatch, TableView
+from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows
+from millrace_jobs.sinks.kafka.sink import KafkaSink, TaskWrites
+from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin, origin_of
+from millrace_jobs.sinks.kafka.table_results import KeptParts, TablePart, TableResults
+from millrace_jobs.sinks.kafka.table_view import MOST_PENDING, PendingBatch, TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 from millrace_jobs.time_texts import micros_of
@@ -52,7 +53,7 @@ _PREFETCH = {
 
 _TOKEN, _TOKEN_BITS = "copy", 48  # a JSON number has 53
 _NO_KEYS = pa.chunked_array([], pa.string())
-_Divided = TypeVar("_Divided", pa.Table, tuple[pa.Table, pa.Table])
+_NO_ROWS = pa.schema([("key", pa.string()), ("value", pa.string()), ("end", pa.int64())]).empty_table()
 
 
 class TableSink(KafkaSink):
@@ -70,8 +71,10 @@ class TableSink(KafkaSink):
         view: TableView | None = None,
         history: TableHistory | None = None,
         folder: Path | None = None,
+        tasks: TaskWrites = TaskWrites(),  # noqa: B008 - it never changes
     ) -> None:
-        super().__init__(topic, keys, query, checkpoint_id, None if history is None else history.topic)
+        self._results = TableResults(keys)
+        super().__init__(topic, keys, query, checkpoint_id, tasks, None if history is None else history.topic)
         self._live = LiveRows(folder) if keys.rows_can_go else None
         self._view = view
         self._history = history
@@ -87,11 +90,20 @@ class TableSink(KafkaSink):
         group, window = self._transactions.id, self._keys.window
         written = LastWritten(self._transactions.last, noted.get(_TOKEN))
         origin = origin_of(self._topic, group, None if window is None else asdict(window))
-        if self._view is not None:
-            topics = [self._topic, *([self._history.topic] if self._history is not None else [])]
-            self._view.rebuild(topics, group, written, self._times, origin if self._history is None else None)
+        if self._view is not None and self._in_part is None:
+            self._rebuild(self._view, written, origin)
         if self._live is not None and not self._live.resume(origin, written):
             self._live.rebuild(origin, written, read_changes(self._topic, group, window))
+
+    def _rebuild(self, view: TableView, written: LastWritten, origin: TableOrigin) -> None:
+        topics = [self._topic, *([self._history.topic] if self._history is not None else [])]
+        view.rebuild(topics, self._transactions.id, written, self._times, origin if self._history is None else None)
+
+    def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
+        rows = super()._compute(results, batch)
+        if self._view is not None and batch.number == self._in_part:  # until now, the topic had a part of it
+            self._rebuild(self._view, LastWritten(batch.number), origin_of(self._topic, self._transactions.id))
+        return rows
 
     def close(self) -> None:
         """Close the local copies and the producer."""
@@ -111,39 +123,55 @@ class TableSink(KafkaSink):
             raise self._topic.problem(message, f"change that: {self._topic.alter_command('cleanup.policy=compact')}")
         return settings
 
-    def _write(self, fetched: pa.Table, batch: ResultBatch) -> int:
-        earlier, times = None, self._times
-        if self._keys.versioned:
-            fetched, earlier = self._identified(split_newest, fetched)
-        if self._keys.weighted:
-            fetched = self._identified(netted, fetched)
-        rows, written = fetched_rows(fetched), LastWritten(batch.number, secrets.randbits(_TOKEN_BITS))
-        if self._live is not None:
-            messages = self._live.messages(rows, written, batch.watermark)
-        else:
-            messages = (Outgoing(key, value) for key, value, _ in rows)
-        if earlier is not None and self._history is not None:
-            messages = chain(with_starts(messages, fetched), self._history.messages(earlier))
+    def _division(self) -> Callable[[DataFrame], DataFrame]:
+        return self._results.divided
+
+    def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
+        written, times = LastWritten(batch.number, secrets.randbits(_TOKEN_BITS)), self._times
+        noted: dict[str, Any] = {_TOKEN: written.token}
+        if self._history is not None:
             times = self._history.times(batch.watermark * 1000 or None, times)
-        noted = times._asdict() if self._history is not None else {}
-        self._transactions.write(batch, messages, noted | {_TOKEN: written.token})
+            noted |= times._asdict()
+        kept, rows = KeptParts(0 if self._view is None else MOST_PENDING), 0
+
+        def parts() -> Iterator[TablePart]:
+            nonlocal rows
+            for part in map(self._results.part_of, fetched):
+                rows += part.rows.num_rows - (part.rows.column("value").null_count if self._keys.retracts else 0)
+                kept.add(part)
+                yield part
+
+        self._transactions.write(batch, self._messages(parts(), written, batch.watermark), noted)
         self._times = times
         if self._view is not None:
-            removed = _NO_KEYS if self._live is None else self._live.removed(MOST_REMOVED)
-            if removed is None:
-                self._view.read_again(written, times)
-            else:
-                self._view.offer(PendingBatch(written, times, fetched.drop_columns(["end"]), removed, earlier))
-        return int(fetched.num_rows - (fetched.column("value").null_count if self._keys.retracts else 0))
+            self._show(self._view, kept.parts, written)
+        return rows
 
-    def _identified(self, divide: Callable[[pa.Table], _Divided], changes: pa.Table) -> _Divided:
-        """Return what a function makes of a batch of changes, which names a key that two rows have."""
-        try:
-            return divide(changes)
-        except ValueError as error:
-            message = f"two rows of the result have the key {error}, so one of them would be lost"
-            hint = "write a key that identifies the rows of the result"
-            raise MillraceError(Problem(message, hint, field="spec.sink.table.key")) from None
+    def _messages(self, parts: Iterable[TablePart], written: LastWritten, watermark: int) -> Iterator[Outgoing]:
+        """Yield the messages of a batch; after the last one, the copy of keys has the batch."""
+        if self._live is not None:
+            self._live.begin()
+        for part in parts:
+            rows = fetched_rows(part.rows)
+            sent = (Outgoing(key, value) for key, value, _ in rows) if self._live is None else self._live.change(rows)
+            if part.earlier is None or self._history is None:
+                yield from sent
+            else:
+                yield from with_starts(sent, part.rows)
+                yield from self._history.messages(part.earlier)
+        if self._live is not None:
+            yield from self._live.finish(written, watermark)
+
+    def _show(self, view: TableView, parts: Sequence[TablePart] | None, written: LastWritten) -> None:
+        """Have look-ups show a batch: by its parts, or from the topic if these are None or very many rows go."""
+        removed = _NO_KEYS if self._live is None else self._live.removed(MOST_REMOVED)
+        if parts is None or removed is None:
+            view.read_again(written, self._times)
+            return
+        rows = pa.concat_tables([part.rows for part in parts] or [_NO_ROWS]).drop_columns(["end"])
+        versions = [part.earlier for part in parts if part.earlier is not None]
+        earlier = pa.concat_tables(versions) if versions else None
+        view.offer(PendingBatch(written, self._times, rows, removed, earlier))
 
 
 def read_changes(topic: TargetTopic, group: str, window: WindowColumn | None) -> Iterator[tuple[str, int | None]]:

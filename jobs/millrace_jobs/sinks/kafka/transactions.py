@@ -100,7 +100,7 @@ class BatchTransactions(NumberedProducer):
         Raises:
             MillraceError: another driver has taken over, or Kafka does not answer.
         """
-        self.record(next, {})
+        self.record(max(next, self._next), {})
         self._noted = {}
 
     def renew(self) -> None:

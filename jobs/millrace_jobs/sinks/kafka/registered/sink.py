@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from millrace_jobs.sinks.base import LastBatch, ResultKeys
 from millrace_jobs.sinks.column_names import named
 from millrace_jobs.sinks.kafka.appends import AppendSink
+from millrace_jobs.sinks.kafka.fetching import PARTS
 from millrace_jobs.sinks.kafka.messages import key_column
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode, ResultSchema
 from millrace_jobs.sinks.kafka.registered.result_values import rows_of
@@ -35,10 +36,15 @@ class RegisteredSink(AppendSink):
         self._encode = self.schema.writer()
         super().prepare(last)
 
-    def shape(self, results: DataFrame) -> DataFrame:
+    def _encoded(self, results: DataFrame) -> DataFrame:
         """Return the keys as JSON, and the results as structs, which the driver encodes."""
         columns = [named(name) for name in self.schema.columns.names]
         return results.select(key_column(results, self._keys).alias("key"), F.struct(*columns).alias("value"))
+
+    def _division(self) -> Callable[[DataFrame], DataFrame] | None:
+        if not self._keys.columns:
+            return None  # the partitions of the results: maps, which values may have, do not divide them
+        return lambda results: results.repartition(PARTS, "key")
 
     def _messages(self, fetched: pa.RecordBatch) -> Iterator[Outgoing]:
         assert self._encode is not None
