@@ -223,7 +223,11 @@ _SHARED = "spark.sql.subexpressionElimination.enabled"
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK", _SHARED: "true"}
 # interpreted, each task looks for expressions that occur twice whenever it makes a projection: a tenth of the processor
 # time of the tasks of a small batch
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN", _SHARED: "false"}
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    _SHARED: "false",
+}
 
 _MANY_ROWS = 20_000
 """Records of a batch, with those it left waiting, from which the next batch is compiled.
