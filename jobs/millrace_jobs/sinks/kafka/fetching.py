@@ -1,6 +1,6 @@
 """Results of a batch in the driver, in memory that does not grow with them, neither there nor in the tasks.
 
-Few results come in one job, as with ``DataFrame.toArrow``. Where they are many, tasks leave out what is above the
+Few results come in one job, as with ``DataFrame.toArrow``. Where they may be many, tasks leave out what is above the
 limits, since a task holds all that it sends, and Spark ends the job when it has sent MOST_AT_ONCE bytes, since the
 driver's JVM holds all results of a job until Python has them. Then the results are computed again, in parallel. They
 are divided among PARTS partitions and kept on the disks of the executors, from where the driver fetches one partition
@@ -34,6 +34,9 @@ MOST_ROWS = 400_000
 PARTS = 64
 """Partitions of large results. One has to fit into the memory of a task and of the driver."""
 
+SURELY_FEW = 10_000
+"""Results of a batch after which the next one is fetched without limits in the tasks, which take 16 ms a batch."""
+
 _LIMIT = "spark.driver.maxResultSize"
 _NUMBER = "(monotonically_increasing_id() & 8589934591)"
 """The number of a row in its partition, beginning with 0."""
@@ -52,15 +55,22 @@ class ResultFetcher:
     def __init__(self, division: Callable[[DataFrame], DataFrame] | None = None) -> None:
         self._division = division
         self._is_large = False
+        self._rows: int | None = None
+        """Number of results of the last batch that had any."""
 
     @contextmanager
     def fetched(self, results: DataFrame) -> Iterator[Iterator[pa.Table]]:
         """Compute ``results``, and yield an iterator over their tables: one of all few results, or many small ones."""
-        if not self._is_large and (found := _at_once(results)) is not None:
+        if not self._is_large and (found := _at_once(results, limited=self._may_be_many)) is not None:
+            self._rows = found.num_rows or self._rows
             yield iter([found])
             return
         with _by_partition(results if self._division is None else self._division(results)) as batches:
             yield self._counted(batches)
+
+    @property
+    def _may_be_many(self) -> bool:
+        return self._rows is None or self._rows > SURELY_FEW
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield record batches as tables, and note at their end whether they were many."""
@@ -71,13 +81,17 @@ class ResultFetcher:
             yield pa.Table.from_batches([batch])
         # a fraction of the limits, since a division may leave out most of the results
         self._is_large = size > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
+        self._rows = rows
 
 
-def _at_once(results: DataFrame) -> pa.Table | None:
-    """Return the results of a batch; None if they are too many."""
+def _at_once(results: DataFrame, *, limited: bool) -> pa.Table | None:
+    """Return the results of a batch; None if they are too many.
+
+    ``limited``: tasks leave out what is above the limits.
+    """
     with _limit(results.sparkSession.sparkContext, MOST_AT_ONCE):
         try:
-            found = _limited(results).toArrow()
+            found = (_limited(results) if limited else results).toArrow()
         except (PySparkException, Py4JJavaError) as error:
             if _LIMIT not in str(error):
                 raise
