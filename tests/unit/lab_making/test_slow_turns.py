@@ -140,6 +140,7 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
         "cluster/test_skew.py::test_a_key_that_becomes_hot_needs_another_partitioner_and_no_more_executors",
         "kafka/test_backlog.py::test_a_backlog_is_drained_in_batches_of_the_interval",
         "kafka/test_faults.py::test_faults",
+        "kafka/test_five_million.py::test_five_million_results_in_one_batch",
         "lakehouse/test_small_files.py::test_delta",
         "lakehouse/test_small_files.py::test_iceberg",
     }

@@ -168,7 +168,10 @@ def test_another_query_on_the_port_of_a_run_that_has_died(millrace, url, tmp_pat
 
 def test_a_run_leaves_no_file_and_no_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    query = SimpleNamespace(name="flights", spec=SimpleNamespace(checkpoint=None, sink=SimpleNamespace(table=True)))
+    query = SimpleNamespace(
+        name="flights",
+        spec=SimpleNamespace(checkpoint=None, sink=SimpleNamespace(table=SimpleNamespace(by_partition=False))),
+    )
     root = checkpoint_root(query)
     root.mkdir(parents=True)
     lookups = TableLookups(tmp_path, "flights", ROUTE, 0)
