@@ -21,6 +21,7 @@ from .parts.cloud_emulators import AZURE_JARS, AZURITE
 from .parts.commands import end_all
 from .parts.debian_packages import IMAGE_PACKAGES, MARIADB_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
 from .parts.go_programs import GO_PROGRAMS, S3_SERVER
+from .parts.hive_metastore import HIVE_METASTORE
 from .parts.maven_jars import ICEBERG_JARS, KAFKA_JARS, S3_JARS
 from .parts.millrace_images import MILLRACE_IMAGES
 from .parts.part import Made, Part
@@ -33,6 +34,7 @@ _LANES: tuple[Sequence[Part], ...] = (
         KAFKA_JARS,
         S3_JARS,
         ICEBERG_JARS,
+        HIVE_METASTORE,
         AZURE_JARS,
         AZURITE,
         POSTGRES_PACKAGES,

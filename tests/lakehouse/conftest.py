@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lab.hive_metastore import running_metastore
 from lab.iceberg_catalog import running_catalog
 from lab.mariadb import MariaDbServer, running_mariadb
 from lab.postgres import DATABASE, OWNER, PASSWORD, PostgresServer, running_postgres
@@ -56,6 +57,13 @@ def rest_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URI of the Hive metastore that tests share."""
+    with running_metastore(tmp_path_factory.mktemp("metastore")) as uri:
+        yield uri
+
+
+@pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The PostgreSQL server that tests share. Leave it running."""
     with running_postgres() as server:
@@ -77,13 +85,15 @@ def postgres_catalog(postgres_server: PostgresServer) -> dict[str, Any]:
     return {"host": postgres_server.host, "database": DATABASE, **login}
 
 
-@pytest.fixture(params=["file", "postgres in S3", "rest"])
+@pytest.fixture(params=["file", "postgres in S3", "rest", "hive"])
 def iceberg(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """Fields of a sink for a new table: one in a folder with an odd name, one in S3, and one where a catalog puts it."""
     name = f"a{uuid.uuid4().hex[:12]}.results"
     if request.param == "file":
         place = str(tmp_path / "a table, 50% done")
         return {"catalog": {"file": str(tmp_path / "catalog.db")}, "table": name, "location": place}
+    if request.param == "hive":
+        return {"catalog": {"hive": {"uri": request.getfixturevalue("metastore")}}, "table": name}
     if request.param == "rest":
         return {"catalog": {"rest": {"uri": request.getfixturevalue("rest_catalog")}}, "table": name}
     server, place = request.getfixturevalue("postgres_catalog"), request.getfixturevalue("in_s3")

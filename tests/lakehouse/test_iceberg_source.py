@@ -29,12 +29,14 @@ from .streamed import ids, next_rows, opened, rows
 from .tables import FRESH
 
 
-@pytest.fixture(params=["file", "rest", "postgres in S3"])
+@pytest.fixture(params=["file", "rest", "hive", "postgres in S3"])
 def fields(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Fields of a table that does not exist yet; no Spark is needed to read it."""
     name = f"a{uuid.uuid4().hex[:12]}.trips"
     if request.param == "rest":
         return {"catalog": {"rest": {"uri": request.getfixturevalue("rest_catalog")}}, "table": name}
+    if request.param == "hive":
+        return {"catalog": {"hive": {"uri": request.getfixturevalue("metastore")}}, "table": name}
     if request.param == "file":
         return in_file(tmp_path) | {"table": name}
     server: S3Server = request.getfixturevalue("shared_s3")

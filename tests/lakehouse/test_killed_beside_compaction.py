@@ -22,6 +22,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table
 
+from millrace_jobs.lakehouse.errors import MetastoreError
+
 from .commit_until_killed import EACH, rows_of
 from .iceberg_tables import iceberg_content, iceberg_table
 from .listed import files_of_delta
@@ -83,7 +85,7 @@ def rewrite_iceberg(fields: dict[str, Any]) -> bool:
         transaction.commit_transaction()
         newest = iceberg_table(fields)
         newest.maintenance.expire_snapshots().older_than(datetime.now() + timedelta(days=1)).commit()
-    except (CommitFailedException, NoSuchTableError, OSError, ValueError):
+    except (CommitFailedException, MetastoreError, NoSuchTableError, OSError, ValueError):
         return False
     return True
 
@@ -141,7 +143,7 @@ def test_delta(tmp_path: Path, key: list[str], compacts: str) -> None:
 
 
 @pytest.mark.parametrize("key", [[], ["k"]], ids=["appended", "by key"])
-@pytest.mark.parametrize("iceberg", ["file"], indirect=True)
+@pytest.mark.parametrize("iceberg", ["file", "hive"], indirect=True)
 def test_iceberg(tmp_path: Path, iceberg: dict[str, Any], key: list[str]) -> None:
     with beside(lambda: rewrite_iceberg(iceberg)) as done:
         written(tmp_path, "iceberg", iceberg | {"key": key}, COMPACT_EVERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -22,6 +23,15 @@ CatalogUrl = Annotated[
         "write scheme, host and path, such as https://catalog.example.org/iceberg",
     ),
 ]
+MetastoreUri = Annotated[
+    str,
+    *text(
+        r"thrift://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}",
+        1024,
+        "the URI of a Hive metastore",
+        "write thrift, host and port, such as thrift://metastore.example.org:9083",
+    ),
+]
 TableIdentifier = Annotated[
     str,
     *text(
@@ -31,6 +41,9 @@ TableIdentifier = Annotated[
         "write namespace.table, such as sales.trips",
     ),
 ]
+
+_METASTORE_TABLE = "[A-Za-z0-9_]+[.][A-Za-z0-9_]+"
+"""A table of a Hive metastore, whose databases are in no other ones."""
 
 SnapshotId = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 
@@ -76,14 +89,24 @@ class PostgresCatalogSpec(PostgresServerSpec):
     name: Text = Field(default="millrace", description="Name of the catalog in its tables.", examples=["lake"])
 
 
+class HiveCatalogSpec(Model):
+    """How to reach a Hive metastore, by Thrift without a login."""
+
+    uri: Annotated[MetastoreUri, External(ExternalKind.CATALOGS)] = Field(
+        description="URI of the metastore. One that asks for a login (SASL, Kerberos) or TLS is not supported.",
+        examples=["thrift://metastore.example.org:9083"],
+    )
+
+
 class IcebergCatalogSpec(Model):
     """Where the current version of a table is registered."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("rest", "postgres", "file", hint="write one kind, such as rest: {uri: ...}"),
+        exactly_one("rest", "hive", "postgres", "file", hint="write one kind, such as rest: {uri: ...}"),
     )
 
     rest: RestCatalogSpec | None = Field(default=None, description="A catalog that speaks Iceberg's REST protocol.")
+    hive: HiveCatalogSpec | None = Field(default=None, description="A Hive metastore.")
     postgres: PostgresCatalogSpec | None = Field(default=None, description="A catalog in PostgreSQL.")
     file: Annotated[Path | None, External(ExternalKind.FILES)] = Field(
         default=None,
@@ -91,9 +114,24 @@ class IcebergCatalogSpec(Model):
         examples=["lake/catalog.db"],
     )
 
+    @property
+    def has_places(self) -> bool:
+        """Whether the catalog knows a place for a new table."""
+        return self.rest is not None or self.hive is not None
+
 
 class IcebergTableSpec(Model):
     """Where an Iceberg table is registered, and where its files are."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a Hive metastore has no such table",
+            "write database.table, each of letters, digits and _, such as sales.trips",
+            ("table",),
+            f"!has(self.catalog.hive) || self.table.matches('^{_METASTORE_TABLE}$')",
+            lambda of: of.catalog.hive is None or re.fullmatch(_METASTORE_TABLE, of.table) is not None,
+        ),
+    )
 
     catalog: IcebergCatalogSpec = Field(description="Catalog of the table.")
     table: TableIdentifier = Field(
@@ -116,9 +154,13 @@ class IcebergTableSpec(Model):
         """Whether the table is known to be in a folder."""
         return self.location is not None and not self.location.startswith(OBJECTS)
 
+    @property
+    def _name(self) -> str:
+        return self.table if self.catalog.hive is None else self.table.lower()
+
     def is_table_of(self, other: IcebergTableSpec) -> bool:
         """Return whether both name the same table."""
-        if self.table == other.table and _catalog(self.catalog) == _catalog(other.catalog):
+        if self._name == other._name and _catalog(self.catalog) == _catalog(other.catalog):
             return True
         return self.location is not None and self.location.rstrip("/") == (other.location or "").rstrip("/")
 
@@ -127,6 +169,7 @@ class IcebergSourceSpec(IcebergTableSpec, LakehouseSourceSpec):
     """Reads an Iceberg table and the rows that are added to it; or, as a static table, its current snapshot."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        *IcebergTableSpec.rules,
         at_most_one("start_from", "starting_snapshot", hint="keep one of them, or none to start with the whole table"),
     )
 
@@ -156,4 +199,6 @@ def _catalog(spec: IcebergCatalogSpec) -> object:
         return spec.postgres.addresses, spec.postgres.database, spec.postgres.name
     if spec.rest is not None:
         return spec.rest.uri.rstrip("/").lower(), spec.rest.warehouse
+    if spec.hive is not None:
+        return spec.hive.uri.lower()
     return spec.file

@@ -15,6 +15,10 @@ _ATTEMPTS = 10
 """How often a commit is tried while other writers get in its way, or the store or the catalog does not answer."""
 
 
+class MetastoreError(Exception):
+    """What a Hive metastore has answered, or why it has not."""
+
+
 class _Cause(NamedTuple):
     """What an error means, what to do about it, and whether it may pass by itself."""
 

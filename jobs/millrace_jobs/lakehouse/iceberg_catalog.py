@@ -5,6 +5,7 @@ Logins are read when a catalog is opened, and nothing of the library's own confi
 
 from __future__ import annotations
 
+import re
 import tempfile
 import threading
 import time
@@ -24,7 +25,9 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
     NamespaceAlreadyExistsError,
+    NoSuchIcebergTableError,
     NoSuchNamespaceError,
+    NoSuchPropertyException,
     NoSuchTableError,
     OAuthError,
     RESTError,
@@ -41,7 +44,7 @@ from millrace_api.errors import MillraceError, MissingInputError, Problem, Trans
 from millrace_api.model.iceberg import IcebergTableSpec, PostgresCatalogSpec, RestCatalogSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.lakehouse.errors import MetastoreError, lakehouse_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
 from millrace_jobs.lakehouse.iceberg_snapshots import with_shared_snapshots
 from millrace_jobs.object_store import in_short
@@ -51,7 +54,7 @@ from millrace_jobs.secrets import Secret
 _FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
 """What the library reads and writes files by, as a property of catalogs."""
 
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5, 30
+CONNECT_SECONDS, ANSWER_SECONDS = 5, 30
 """Time-outs of a connection to a catalog, and of its answer."""
 
 _TOKEN_SECONDS = 600.0
@@ -63,10 +66,12 @@ _ERRORS = (
     requests.RequestException,
     SQLAlchemyError,
     psycopg.Error,
+    MetastoreError,
     CommitFailedException,
     ValidationException,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NoSuchPropertyException,
     OSError,
     ValueError,
 )
@@ -93,6 +98,10 @@ def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = T
             return _RestCatalog("rest", **rest_settings(spec.catalog.rest), **_FILES)
         if spec.catalog.postgres is not None:
             return _PostgresCatalog(spec.catalog.postgres, **_FILES)
+        if spec.catalog.hive is not None:
+            from millrace_jobs.lakehouse.iceberg_hive import HiveMetastore  # its calls are 2 MB of generated code
+
+            return HiveMetastore(spec.catalog.hive.uri, **_FILES)
         assert spec.catalog.file is not None
         file = absolute_path(spec.catalog.file)
         require_data(file)
@@ -143,6 +152,11 @@ def _sentence(error: Exception, doing: str, field: str) -> MillraceError:
     if isinstance(error, SQLAlchemyError | psycopg.Error) and 'database "' in text and "does not exist" in text:
         message = f"{doing} failed, because the server has no such database ({detail})"
         return MillraceError(Problem(message, "create it, or correct its name", field=f"{at}.postgres.database"))
+    if isinstance(error, NoSuchIcebergTableError | NoSuchPropertyException):
+        what, hint = "the metastore has another kind of table under this name", "name an Iceberg table, or a new one"
+        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=f"{field}.table"))
+    if isinstance(error, MetastoreError):
+        return _metastore_sentence(text, detail, doing, at)
     if isinstance(error, RESTError | requests.RequestException | SQLAlchemyError | psycopg.Error):
         what, hint = (
             "the catalog does not answer as it should",
@@ -154,6 +168,16 @@ def _sentence(error: Exception, doing: str, field: str) -> MillraceError:
         hint = "compact the table by the engine that writes them, or write another table"
         return MillraceError(Problem(f"{doing} failed, because {what}", hint, field=f"{field}.table"))
     return lakehouse_error(error, doing, field)
+
+
+def _metastore_sentence(text: str, detail: str, doing: str, at: str) -> MillraceError:
+    if re.search(r"No FileSystem for scheme|[Pp]ermission denied|AccessControl|AccessDenied|ClassNotFound", text):
+        what = "the metastore itself cannot use the place of the table or database"
+        hint = "let it read and write there, too, as it makes their folders"
+        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
+    what = "the catalog does not answer as it should"
+    hint = "check its address, that it and the network are healthy, and that it asks for no login and no TLS"
+    return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
 
 
 class _RestCatalog(RestCatalog):
@@ -171,7 +195,7 @@ class _RestCatalog(RestCatalog):
 
 class _Patience(HTTPAdapter):
     def send(self, request: requests.PreparedRequest, *arguments: Any, **more: Any) -> requests.Response:
-        return super().send(request, *arguments, **more | {"timeout": (_CONNECT_SECONDS, _ANSWER_SECONDS)})
+        return super().send(request, *arguments, **more | {"timeout": (CONNECT_SECONDS, ANSWER_SECONDS)})
 
 
 class ClientLogin(AuthManager):
@@ -195,7 +219,7 @@ class ClientLogin(AuthManager):
             return f"Bearer {self._token}"
 
     def _renew(self) -> None:
-        answer = requests.post(self._url, data=self._form, timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS))
+        answer = requests.post(self._url, data=self._form, timeout=(CONNECT_SECONDS, ANSWER_SECONDS))
         if answer.status_code in (400, 401, 403):
             raise OAuthError(f"{answer.status_code} from {self._url}")
         answer.raise_for_status()

@@ -143,7 +143,7 @@ def _server(scheme: str, host: str, port: int) -> str:
 
 def _iceberg(table: IcebergTableSpec) -> Dataset:
     """Return the dataset of a table: its place if that is known, and its name in the catalog."""
-    alias = (_catalog(table), table.table)
+    alias = (_catalog(table), table.table if table.catalog.hive is None else table.table.lower())
     if table.location is None:
         return Dataset(*alias)
     return replace(_files(table.location), alias=alias)
@@ -153,6 +153,8 @@ def _catalog(table: IcebergTableSpec) -> str:
     catalog = table.catalog
     if catalog.rest is not None:
         return catalog.rest.uri.rstrip("/")
+    if catalog.hive is not None:
+        return catalog.hive.uri.lower().replace("thrift://", "hive://")
     if catalog.postgres is not None:
         return f"{_server('postgres', *min(catalog.postgres.addresses))}/{catalog.postgres.database}"
     return f"file://{absolute_path(catalog.file or '')}"

@@ -143,6 +143,16 @@ UrlPattern = Annotated[
         "write scheme, host and path, such as https://schemas.example.com/**",
     ),
 ]
+CatalogPattern = Annotated[
+    str,
+    *text(
+        rf"https?://{_ANY_HOST}(?:{_PORT})?(?:{_FOLDERS})?|thrift://{_ANY_HOST}(?:{_PORT}|:\*)",
+        2048,
+        "a pattern of catalogs",
+        "write scheme, host and path, or the host and port of a Hive metastore, such as https://catalog.example.com/** "
+        "or thrift://metastore.example.com:9083",
+    ),
+]
 
 CodePattern = Annotated[
     str,
@@ -248,6 +258,15 @@ def checkpoint_address(uri: str) -> str | None:
 def code_address(uri: str) -> str | None:
     """Return the URI of own code in the one form that patterns match; None for a file of one machine."""
     return data_place(uri) if is_object(uri) else url_address(uri)
+
+
+def catalog_address(uri: str) -> str | None:
+    """Return the URL of a catalog, or the URI of a Hive metastore, as patterns name it; None for anything else."""
+    scheme, _, server = uri.partition("://")
+    if scheme != "thrift":
+        return url_address(uri)
+    address = server_address(server)
+    return None if address is None else f"thrift://{address}"
 
 
 def url_address(url: str) -> str | None:

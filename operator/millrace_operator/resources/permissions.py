@@ -36,6 +36,7 @@ from .asked import (
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
 from .patterns import (
+    catalog_address,
     checkpoint_address,
     code_address,
     data_place,
@@ -72,7 +73,7 @@ _HARMLESS_TEXTS = frozenset(
 
 _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
     ExternalKind.BROKERS: server_address,
-    ExternalKind.CATALOGS: url_address,
+    ExternalKind.CATALOGS: catalog_address,
     ExternalKind.CODE: code_address,
     ExternalKind.CONNECTIONS: str,
     ExternalKind.DATABASES: server_address,

@@ -22,6 +22,7 @@ from millrace_api.validation.loading import load_document
 
 from .patterns import (
     BrokerPattern,
+    CatalogPattern,
     CheckpointPattern,
     CodePattern,
     DatabasePattern,
@@ -156,9 +157,10 @@ class PolicyRule(Model):
         default=None,
         description="Places of tables in object stores, s3a://bucket/prefix, that queries may read and write.",
     )
-    catalogs: tuple[UrlPattern, ...] | None = Field(
+    catalogs: tuple[CatalogPattern, ...] | None = Field(
         default=None,
-        description="URLs of catalogs of Iceberg tables that queries may name, and of what logs in to them.",
+        description="URLs of catalogs of Iceberg tables that queries may name, and of what logs in to them; of Hive "
+        "metastores, thrift://host:port.",
     )
     schema_registries: tuple[UrlPattern, ...] | None = Field(
         default=None, description="URLs of schema registries that sources may name."

@@ -14,6 +14,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
 
 REST = {"uri": "https://catalog.example.org/iceberg"}
+HIVE = {"uri": "thrift://metastore:9083"}
 TABLE = {"catalog": {"rest": REST}, "table": "sales.trips"}
 GROUPS = "SELECT window.start AS since, count(*) AS n FROM trips GROUP BY window(at, '1 minute')"
 ROWS = "SELECT at, fare FROM trips"
@@ -36,6 +37,8 @@ def test_the_same_table_is_the_same_place():
     assert not sink().is_place_of(sink(table="sales.others"))
     assert not sink().is_place_of(sink(catalog={"rest": REST | {"warehouse": "other"}}))
     assert not sink().is_place_of(sink(catalog={"postgres": server}))
+    hive = sink(catalog={"hive": HIVE})
+    assert hive.is_place_of(sink(catalog={"hive": {"uri": "thrift://Metastore:9083"}}, table="Sales.trips"))
     assert sink(location="s3a://lake/a").is_place_of(sink(table="a.b", location="s3a://lake/a/"))
     assert sink(catalog={"postgres": server}).is_place_of(sink(catalog={"postgres": server | {"host": "DB:5432"}}))
 
@@ -44,8 +47,16 @@ def test_the_same_table_is_the_same_place():
     ("fields", "message"),
     [
         ({"table": "trips"}, "is not a table in a namespace; write namespace.table, such as sales.trips"),
-        ({"catalog": {}}, "exactly one of rest, postgres, file is needed"),
+        ({"catalog": {}}, "exactly one of rest, hive, postgres, file is needed"),
         ({"catalog": {"rest": {"uri": "https://me:hunter2@catalog"}}}, "is not the URL of a catalog"),
+        (
+            {"catalog": {"hive": {"uri": "metastore:9083"}}},
+            "is not the URI of a Hive metastore; write thrift, host and",
+        ),
+        ({"catalog": {"hive": {"uri": "thrift://metastore"}}}, "is not the URI of a Hive metastore"),
+        ({"catalog": {"hive": HIVE | {"principal": "hive/_HOST"}}}, "Extra inputs are not permitted"),
+        ({"catalog": {"hive": HIVE}, "table": "lake.sales.trips"}, "a Hive metastore has no such table"),
+        ({"catalog": {"hive": HIVE}, "table": "sales.my-trips"}, "write database.table, each of letters, digits and _"),
         ({"catalog": {"rest": REST | {"clientId": "a"}}}, "clientId and clientSecret belong together"),
         (
             {"catalog": {"rest": REST | {"token": SECRET, "clientId": "a", "clientSecret": SECRET}}},

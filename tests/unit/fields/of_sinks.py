@@ -47,6 +47,7 @@ SQL = "SELECT window.start AS since, city, count(*) AS k FROM trips GROUP BY win
 TOPIC = BROKERS | {"topic": "out"}
 DATABASE = {"host": "db", "database": "sales", "table": "out", "key": ["city", "since"], "user": "millrace"}
 REST = {"uri": "https://catalog", "clientId": "a", "clientSecret": ENV[0]}
+METASTORE = {"uri": "thrift://metastore:9083"}
 ICEBERG = {"catalog": {"rest": REST}, "table": "a.out", "key": ["city", "since"]}
 DELTA = {"path": "out", "key": ["city", "since"]}
 HISTORY = {"topic": "earlier", "retention": "1h"}
@@ -282,7 +283,7 @@ def catalog_probes(
 
     none = written(base, f"{place}.catalog", {})
     server = {"host": "db", "database": "lake", "user": "millrace"}
-    kinds = {"rest": REST, "postgres": server, "file": "catalog.db"}
+    kinds = {"rest": REST, "hive": METASTORE, "postgres": server, "file": "catalog.db"}
     yield from (Probe(f"{place}.catalog.{kind}", none, (ABSENT, found), see) for kind, found in kinds.items())
     at = f"{place}.catalog.rest"
     with_token = written(base, at, {"uri": "https://catalog", "token": ENV[0]})
@@ -300,6 +301,8 @@ def catalog_probes(
     yield from secret_probes(secrets, rest, references)
     yield Probe(f"{at}.clientSecret", base, (ABSENT, *ENV), rest)
     yield Probe(f"{at}.token", written(base, at, {"uri": "https://catalog"}), (ABSENT, *ENV), rest)
+    in_hive = written(base, f"{place}.catalog", {"hive": METASTORE})
+    yield Probe(f"{place}.catalog.hive.uri", in_hive, ("thrift://metastore:9083", "thrift://other:9083"), see)
     in_postgres = written(base, f"{place}.catalog", {"postgres": server})
     yield Probe(f"{place}.catalog.postgres.name", in_postgres, ("millrace", "lake"), see)
     yield from server_probes(f"{place}.catalog.postgres", in_postgres, connection)

@@ -13,6 +13,7 @@ from unit.fields.documents import KAFKA, query
 
 BROKERS = {"bootstrapServers": "kafka-b:9092, Kafka-A"}
 SERVER = {"host": "db-b.example.org:6432,db-a.example.org", "database": "sales", "user": "millrace"}
+METASTORE = {"table": "Sales.trips", "catalog": {"hive": {"uri": "thrift://Metastore.example.org:9083"}}}
 ICEBERG = {"table": "sales.trips", "catalog": {"rest": {"uri": "https://catalog.example.org/iceberg/"}}}
 SQL = "SELECT city, count(*) AS n FROM trips GROUP BY city"
 AT = {"schema": "city STRING"}
@@ -40,6 +41,7 @@ SOURCES = [
     ({"delta": {"path": "/data/trips"}, **AT}, [("file", "/data/trips")]),
     ({"iceberg": ICEBERG, **AT}, [("https://catalog.example.org/iceberg", "sales.trips")]),
     ({"iceberg": LAKE, **AT}, [("s3://lake", "trips")]),
+    ({"iceberg": METASTORE, **AT}, [("hive://metastore.example.org:9083", "sales.trips")]),
 ]
 STATIC_SOURCES = [
     ({"postgres": {**SERVER, "table": "cities"}}, [("postgres://db-a.example.org:5432", "sales.public.cities")]),

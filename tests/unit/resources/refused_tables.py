@@ -108,6 +108,13 @@ REFUSED_TABLES = [
         'spec.sink.iceberg.catalog.rest.tokenUri: "https://evil.example.com/token" is not allowed in namespace cabs',
     ),
     (
+        "catalogs",
+        {"catalogs": ["thrift://*.example.com:9083"]},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"hive": {"uri": "thrift://Hive.example.com:9083"}}}}},
+        {"sink": {"iceberg": ICEBERG | {"catalog": {"hive": {"uri": "thrift://evil.org:9083"}}}}},
+        'spec.sink.iceberg.catalog.hive.uri: "thrift://evil.org:9083" is not allowed in namespace cabs',
+    ),
+    (
         "databases",
         {"databases": ["*.db.example.com:5432"]},
         {"sink": {"iceberg": ICEBERG | {"catalog": {"postgres": CATALOG | {"host": "one.db.example.com"}}}}},

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from millrace_api.model.externals import ExternalKind, ExternalValue
 from millrace_operator.resources.patterns import (
     BrokerPattern,
+    CatalogPattern,
     CheckpointPattern,
     ImagePattern,
     NamePattern,
@@ -225,6 +226,9 @@ def test_no_url_of_another_host_matches(text):
         (UrlPattern, "schemas.example.com"),
         (UrlPattern, "https://user:secret@schemas.example.com"),
         (UrlPattern, "ftp://schemas.example.com"),
+        (CatalogPattern, "thrift://metastore"),
+        (CatalogPattern, "thrift://metastore:9083/**"),
+        (CatalogPattern, "ftp://catalog.example.com"),
         (NamePattern, ""),
         (NamePattern, "a/b"),
         (RolePattern, "arn:aws:iam::*:role/streams"),
@@ -253,6 +257,8 @@ def test_a_pattern_that_could_mean_more_than_it_says_is_refused(kind, text):
         (CheckpointPattern, "file:///mnt/*/state/**"),
         (UrlPattern, "https://schemas.example.com"),
         (UrlPattern, "http://*.example.com:8081/v1/**"),
+        (CatalogPattern, "https://catalog.example.com/**"),
+        (CatalogPattern, "thrift://*.example.com:9083"),
         (NamePattern, "streams-*"),
         (RolePattern, "arn:aws-cn:iam::123456789012:role/team-a/streams-*"),
         (RolePattern, "arn:aws:iam::123456789012:role/**"),

@@ -202,11 +202,11 @@ class IcebergTarget:
     def _created(self) -> Table:
         assert self._catalog is not None
         location = self._spec.location
-        if location is None and self._spec.catalog.rest is None:
+        if location is None and not self._spec.catalog.has_places:
             message = f"the table {self._spec.table} does not exist, and its catalog has no place for it"
             raise _problem(message, "write location: a folder, or s3a:// with a bucket and a prefix", "location")
         if location is not None:
-            location = f"file://{absolute_path(location)}" if self._spec.is_local else f"s3{location.rstrip('/')[3:]}"
+            location = f"file://{absolute_path(location)}" if self._spec.is_local else self._object_location(location)
         schema = iceberg_schema(self._results)
         fields = [
             PartitionField(schema.find_field(term.column).field_id, number, term.transform, term.field_name)
@@ -220,6 +220,10 @@ class IcebergTarget:
             )
         except TableAlreadyExistsError:  # of two queries that create it at once, the second finds the first one's
             return self._catalog.load_table(self._spec.table)
+
+    def _object_location(self, location: str) -> str:
+        """Return a place as engines know it; a metastore, which makes a folder there, knows it as Hadoop's client."""
+        return location.rstrip("/") if self._spec.catalog.hive else f"s3{location.rstrip('/')[3:]}"
 
     def _require_place(self) -> None:
         """Refuse a table at another place than the query names: policies restrict that one."""
