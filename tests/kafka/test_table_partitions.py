@@ -31,7 +31,7 @@ def test_tasks_write_every_row_once_and_look_ups_begin_with_the_first_whole_batc
     spark: Any, broker: Broker, make_topic: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     topic = make_topic(partitions=3, cleanup_policy="compact")
-    batches = made(seed=31, batches=5)
+    batches = made(seed=31, batches=6)
     files = given(batches)
     stream = Stream(
         spark, tmp_path, schema=COLUMNS, sql=UPDATES, sink=into("table", broker, topic, transaction="Partition")
@@ -40,7 +40,8 @@ def test_tasks_write_every_row_once_and_look_ups_begin_with_the_first_whole_batc
     crash(monkeypatch, stream, files[1], 1, after_writing=True)
     crash(monkeypatch, stream, files[2], 2, after_writing=False)
     monkeypatch.setenv(MARKS, str(tmp_path / "turn"))
-    die_in_part(broker, topic, stream, files[3], expected(batches[:4]))
+    stream.feed(files[3:4])
+    die_in_part(broker, topic, stream, files[4], expected(batches[:5]))
     in_part = max(updates(broker, topic))
 
     store = tmp_path / "store"
@@ -52,13 +53,13 @@ def test_tasks_write_every_row_once_and_look_ups_begin_with_the_first_whole_batc
     stream.query = by_driver(stream.query)
     ended: list[dict[int, int]] = []
     view.on_rebuild = lambda: ended.append({batch: len(rows) for batch, rows in updates(broker, topic).items()})
-    view.before_close = lambda: wait_until(lambda: seen(view)[0] == 4, "the view is at batch 4", PATIENCE)
-    stream.feed(files[4:], sink)
+    view.before_close = lambda: wait_until(lambda: seen(view)[0] == 5, "the view is at batch 5", PATIENCE)
+    stream.feed(files[5:], sink)
 
     whole = expected(batches)
     assert ended == [{batch: len(whole[batch]) for batch in range(in_part + 1)}], "it read a part of a batch"
     assert updates(broker, topic) == whole
-    assert view.last == (4, sorted(answer(batches, UPDATES)))
+    assert view.last == (5, sorted(answer(batches, UPDATES)))
     rows = sorted(tuple(json.loads(row).values()) for row in table_of(committed(broker, topic)).values())
     assert rows == sorted(answer(batches, UPDATES))
     assert open_transactions(broker, topic) == {}

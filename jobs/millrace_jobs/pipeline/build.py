@@ -53,10 +53,10 @@ from millrace_jobs.tables.emission import OUTPUT
 from millrace_jobs.tables.join_side import Contents
 from millrace_jobs.windows import AT
 
-SLICE_RECORDS = 4096
+SLICE_RECORDS = 1024
 """Least number of records of a slice where a query reads several sources, which are slices of a batch already.
 
-A slice costs as much as some thousands of records, whatever it has.
+A slice costs as much as a thousand records and more, whatever it has.
 """
 
 

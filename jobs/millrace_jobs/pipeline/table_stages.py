@@ -67,6 +67,8 @@ _RESULT = StructType(
 @lru_cache(maxsize=8)
 def bucket_keys(partitions: int, least: int) -> NDArray[np.int32]:
     """Return the grouping keys of at least so many buckets, of which Spark places equally many in each partition."""
+    if least == 2 * partitions < BUCKETS:  # one in each of twice as many partitions, so that the state can be spread
+        partitions = least
     each = -(-least // partitions)
     candidates = np.arange(64 * each * partitions, dtype=np.int32)
     places = partitions_of(candidates, partitions)

@@ -217,17 +217,9 @@ def _admitted(report: BatchReport) -> int:
 
 _WIDTH = "spark.sql.shuffle.partitions"
 
-_SHARED = "spark.sql.subexpressionElimination.enabled"
-
 # the second setting is internal to Spark; with the first alone, each projection and predicate is still compiled
-_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK", _SHARED: "true"}
-# interpreted, each task looks for expressions that occur twice whenever it makes a projection: a tenth of the processor
-# time of the tasks of a small batch
-_INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    _SHARED: "false",
-}
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 _MANY_ROWS = 20_000
 """Records of a batch, with those it left waiting, from which the next batch is compiled.

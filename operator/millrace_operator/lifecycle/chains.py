@@ -202,7 +202,7 @@ def _reachable(start: str, beside: Callable[[str], Iterable[str]]) -> set[str]:
 def reported_state(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a query's status that the queries after it are shown."""
     conditions = status.get("conditions") or ()
-    ready = [each for each in conditions if each.get("type") == ConditionType.READY]
+    ready = [each for each in conditions if isinstance(each, dict) and each.get("type") == ConditionType.READY]
     return {"phase": status.get("phase"), "conditions": ready}
 
 

@@ -15,6 +15,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.tables.changes import FOREVER, NO_TIME, changes_of
 from millrace_jobs.tables.join import TemporalJoin
 from millrace_jobs.tables.join_side import Contents, JoinInput
+from millrace_jobs.tables.operator import stream_join_buckets
 from millrace_jobs.tables.upserts import UpsertedTable
 
 VALUES = pa.schema([("key", pa.string()), ("value", pa.int64())])
@@ -124,6 +125,13 @@ def test_each_partition_of_the_state_has_as_many_buckets(partitions, least, each
     keys = bucket_keys(partitions, least)
     assert Counter(partitions_of(keys, partitions).tolist()) == dict.fromkeys(range(partitions), each)
     assert len(set(keys.tolist())) == len(keys)
+
+
+@pytest.mark.parametrize("partitions", range(1, 8))
+def test_the_state_of_a_join_of_streams_can_be_spread_over_twice_as_many_partitions(partitions):
+    keys = bucket_keys(partitions, stream_join_buckets(partitions))
+    for spread, each in ((partitions, 2), (2 * partitions, 1)):
+        assert Counter(partitions_of(keys, spread).tolist()) == dict.fromkeys(range(spread), each)
 
 
 def joined(monkeypatch, pin, *, rows, backwards=False):

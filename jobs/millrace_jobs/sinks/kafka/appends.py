@@ -25,11 +25,15 @@ class AppendSink(KafkaSink):
         query: str,
         checkpoint_id: str,
         tasks: TaskWrites = TaskWrites(),  # noqa: B008 - it never changes
+        *,
+        jumps: bool = True,
     ) -> None:
-        super().__init__(topic, keys, query, checkpoint_id, tasks)
+        super().__init__(topic, keys, query, checkpoint_id, tasks, jumps=jumps)
 
     def _division(self) -> Callable[[DataFrame], DataFrame] | None:
-        return lambda results: results.repartition(PARTS, "key", "value")
+        if not self._keys.columns:
+            return None  # by values, a row that is computed again with another last digit would be in another part
+        return lambda results: results.repartition(PARTS, "key")
 
     def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
         rows = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millrace_api.model.registries import MessageFormat, ResultSchemas
 from millrace_api.model.sinks import KafkaSinkSpec, TableSinkSpec, TransactionScope
+from millrace_api.model.streamquery import Emit
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.sinks.base import Sink
@@ -29,7 +30,8 @@ class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
             return _registered(spec, spec.schemas, topic, context)
         by_partition = spec.scope(context.partitions) is TransactionScope.PARTITION
         tasks = TaskWrites(context.partitions, by_partition)
-        return AppendSink(topic, context.keys, context.query.name, context.checkpoint_id, tasks)
+        jumps = context.query.spec.emit is not Emit.ON_UPDATE
+        return AppendSink(topic, context.keys, context.query.name, context.checkpoint_id, tasks, jumps=jumps)
 
 
 class TableSinkConnector(SinkConnector[TableSinkSpec]):
@@ -49,7 +51,8 @@ class TableSinkConnector(SinkConnector[TableSinkSpec]):
         query, checkpoint, keys = context.query.name, context.checkpoint_id, context.keys
         partitions = None if keys.rows_can_go or keys.weighted else context.partitions
         tasks = TaskWrites(partitions, spec.by_partition, "spec.sink.table.transaction")
-        return TableSink(topic, keys, query, checkpoint, context.view, history, context.copies, tasks)
+        jumps = context.query.spec.emit is not Emit.ON_UPDATE
+        return TableSink(topic, keys, query, checkpoint, context.view, history, context.copies, tasks, jumps=jumps)
 
 
 def _topic(spec: KafkaSinkSpec | TableSinkSpec, field: str) -> TargetTopic:

@@ -35,7 +35,10 @@ PARTS = 64
 """Partitions of large results. One has to fit into the memory of a task and of the driver."""
 
 SURELY_FEW = 10_000
-"""Results of a batch after which the next one is fetched without limits in the tasks, which take 16 ms a batch."""
+"""Results of a batch after which the next one is fetched without limits in the tasks, which take 16 ms a batch.
+
+That is only where results come as records do. When windows close, a batch can have many after one with few.
+"""
 
 _LIMIT = "spark.driver.maxResultSize"
 _NUMBER = "(monotonically_increasing_id() & 8589934591)"
@@ -50,13 +53,15 @@ class ResultFetcher:
 
     Args:
         division: what divides large results among PARTS partitions; None to take those that there are.
+        jumps: whether a batch can have many results although the last one had few.
     """
 
-    def __init__(self, division: Callable[[DataFrame], DataFrame] | None = None) -> None:
+    def __init__(self, division: Callable[[DataFrame], DataFrame] | None = None, *, jumps: bool = True) -> None:
         self._division = division
+        self._jumps = jumps
         self._is_large = False
         self._rows: int | None = None
-        """Number of results of the last batch that had any."""
+        """Number of results of the last batch that had any; None if unknown."""
 
     @contextmanager
     def fetched(self, results: DataFrame) -> Iterator[Iterator[pa.Table]]:
@@ -70,7 +75,7 @@ class ResultFetcher:
 
     @property
     def _may_be_many(self) -> bool:
-        return self._rows is None or self._rows > SURELY_FEW
+        return self._jumps or self._rows is None or self._rows > SURELY_FEW
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield record batches as tables, and note at their end whether they were many."""
@@ -81,7 +86,7 @@ class ResultFetcher:
             yield pa.Table.from_batches([batch])
         # a fraction of the limits, since a division may leave out most of the results
         self._is_large = size > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
-        self._rows = rows
+        self._rows = None
 
 
 def _at_once(results: DataFrame, *, limited: bool) -> pa.Table | None:
@@ -98,8 +103,12 @@ def _at_once(results: DataFrame, *, limited: bool) -> pa.Table | None:
             return None
     if found.num_rows > MOST_ROWS:
         return None
-    is_text = pa.types.is_string(found.schema.field("value").type)
-    return None if is_text and pc.any(pc.equal(found.column("value"), _LEFT_OUT)).as_py() else found
+    lacks_values = limited and _is_text(results) and pc.any(pc.equal(found.column("value"), _LEFT_OUT)).as_py()
+    return None if lacks_values else found
+
+
+def _is_text(results: DataFrame) -> bool:
+    return isinstance(results.schema["value"].dataType, StringType)
 
 
 def _limited(results: DataFrame) -> DataFrame:
@@ -109,7 +118,7 @@ def _limited(results: DataFrame) -> DataFrame:
     that are left in a partition take 1 + ln(MOST_ROWS) times as much at most, and as a rule no more than that.
     """
     few = results.where(f"{_NUMBER} <= {MOST_ROWS}")
-    if not isinstance(results.schema["value"].dataType, StringType):
+    if not _is_text(results):
         return few
     size = f"({_NUMBER} + 1) * octet_length(value)"
     return few.withColumn("value", F.expr(f"CASE WHEN {size} > {MOST_AT_ONCE} THEN '{_LEFT_OUT}' ELSE value END"))

@@ -52,10 +52,12 @@ class KafkaSink(Sink):
         checkpoint_id: str,
         tasks: TaskWrites,
         other: TargetTopic | None = None,
+        *,
+        jumps: bool = True,
     ) -> None:
         self._topic = topic
         self._keys = keys
-        self._fetcher = ResultFetcher(self._division())
+        self._fetcher = ResultFetcher(self._division(), jumps=jumps)
         self._transactions = BatchTransactions(topic, query, checkpoint_id, other)
         self._tasks = tasks
         self._writer = PartitionWriter(topic, self._transactions.id, query)
@@ -106,15 +108,16 @@ class KafkaSink(Sink):
             MillraceError: they have begun a batch, so that it may be there in part, and tasks cannot end it.
         """
         partitions, has_parts = self._tasks.partitions, self._transactions.partitions > 0
+        self._in_part = None
         if not (has_parts or self._tasks.by_partition):
             return
-        if partitions is None and last.unfinished is not None:
+        is_there = last.unfinished is None or self._transactions.has(last.unfinished)
+        if partitions is None and not is_there:
             message = (
                 f"topic {self._topic.name} may have a part of batch {last.unfinished}, of some partitions of the state"
             )
             hint = "run the query once more as it was, stop it after a batch, and then change it"
             raise self._topic.problem(message, hint)
-        is_there = last.unfinished is None or self._transactions.has(last.unfinished)
         self._in_part = last.unfinished if has_parts and not is_there else None
         self._driver = self._transactions.fence_partitions(partitions or 0, last)
         self._producers = [""] * (partitions or 0)

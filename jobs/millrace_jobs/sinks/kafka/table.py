@@ -72,9 +72,12 @@ class TableSink(KafkaSink):
         history: TableHistory | None = None,
         folder: Path | None = None,
         tasks: TaskWrites = TaskWrites(),  # noqa: B008 - it never changes
+        *,
+        jumps: bool = True,
     ) -> None:
         self._results = TableResults(keys)
-        super().__init__(topic, keys, query, checkpoint_id, tasks, None if history is None else history.topic)
+        other = None if history is None else history.topic
+        super().__init__(topic, keys, query, checkpoint_id, tasks, other, jumps=jumps)
         self._live = LiveRows(folder) if keys.rows_can_go else None
         self._view = view
         self._history = history
