@@ -18,6 +18,7 @@ from millrace_jobs.sinks.kafka import partition_writer
 from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
 from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
+from millrace_jobs.sinks.kafka.sink import TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
 
@@ -262,7 +263,7 @@ def test_a_batch_that_the_driver_begins_after_those_of_tasks_is_not_in_part(brok
     tasks.write(1, 0, "b0")
     target, keys = tasks.topic, ResultKeys(("k",))
     for last in (LastBatch(0, 0), LastBatch(1, 0)):  # the second one follows the first, which died in batch 1
-        sink = AppendSink(target, keys, "trips", "c1", partitions=2)
+        sink = AppendSink(target, keys, "trips", "c1", TaskWrites(2))
         sink.prepare(last)
         assert sink._in_part is None
         sink.close()
