@@ -48,7 +48,7 @@ def test_tasks_write_every_row_once_and_look_ups_begin_with_the_first_whole_batc
     store.mkdir()
     view = RecordedView(TableStore(store))
     target = TargetTopic(topic, Connection(broker.bootstrap), "spec.sink.table.topic")
-    tasks = TaskWrites(stream.state_partitions, by_partition=False, field="spec.sink.table.transaction")
+    tasks = TaskWrites(stream.state_partitions)
     sink = TableSink(target, ResultKeys(("key",)), "stream", checkpoint_id(stream), view, tasks=tasks)
     stream.query = by_driver(stream.query)
     ended: list[dict[int, int]] = []

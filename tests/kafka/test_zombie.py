@@ -51,6 +51,14 @@ def assert_it_ends(zombie: Job) -> None:
     assert "taken over" in zombie.complained or "has results up to batch" in zombie.complained, zombie.report()
 
 
+def wake_up(stage: Scene, zombie: Job) -> None:
+    """Let the older driver go on: it ends, and the younger one does not notice."""
+    stage.proxy.heal()
+    zombie.process.resume()
+    assert_it_ends(zombie)
+    assert stage.job.wait_for_batches(2), stage.job.report()
+
+
 MOMENTS = {
     BATCH: [
         pytest.param(PYTHON, "EndTxn", id="when it commits"),
@@ -78,10 +86,7 @@ def test_a_driver_that_wakes_up_commits_nothing_more(stage: Scene, moment: str) 
     assert stage.job.wait_for_batches(3), stage.job.report()
     stage.check()
 
-    stage.proxy.heal()
-    zombie.process.resume()
-    assert_it_ends(zombie)
-    assert stage.job.wait_for_batches(2), stage.job.report()
+    wake_up(stage, zombie)
     stage.end(by_itself=True)
 
 
@@ -100,10 +105,7 @@ def test_a_copy_of_the_checkpoint(stage: Scene) -> None:
     stage.job.start()
     assert stage.job.wait_for_batches(3), stage.job.report()
 
-    stage.proxy.heal()
-    zombie.process.resume()
-    assert_it_ends(zombie)
-    assert stage.job.wait_for_batches(2), stage.job.report()
+    wake_up(stage, zombie)
 
     zombie.start()  # on the original, which knows nothing of what the copy has done since
     zombie.assert_refused()
@@ -123,8 +125,5 @@ def test_state_is_repartitioned_while_an_older_driver_hangs(stage: Scene) -> Non
     assert stage.job.wait_for_batches(2), stage.job.report()
     stage.check()
 
-    stage.proxy.heal()
-    zombie.process.resume()
-    assert_it_ends(zombie)
-    assert stage.job.wait_for_batches(2), stage.job.report()
+    wake_up(stage, zombie)
     stage.end(by_itself=True)

@@ -46,7 +46,7 @@ class Chains:
         metadata = body["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         version = metadata["uid"], metadata["generation"], metadata.get("brokers")
-        state = _state_of(reported_state(body.get("status") or {}))
+        state = _state_of(body.get("status") or {})
         with self._lock:
             members = self._namespaces[namespace]
         with members.lock:

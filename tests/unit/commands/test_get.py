@@ -10,27 +10,27 @@ from millrace_support.lookups import Lookup
 from .test_cluster_commands import millrace  # noqa: F401
 
 
-def test_a_query_without_a_table(monkeypatch):
-    body = {"metadata": {"name": "trips", "namespace": "a", "uid": "1"}, "spec": {"sink": {"console": {}}}}
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        (
+            {"console": {}},
+            "trips has no result table to look rows up in: its results go to the sink console; "
+            "write spec.sink.table: {bootstrapServers: ..., topic: ...} with a compacted topic",
+        ),
+        (
+            {"table": {"topic": "out", "transaction": "Partition"}},
+            "the table of trips cannot be looked up, since tasks write it by partition; "
+            "write spec.sink.table.transaction: Batch",
+        ),
+    ],
+)
+def test_a_query_whose_rows_cannot_be_looked_up(monkeypatch, sink, said):
+    body = {"metadata": {"name": "trips", "namespace": "a", "uid": "1"}, "spec": {"sink": sink}}
     monkeypatch.setattr(pod_lookups.UserQueries, "get", lambda *_: QueryView(body))
     with pytest.raises(MillraceError) as refused:
         pod_lookups.look_up_in_pod(None, "trips", Lookup())
-    assert str(refused.value) == (
-        "trips has no result table to look rows up in: its results go to the sink console; "
-        "write spec.sink.table: {bootstrapServers: ..., topic: ...} with a compacted topic"
-    )
-
-
-def test_a_table_that_tasks_write(monkeypatch):
-    body = {"metadata": {"name": "trips", "namespace": "a", "uid": "1"}}
-    body["spec"] = {"sink": {"table": {"topic": "out", "transaction": "Partition"}}}
-    monkeypatch.setattr(pod_lookups.UserQueries, "get", lambda *_: QueryView(body))
-    with pytest.raises(MillraceError) as refused:
-        pod_lookups.look_up_in_pod(None, "trips", Lookup())
-    assert str(refused.value) == (
-        "the table of trips cannot be looked up, since tasks write it by partition; "
-        "write spec.sink.table.transaction: Batch"
-    )
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class TableSinkConnector(SinkConnector[TableSinkSpec]):
             history = TableHistory(place, spec.history.retention.microseconds, context.keys.lag)
         query, checkpoint, keys = context.query.name, context.checkpoint_id, context.keys
         partitions = None if keys.rows_can_go or keys.weighted else context.partitions
-        tasks = TaskWrites(partitions, spec.by_partition, "spec.sink.table.transaction")
+        tasks = TaskWrites(partitions, spec.by_partition)
         jumps = context.query.spec.emit is not Emit.ON_UPDATE
         return TableSink(topic, keys, query, checkpoint, context.view, history, context.copies, tasks, jumps=jumps)
 

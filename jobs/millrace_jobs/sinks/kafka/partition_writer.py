@@ -74,7 +74,7 @@ class BatchForTasks:
         context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))
 
 
-def not_of_the_state(found: int, partitions: int | None, field: str) -> MillraceError:
+def not_of_the_state(found: int, partitions: int | None, topic: TargetTopic) -> MillraceError:
     """Return the error of results in other partitions than those of the state.
 
     ``Batch`` alone is no remedy: a batch that tasks have begun is ended by tasks.
@@ -83,7 +83,8 @@ def not_of_the_state(found: int, partitions: int | None, field: str) -> Millrace
         f"the results have {found} partitions instead of the {partitions} of the state, so tasks cannot write them"
     )
     hint = f"write transaction: Batch, and {START_OVER}"
-    return MillraceError(Problem(message, hint, field=field))
+    sink = topic.field.rpartition(".")[0]
+    return MillraceError(Problem(message, hint, field=f"{sink}.transaction"))
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,7 @@ class PartitionWriter:
         batch = BatchForTasks(**json.loads(context.getLocalProperty(_PROPERTY) or "null"))
         partition = context.partitionId()
         if partition >= batch.partitions:
-            raise not_of_the_state(
-                partition + 1, batch.partitions, f"{self.topic.field.rpartition('.')[0]}.transaction"
-            )
+            raise not_of_the_state(partition + 1, batch.partitions, self.topic)
         producer, is_fresh = self._producer(partition, batch)
         token, count = producer.token, 0
 

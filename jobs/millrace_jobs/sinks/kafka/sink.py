@@ -33,12 +33,10 @@ class TaskWrites:
     Attributes:
         partitions: number of the state's partitions in which results leave; None if they do not leave in those.
         by_partition: whether the tasks that merge a partition write it; otherwise the driver writes all.
-        field: the field of the query that says so.
     """
 
     partitions: int | None = None
     by_partition: bool = False
-    field: str = "spec.sink.kafka.transaction"
 
 
 class KafkaSink(Sink):
@@ -162,7 +160,7 @@ class KafkaSink(Sink):
             self._renewed = time.monotonic()
         found = results._jdf.queryExecution().toRdd().getNumPartitions()  # which costs no job
         if found != self._tasks.partitions:
-            raise not_of_the_state(found, self._tasks.partitions, self._tasks.field)
+            raise not_of_the_state(found, self._tasks.partitions, self._topic)
         announced = BatchForTasks.of(batch, self._driver, self._transactions.longest, self._producers)
         announced.announce(results.sparkSession.sparkContext)
         written = [Written(**row) for row in results.toArrow().to_pylist()]
