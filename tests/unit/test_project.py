@@ -74,6 +74,14 @@ def test_make_test_runs_every_folder_of_tests():
     assert folders == {f"tests/{folder}" for folder in there}
 
 
+def test_every_example_is_run_by_a_test():
+    folders = [path for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "unit"]
+    tests = "".join(file.read_text() for folder in folders for file in folder.rglob("*.py"))
+    examples = [file.name for file in (ROOT / "examples").glob("[0-9]*.yaml")]
+    unnamed = [name for name in examples if f'"{name}"' not in tests and f'"{name[:2]}"' not in tests]
+    assert unnamed == []
+
+
 @pytest.mark.parametrize(
     "page", sorted(str(p.relative_to(ROOT)) for p in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 )

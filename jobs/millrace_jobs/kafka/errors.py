@@ -50,6 +50,7 @@ _FORBIDDEN = "does not let this user do that"
 _MEANINGS: dict[int, tuple[str, str]] = {
     KafkaError._TRANSPORT: _UNREACHABLE,
     KafkaError._ALL_BROKERS_DOWN: _UNREACHABLE,
+    KafkaError._DESTROY_BROKER: _UNREACHABLE,
     KafkaError.BROKER_NOT_AVAILABLE: _UNREACHABLE,
     KafkaError.NETWORK_EXCEPTION: _UNREACHABLE,
     KafkaError._RESOLVE: ("has a host name that cannot be found", "check bootstrapServers"),
@@ -77,6 +78,7 @@ _TRANSIENT = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._DESTROY_BROKER,  # its broker has left the cluster's metadata: another one answers the next try
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,

@@ -60,6 +60,7 @@ def test_an_error_is_a_sentence(error, said):
     ("code", "transient"),
     [
         (KafkaError._TRANSPORT, True),
+        (KafkaError._DESTROY_BROKER, True),
         (KafkaError._TIMED_OUT, True),
         (KafkaError.NOT_LEADER_FOR_PARTITION, True),
         (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True),
