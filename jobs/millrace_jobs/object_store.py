@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from millrace_api.validation.places import bucket_and_prefix
 from millrace_jobs.store_clients import AZURE, client_of
+from millrace_jobs.store_requests import PAGE, Request, count, pages
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-    from obstore import ObjectMeta
+    from obstore import ListResult, ObjectMeta
     from obstore.store import AzureStore, S3Store
     from typing_extensions import Buffer
 
 _READ_BYTES = 4 << 20
 """Bytes of an object that a request fetches at most."""
+
+_PART_BYTES = 10 << 20
+"""Bytes of a part, in which larger objects are sent."""
 
 _CODE, _MESSAGE = (re.compile(rf"<{name}>([^<]{{1,300}})</{name}>") for name in ("Code", "Message"))
 """What a store answers in XML."""
@@ -96,9 +100,11 @@ class ObjectPath:
 
     def read_version(self) -> tuple[bytes, str]:
         """Return the content of the object and the tag of this version of it."""
-        with _os_errors(self):
+        with _request(self, "GET"):
             answer = self._client.get(self.key)
-            return bytes(answer.bytes()), str(answer.meta["e_tag"])
+            content = bytes(answer.bytes())
+        count("GET", 0, read=len(content))
+        return content, str(answer.meta["e_tag"])
 
     def exists(self) -> bool:
         """Whether there is an object of this key."""
@@ -110,7 +116,7 @@ class ObjectPath:
 
     def is_dir(self) -> bool:
         """Whether there are objects below this place."""
-        with _os_errors(self):
+        with _request(self, "LIST"):
             return any(self._client.list(f"{self.key}/", chunk_size=1))
 
     def iterdir(self) -> Iterator[ObjectPath]:
@@ -118,36 +124,28 @@ class ObjectPath:
 
         In Azure, empty objects that stand for folders are among them.
         """
-        with _os_errors(self):
-            found = self._client.list_with_delimiter(f"{self.key}/")["objects"]
-        yield from (ObjectPath(self.scheme, self.bucket, each["path"]) for each in found)
+        yield from (ObjectPath(self.scheme, self.bucket, each["path"]) for each in self._level()["objects"])
 
     def objects(self) -> Iterator[tuple[str, int]]:
         """Yield the objects below this place: the key from there on, and the size in bytes.
 
         Empty objects that stand for folders are left out.
         """
-        with _os_errors(self):
-            listed = [(each["path"], each["size"]) for found in self._client.list(f"{self.key}/") for each in found]
+        listed = [(each["path"], each["size"]) for found in self._below() for each in found]
         for key, size in listed:
             if size or self._is_object(key):
                 yield key[len(self.key) + 1 :], size
 
     def objects_after(self, key: str = "") -> Iterator[ObjectFile]:
         """Yield the objects below this place whose keys come after this one, in their order; 1000 a request."""
-        prefix = f"{self.key}/" if self.key else ""
-        with _os_errors(self):
-            for part in self._client.list(prefix, offset=key or None, chunk_size=1000):
-                yield from map(ObjectFile.of, part)
+        for part in self._below(after=key):
+            yield from map(ObjectFile.of, part)
 
     def listed(self, *, below: bool = False) -> tuple[list[ObjectFile], list[str]]:
         """Return the objects directly in this place, and the names of the places in it; or all objects below it."""
-        prefix = f"{self.key}/" if self.key else ""
-        with _os_errors(self):
-            if below:
-                found = [each for part in self._client.list(prefix) for each in part]
-                return [ObjectFile.of(each) for each in found], []
-            answer = self._client.list_with_delimiter(prefix)
+        if below:
+            return [ObjectFile.of(each) for part in self._below() for each in part], []
+        answer = self._level()
         names = [each.rstrip("/").rpartition("/")[2] for each in answer["common_prefixes"]]
         return [ObjectFile.of(each) for each in answer["objects"]], names
 
@@ -165,18 +163,17 @@ class ObjectPath:
 
     def read_range(self, begin: int, length: int) -> memoryview:
         """Return a part of the content of the object, which has to be within it."""
-        with _os_errors(self):
+        with _request(self, "GET", read=length):
             return memoryview(self._client.get_range(self.key, start=begin, length=length))
 
     def folders(self) -> Iterator[ObjectPath]:
         """Yield the places directly in this one that have objects below them, in the order of their keys."""
-        with _os_errors(self):
-            found = self._client.list_with_delimiter(f"{self.key}/")["common_prefixes"]
-        yield from (ObjectPath(self.scheme, self.bucket, each.rstrip("/")) for each in found)
+        prefixes = self._level()["common_prefixes"]
+        yield from (ObjectPath(self.scheme, self.bucket, each.rstrip("/")) for each in prefixes)
 
     def write_bytes(self, content: bytes) -> None:
         """Create or replace the object."""
-        with _os_errors(self):
+        with _request(self, "PUT", written=len(content)):
             self._client.put(self.key, content)
 
     def writer(self) -> ObjectWriter:
@@ -194,7 +191,7 @@ class ObjectPath:
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object; only Azure reports a missing one, as FileNotFoundError unless ``missing_ok``."""
         try:
-            with _os_errors(self):
+            with _request(self, "DELETE"):
                 self._client.delete(self.key)
         except FileNotFoundError:
             if not missing_ok:
@@ -202,8 +199,8 @@ class ObjectPath:
 
     def remove_all(self) -> None:
         """Delete all objects below this place."""
-        for keys in self._keys_below():
-            self._delete(keys)
+        for found in self._below():
+            self._delete([each["path"] for each in found])
 
     def remove(self, names: Sequence[str]) -> None:
         """Delete objects that are directly in this place, of those that exist."""
@@ -212,19 +209,31 @@ class ObjectPath:
     def copy_to(self, other: ObjectPath) -> None:
         """Let the store copy the object to another place in the bucket, where it replaces what there is."""
         assert self.bucket == other.bucket
-        with _os_errors(self):
+        with _request(self, "COPY"):
             self._client.copy(self.key, other.key)
 
-    def _keys_below(self) -> Iterator[list[str]]:
-        """Yield the keys of all objects below this place, those of one answer at a time."""
-        with _os_errors(self):
-            for found in self._client.list(f"{self.key}/"):
-                yield [each["path"] for each in found]
+    def _level(self) -> ListResult[Sequence[ObjectMeta]]:
+        """Return what is directly in this place."""
+        with _request(self, "LIST"):
+            found = self._client.list_with_delimiter(self._prefix)
+        count("LIST", pages(len(found["objects"]) + len(found["common_prefixes"])) - 1)
+        return found
+
+    def _below(self, after: str = "") -> Iterator[Sequence[ObjectMeta]]:
+        """Yield the objects below this place whose keys come after this one, in their order; those of one answer."""
+        listed = self._client.list(self._prefix, offset=after or None, chunk_size=PAGE)
+        with _request(self, "LIST"):
+            found = next(listed, None)
+        while found is not None:
+            yield found
+            with _os_errors(self):
+                found = next(listed, None)
+            count("LIST", found is not None)
 
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete the objects of these keys that exist."""
         try:
-            with _os_errors(self):
+            with _request(self, "DELETE", len(keys) if self.scheme == AZURE else pages(len(keys))):
                 self._client.delete(keys)
         except FileNotFoundError:  # of one of them, which may have stopped the deletion of others
             for key in keys:
@@ -233,7 +242,7 @@ class ObjectPath:
     def _head(self) -> ObjectMeta:
         """Return what the store says of the object without its content."""
         try:
-            with _os_errors(self):
+            with _request(self, "HEAD"):
                 return self._client.head(self.key)
         except FileNotFoundError:
             raise
@@ -245,7 +254,7 @@ class ObjectPath:
     def _put_if(self, content: bytes, mode: Any) -> str | None:
         from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
 
-        with _os_errors(self):
+        with _request(self, "PUT", written=len(content)):
             try:
                 return str(self._client.put(self.key, content, mode=mode)["e_tag"])
             except (AlreadyExistsError, PreconditionError, NotFoundError):
@@ -255,13 +264,18 @@ class ObjectPath:
         """Return whether an empty object is one, and does not stand for a folder, as Hadoop and consoles make them."""
         if self.scheme == AZURE:
             try:
-                with _os_errors(self):
+                with _request(self, "GET"):
                     return _IS_FOLDER not in self._client.get(key).attributes
             except FileNotFoundError:  # another process has deleted it since it was listed
                 return False
         return ObjectPath(
             self.scheme, self.bucket, key
         ).exists()  # the client drops the slash that such a key ends with
+
+    @property
+    def _prefix(self) -> str:
+        """The beginning of the keys of all objects below this place."""
+        return f"{self.key}/" if self.key else ""
 
     @property
     def _client(self) -> S3Store | AzureStore:
@@ -321,7 +335,7 @@ class ObjectWriter:
 
         self._path, self._written, self.closed = path, 0, False
         with _os_errors(path):
-            self._writer = open_writer(path._client, path.key)
+            self._writer = open_writer(path._client, path.key, buffer_size=_PART_BYTES)
 
     def write(self, content: Buffer) -> int:
         """Write bytes; return how many."""
@@ -342,8 +356,17 @@ class ObjectWriter:
         """Send the rest, and create the object."""
         if not self.closed:
             self.closed = True
-            with _os_errors(self._path):
+            parts = -(-self._written // _PART_BYTES)
+            with _request(self._path, "PUT", 1 if parts <= 1 else parts + 2, written=self._written):
                 self._writer.close()
+
+
+@contextmanager
+def _request(path: ObjectPath, request: Request, times: int = 1, *, read: int = 0, written: int = 0) -> Iterator[None]:
+    """Count requests and what they read or write, and raise the store's errors as OSError."""
+    count(request, times, read=read, written=written)
+    with _os_errors(path):
+        yield
 
 
 @contextmanager

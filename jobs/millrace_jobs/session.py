@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs import jvm
+from millrace_jobs import jvm, store_requests
 from millrace_jobs.confinement import VARIABLE, confinement
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.own_code.own_code import current
@@ -220,7 +220,9 @@ def _session(
     for logger in _QUERY_LOGGERS:  # the code that catches the exception reports the same
         logging.getLogger(logger).disabled = quiet
     with jvm.start(settings, quiet=quiet).announced(), interrupt_handler_kept():
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    spark.sparkContext.environment |= store_requests.environment()  # the JVM may have been started before the job
+    return spark
 
 
 def stop(spark: SparkSession) -> None:

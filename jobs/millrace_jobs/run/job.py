@@ -60,6 +60,7 @@ from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.reports import RunReports, without_event_log
+from millrace_jobs.run.store_traffic import ObjectStoreTraffic
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
@@ -67,6 +68,7 @@ from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.local_copies import TABLE, remove_unused
 from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sinks.sink_factory import check_sinks, open_sinks
+from millrace_jobs.store_requests import counting_in
 from millrace_support.http_server import HttpServer
 
 
@@ -116,6 +118,7 @@ class Job:
         self._stack.callback(jvm.end_unused)
         self._spec = with_flat_times(self.query.spec)
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
+        self._store_requests = self._stack.enter_context(counting_in(self._workspace / "store-requests"))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -247,8 +250,9 @@ class Job:
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(self._sources) if waits else ""
         garbage, reports = GarbageCollection(self._spark), self._reports
+        traffic = ObjectStoreTraffic(self._spark, self._store_requests)
         shown = (self._display, metrics, health, self.platform, auto, note)
-        self._observer = Observer(*shown, garbage=garbage, reports=reports)
+        self._observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports)
         registry = self._observer.metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
         server.start()

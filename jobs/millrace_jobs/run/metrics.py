@@ -24,6 +24,7 @@ from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Switch
+from millrace_jobs.store_requests import DIRECTIONS
 from millrace_support.metric import Metric
 
 MOST_WORKERS = 64
@@ -123,6 +124,14 @@ class JobMetrics(Collector):
         with self._lock:
             for role, more in seconds.items():
                 self._add("millrace_gc_seconds_total", more, role)
+
+    def record_store_traffic(self, traffic: Mapping[str, Mapping[str, int]]) -> None:
+        """Add the requests of object stores and the bytes that each client made and moved."""
+        with self._lock:
+            for client, counts in traffic.items():
+                for what, more in counts.items():
+                    kind = "bytes" if what in DIRECTIONS else "requests"
+                    self._add(f"millrace_store_{kind}_total", more, client, what)
 
     def record_choice(self, outcomes: Sequence[SwitchOutcome], switch: Switch | None) -> None:
         """Record the prediction error and the switch of ``algorithm: auto`` after the last recorded batch."""

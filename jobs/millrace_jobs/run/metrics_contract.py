@@ -7,7 +7,9 @@ from typing import Literal
 from millrace_api.model.deployment import Algorithm
 from millrace_jobs.pipeline.progress import STEPS
 from millrace_jobs.run.gc_times import ROLES
+from millrace_jobs.run.store_traffic import CLIENTS
 from millrace_jobs.selection.switch import REASONS
+from millrace_jobs.store_requests import DIRECTIONS, REQUESTS
 from millrace_support.metric import QUERY, Label, Metric, Unit
 
 # The buckets of batches cover intervals from 0.1 s to several minutes; neighbors differ by at most a factor of 2.
@@ -196,6 +198,24 @@ CONTRACT = (
         "Time that JVMs spent on garbage collection: the driver's, and those of all executors, as far as they reported "
         "it with their tasks. In one process, the driver runs the tasks.",
         Label("role", ROLES),
+    ),
+    _metric(
+        "millrace_store_requests_total",
+        "counter",
+        "number",
+        "Requests of object stores, by kind as stores bill them. client is millrace for its own requests, of the "
+        "driver and, in one process, of tasks, and spark for those of Spark's client for S3 in the driver's JVM; "
+        "executors' requests and those of other clients are not counted.",
+        Label("client", CLIENTS),
+        Label("request", REQUESTS),
+    ),
+    _metric(
+        "millrace_store_bytes_total",
+        "counter",
+        "bytes",
+        "Bytes of objects that these requests read or wrote.",
+        Label("client", CLIENTS),
+        Label("direction", DIRECTIONS),
     ),
     _metric(
         "millrace_partial_results_total",

@@ -15,6 +15,7 @@ from millrace_jobs.run.auto import AutoPlans
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.metrics import JobMetrics
 from millrace_jobs.run.platform import Platform
+from millrace_jobs.run.store_traffic import ObjectStoreTraffic
 from millrace_jobs.session import ExecutorState
 from millrace_support.http_server import ProbeResult
 
@@ -124,13 +125,14 @@ class Observer:
     """The message to show when the query has nothing to do for the first time; empty for none."""
     tally: RunTally = field(default_factory=RunTally)
     garbage: GarbageCollection | None = None
+    traffic: ObjectStoreTraffic | None = None
     reports: RunReports | None = None
 
     def batch(self, report: BatchReport) -> None:
         """Report a finished batch to health, metrics, tally, display and platform, and let ``auto`` react to it."""
         self.health.computed()
         self.metrics.record(report)
-        self._record_gc()
+        self._record_counts()
         self.tally.add(report)
         self.display.batch(report)
         self.platform.batch(report)
@@ -148,12 +150,14 @@ class Observer:
         """Report an idle query: a sign of life, under this pin."""
         self.health.computed()
         self.metrics.record_idle()
-        self._record_gc()
+        self._record_counts()
         self.platform.idle(pin)
         if self.waiting:
             self.display.message(self.waiting)
             self.waiting = ""
 
-    def _record_gc(self) -> None:
+    def _record_counts(self) -> None:
         if self.garbage is not None:
             self.metrics.record_gc(self.garbage.since())
+        if self.traffic is not None:
+            self.metrics.record_store_traffic(self.traffic.since())

@@ -1,0 +1,92 @@
+"""Counts of the requests that Millrace itself makes of object stores, in all processes of a job on one machine.
+
+Each process has a file of counters in a folder that the environment names, so that the processes that Spark starts (to
+plan sources and, without executors, to run tasks) count too, also after they have ended. Without the folder, as on
+executors, nothing is counted. A request that the client repeats counts once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+FOLDER = "MILLRACE_STORE_REQUESTS"
+"""Environment variable with the folder of the counters."""
+
+Request = Literal["GET", "HEAD", "PUT", "LIST", "DELETE", "COPY"]
+REQUESTS: tuple[Request, ...] = get_args(Request)
+"""Kinds of requests, as stores bill them; the parts of a large object and what begins and ends it are PUT."""
+
+PAGE = 1000
+"""The most keys in an answer to a LIST, and in a request to delete several objects."""
+
+DIRECTIONS = ("read", "written")
+"""What the bytes of objects are counted by."""
+
+_FIELDS = (*REQUESTS, *DIRECTIONS)
+_LOCK = Lock()
+
+
+@contextmanager
+def counting_in(folder: Path) -> Iterator[Path]:
+    """Make a folder for the counters of this process and of those that it starts in the ``with`` block; yield it."""
+    folder.mkdir()
+    before = os.environ.get(FOLDER)
+    os.environ[FOLDER] = str(folder)
+    try:
+        yield folder
+    finally:
+        os.environ.pop(FOLDER)
+        if before is not None:
+            os.environ[FOLDER] = before
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of processes that count with this one."""
+    return {FOLDER: os.environ[FOLDER]} if FOLDER in os.environ else {}
+
+
+def count(request: Request, times: int = 1, *, read: int = 0, written: int = 0) -> None:
+    """Count requests of this process, and the bytes of objects that they read or wrote."""
+    counters = _counters(os.environ.get(FOLDER), os.getpid())
+    if counters is not None:
+        with _LOCK:
+            counters[REQUESTS.index(request)] += times
+            counters[-2:] += (read, written)
+
+
+def counted(folder: Path) -> Counter[str]:
+    """Return what all processes have counted so far: requests by kind, and bytes by direction."""
+    files = [np.fromfile(file, np.int64) for file in folder.iterdir()]
+    sums = sum((each for each in files if len(each)), np.zeros(len(_FIELDS), np.int64))
+    return Counter(dict(zip(_FIELDS, sums.tolist(), strict=True)))
+
+
+def pages(entries: int) -> int:
+    """Return the number of requests that list or delete so many objects."""
+    return max(-(-entries // PAGE), 1)
+
+
+@lru_cache(maxsize=1)
+def _counters(folder: str | None, process: int) -> npt.NDArray[np.int64] | None:
+    """Return the counters of this process; None if there is no place for them, which must not fail a request."""
+    if folder is None:
+        return None
+    try:
+        file = os.open(Path(folder) / str(process), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, len(_FIELDS) * 8)  # a full disk fails here, and later would end the process
+            return np.memmap(os.fdopen(os.dup(file), "r+b"), np.int64, "r+", shape=(len(_FIELDS),))
+        finally:
+            os.close(file)
+    except OSError:
+        return None
