@@ -60,6 +60,7 @@ def test_a_process_counts_what_the_server_does(tmp_path: Path, s3: S3Server) -> 
     assert found == requests + Counter(read=105, written=1001 * 5 + (25 << 20))
 
 
+@pytest.mark.in_turn
 def test_requests_of_a_query_are_counted_by_client_and_kind(tmp_path: Path, s3: S3Server) -> None:
     place = ObjectPath.of(f"s3a://{BUCKET}/query")
     run = Run(tmp_path, place / "checkpoint")
