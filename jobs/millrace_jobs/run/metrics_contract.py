@@ -281,7 +281,7 @@ CONTRACT = (
         "millrace_auto_switches_total",
         "counter",
         "number",
-        "Switches of algorithm auto. reason is imbalance, aggregation cost, routing, measured or trial.",
+        "Switches of algorithm auto. reason is imbalance, aggregation cost, routing, measured or draw.",
         Label("reason", REASONS),
     ),
     _metric(

@@ -16,9 +16,9 @@ import numpy as np
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.registry import NATIVE
 from millrace_jobs.sketches.key_profile import KeyProfile, add_counts, profile
-from millrace_support.batch_cost import FIXED_SECONDS
+from millrace_support.batch_cost import FIXED_SECONDS, MEDIAN_ERROR
 
-from .costs import MeasuredBatch, Measurements, Prior, Resources, TaskLoads
+from .costs import MeasuredBatch, Measurements, Prior, Resources, TaskLoads, fit_costs
 from .shadow import Clock, Shadow
 from .switch import Candidate
 
@@ -63,6 +63,12 @@ def starting_algorithm(*, sql: bool, windows: int, grouped: bool) -> str:
 
 _MAX_OBSERVED = 64  # observations, of all algorithms
 _RECENT = 6  # observations that a median is taken of
+_FITTED = 16  # observations from which the rest's seconds per record are fitted
+_ALIKE = 2  # factor between the records of batches up to which their times are compared rather than converted ones
+_FEWEST_OWN = 2  # observations of an algorithm from which it is known how much they scatter
+
+REST_RECORD_SECONDS = 2e-6
+"""Seconds per record outside the stages, before any is measured: reading, decoding, and the shuffle."""
 
 REMEMBERED = 200
 """Number of batches for which an algorithm's own times count; doubled each time it is abandoned early."""
@@ -82,12 +88,20 @@ class ObservedTime:
     loads: TaskLoads | None
 
 
+StageSeconds = Callable[[ObservedTime], float]
+"""Function that predicts the seconds of the stages of past batches."""
+
+
 class Residuals:
     """Observed batch times less the predicted stages, from which the rest of a batch's time is predicted.
 
     An algorithm that has run is predicted from its own times. One that has not run, or whose times are too old, is
     predicted from what the others took recently. The stages are always computed from the newest costs, whose errors
     then cancel where an algorithm's own times are used.
+
+    A backlog makes batches of very different sizes, and the algorithms do not run in the same ones. So the rest has a
+    part that grows with records, and what was observed is converted to the size in question. Otherwise the algorithm
+    that ran in the large batches would look slow as soon as batches become small.
     """
 
     def __init__(self) -> None:
@@ -112,14 +126,40 @@ class Residuals:
         last, times = self._abandoned.get(algorithm, (batch, 0))
         return times if batch - last <= REMEMBERED << times else 0
 
-    def rest(self, algorithm: str, batch: int, stages: Callable[[ObservedTime], float]) -> float:
-        """Return the seconds to expect beyond the stages in ``batch``; ``stages`` predicts those of past batches."""
+    def rest(self, algorithm: str, batch: int, rows: float, stages: StageSeconds) -> float:
+        """Return the seconds to expect beyond the stages in ``batch`` of ``rows`` records.
+
+        ``stages`` predicts the stages of past batches.
+        """
+        known = (self._own(algorithm, batch, rows) or list(self._observed))[-_RECENT:]
+        return statistics.median(self._rests(known, rows, stages)) if known else FIXED_SECONDS
+
+    def scatter(self, algorithm: str, batch: int, rows: float, stages: StageSeconds) -> float | None:
+        """Return the standard deviation of the rest under the algorithm, in seconds; None without two own observations.
+
+        It is estimated from the median deviation, so that one odd observation among several hardly counts.
+        """
+        own = self._own(algorithm, batch, rows)[-_RECENT:]
+        if len(own) < _FEWEST_OWN:
+            return None
+        rests = self._rests(own, rows, stages)
+        middle = statistics.median(rests)
+        return statistics.median(abs(rest - middle) for rest in rests) / MEDIAN_ERROR
+
+    def _own(self, algorithm: str, batch: int, rows: float) -> list[ObservedTime]:
+        """Return the algorithm's own observations that are not too old: of batches of about this size, if possible."""
         oldest = batch - (REMEMBERED << self.times_abandoned(algorithm, batch))
         own = [one for one in self._observed if one.algorithm == algorithm and one.batch >= oldest]
-        known = (own or list(self._observed))[-_RECENT:]
-        if not known:
-            return FIXED_SECONDS
-        return statistics.median(one.seconds - stages(one) for one in known)
+        alike = [one for one in own if rows / _ALIKE <= one.rows <= rows * _ALIKE]
+        return alike if len(alike) >= _FEWEST_OWN else own
+
+    def _rests(self, observed: Sequence[ObservedTime], rows: float, stages: StageSeconds) -> list[float]:
+        """Return the observed seconds beyond the stages, converted to a batch of ``rows`` records."""
+        fitted = list(self._observed)[-_FITTED:]
+        work = np.array([[1.0, one.rows] for one in fitted])
+        seconds = np.array([one.seconds - stages(one) for one in fitted])
+        each = float(fit_costs(work, seconds, np.array([FIXED_SECONDS, REST_RECORD_SECONDS]))[1])
+        return [one.seconds - stages(one) + each * (rows - one.rows) for one in observed]
 
     def clear(self) -> None:
         """Forget everything, because the plan now has other numbers of tasks."""
@@ -160,7 +200,7 @@ class Forecaster:
         for batch in window:
             expected = loads[now.algorithm].groups.sum() * batch.rows / rows
             self._measured.add_merge(batch.groups or float(expected), batch.merge_seconds)
-        seconds = statistics.median(batch.seconds / batch.rows for batch in window) * rows
+        seconds = statistics.median(batch.seconds for batch in window)
         known = loads[now.algorithm] if self._profiled is not None else None
         self.residuals.add(ObservedTime(now.number, now.algorithm, seconds, rows, known))
         costs = self._measured.costs(resources)
@@ -172,10 +212,11 @@ class Forecaster:
         return {
             name: Candidate(
                 name,
-                costs.predict(name, load, now.replicas, self.residuals.rest(name, now.number, stages)),
+                costs.predict(name, load, now.replicas, self.residuals.rest(name, now.number, rows, stages)),
                 load.imbalance,
                 float(load.groups.sum()),
                 name == self._rule,
+                self.residuals.scatter(name, now.number, rows, stages),
             )
             for name, load in loads.items()
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -21,7 +21,7 @@ from millrace_jobs.partitioners.units import CHUNK, MOST_CHUNKS, UnitPlacement
 from millrace_support.batch_cost import makespan
 
 from .costs import TASK_SECONDS, BatchTime, JoinLoad, MeasuredBatch, Resources
-from .forecast import ObservedTime, Residuals
+from .forecast import ObservedTime, Residuals, StageSeconds
 from .switch import Candidate
 
 JOIN_CANDIDATES = (Hash.NAME, "shuffle", "pkg", "wchoices", "prompt")
@@ -91,8 +91,11 @@ class _Residuals(Residuals):
     def times_abandoned(self, algorithm: str, batch: int) -> int:
         return super().times_abandoned(_form(algorithm), batch)
 
-    def rest(self, algorithm: str, batch: int, stages: Callable[[ObservedTime], float]) -> float:
-        return super().rest(_form(algorithm), batch, stages)
+    def rest(self, algorithm: str, batch: int, rows: float, stages: StageSeconds) -> float:
+        return super().rest(_form(algorithm), batch, rows, stages)
+
+    def scatter(self, algorithm: str, batch: int, rows: float, stages: StageSeconds) -> float | None:
+        return super().scatter(_form(algorithm), batch, rows, stages)
 
 
 def _form(algorithm: str) -> str:
@@ -140,11 +143,15 @@ class JoinForecaster:
                 sum(one.route for one in each), sum(one.combine for one in each), sum(one.merge for one in each), 0.0
             )
 
+        def stages(past: ObservedTime) -> float:
+            return time(self._works[past.batch]).stages
+
         works = _works(batch, algorithm, resources)
-        rest = self.residuals.rest(algorithm, batch.number, lambda past: time(self._works[past.batch]).stages)
+        at = algorithm, batch.number, float(batch.rows), stages
         imbalance = max((work.imbalance(resources.cores) for work in works), default=0.0)
         copies = float(sum(work.copies for work in works))
-        return _JoinCandidate(algorithm, replace(time(works), rest=rest), imbalance, copies, by_rule=False)
+        predicted = replace(time(works), rest=self.residuals.rest(*at))
+        return _JoinCandidate(algorithm, predicted, imbalance, copies, False, self.residuals.scatter(*at))
 
 
 def _works(batch: MeasuredBatch, algorithm: str, resources: Resources) -> list[_Work]:

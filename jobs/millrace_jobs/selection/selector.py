@@ -36,8 +36,8 @@ A batch is slow if it takes longer than predicted by more than this share.
 PRIOR_ERROR = 0.2
 """Share by which the prior may be wrong.
 
-Until workers have been measured, ``native`` is left once, even for an algorithm that is predicted to take longer by up
-to this share. A job with time to spare leaves it only for an algorithm that is predicted to save at least this share.
+Until workers have been measured, a job with time to spare leaves ``native`` only for an algorithm that is predicted to
+save at least this share.
 """
 
 SOONEST, LATEST = 2, 16
@@ -196,7 +196,7 @@ class Selector:
         best = min(better, key=lambda one: one.time.total * (1 - _TIE * one.by_rule))
         self._agreed, self._every = self._agreed + 1, SOONEST
         switch = Switch(number, current, best)
-        if self._agreed < AGREEMENTS and switch.gain < CLEAR_GAIN:
+        if self._agreed < AGREEMENTS and (switch.gain < CLEAR_GAIN or self._is_trial(current)):
             return None
         if self._chosen_at is not None and number - self._chosen_at < TRIAL:
             self._forecaster.residuals.abandon(number, self.algorithm)
@@ -207,15 +207,28 @@ class Selector:
         self._predicted_per_record = best.time.total / rows
         return switch
 
+    def _is_trial(self, current: Candidate) -> bool:
+        """Whether a switch would leave the ``apart`` algorithm for one of which nothing has been measured."""
+        return current.algorithm == self._apart and not self._forecaster.workers_measured
+
     def _worth_it(self, current: Candidate, other: Candidate, number: int) -> bool:
-        """Whether the predicted gain is above the margin, and pays for replacing Spark's query if necessary."""
+        """Whether the predicted gain is above the margin, and pays for replacing Spark's query if necessary.
+
+        The ``apart`` algorithm is left only for a gain that the scatter of the measurements does not explain, and taken
+        back unless that gain was seen. Batch times show no processor time, of which it uses the least.
+        """
         if other is current:
             return False
         saved = current.time.total - other.time.total
+        scatter = (current.scatter or 0.0) + (other.scatter or 0.0)
+        if other.algorithm == self._apart and other.scatter is not None:
+            return saved + scatter > -self._margin * current.time.total
+        margin = self._margin * (1 << self._forecaster.residuals.times_abandoned(other.algorithm, number))
         if self._apart in (current.algorithm, other.algorithm):
             recent = sum(number - restart <= HORIZON for restart in self._restarts)
             saved -= RESTART_SECONDS / HORIZON * (1 << recent)
-        margin = self._margin * (1 << self._forecaster.residuals.times_abandoned(other.algorithm, number))
-        if current.algorithm == self._apart and not self._forecaster.workers_measured:
-            margin = PRIOR_ERROR if self._has_slack else -PRIOR_ERROR
+        if current.algorithm == self._apart:
+            saved -= scatter
+        if self._is_trial(current) and self._has_slack:
+            margin = PRIOR_ERROR
         return saved > margin * current.time.total

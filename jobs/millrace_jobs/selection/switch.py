@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from .costs import BatchTime
 
-REASONS = ("imbalance", "aggregation cost", "routing", "measured", "trial")
+REASONS = ("imbalance", "aggregation cost", "routing", "measured", "draw")
 """Every reason that a switch can have."""
 
 
@@ -16,8 +16,9 @@ class Candidate:
     """Prediction for one algorithm.
 
     ``imbalance`` is the largest load over the mean, less 1; ``aggregation_cost`` is Γ in partial results.
-    ``by_rule`` is whether the selection rule of paper 000 chooses the algorithm. What has loads is a ``bearer``, and
-    what Γ counts are ``parts``.
+    ``by_rule`` is whether the selection rule of paper 000 chooses the algorithm. ``scatter`` is the standard deviation
+    of the algorithm's own batch times in seconds, or None if they are too few or too old. What has loads is a
+    ``bearer``, and what Γ counts are ``parts``.
     """
 
     bearer: ClassVar[str] = "task"
@@ -28,6 +29,7 @@ class Candidate:
     imbalance: float
     aggregation_cost: float
     by_rule: bool
+    scatter: float | None = None
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,13 @@ class Switch:
 
     @property
     def reason(self) -> str:
-        """Main saving: ``imbalance``, ``aggregation cost``, ``routing`` or ``measured``; or ``trial`` without one.
+        """Main saving: ``imbalance``, ``aggregation cost``, ``routing`` or ``measured``; or ``draw`` without one.
 
-        ``measured`` is what batches really took beyond the predicted stages. ``trial`` means that no gain is predicted,
-        but ``native`` is left once, because the prediction for routed batches rests on no measurement.
+        ``measured`` is what batches really took beyond the predicted stages. ``draw`` is a return to ``native``, which
+        uses the least processor time: it is predicted to take longer by no more than the measurements leave open.
         """
         if self.gain <= 0:
-            return "trial"
+            return "draw"
         old, new = self.before.time, self.after.time
         savings = {
             "routing": old.route - new.route,
@@ -67,11 +69,11 @@ class Switch:
     def __str__(self) -> str:
         """Return one sentence with the numbers."""
         old, new = self.before, self.after
-        if self.reason == "trial":
+        if self.reason == "draw":
             return (
-                f"auto: from {old.algorithm} to {new.algorithm} as a trial, because no routed batch has been measured "
-                f"yet: the prediction of {_shown(new.time.total)} a batch instead of {_shown(old.time.total)} may be "
-                f"wrong, and auto goes back to {old.algorithm} if it is right"
+                f"auto: from {old.algorithm} to {new.algorithm}, because {old.algorithm} is not clearly faster: a "
+                f"batch takes {_shown(old.time.total)} instead of {_shown(new.time.total)} as predicted, and batch "
+                f"times scatter by {_shown((old.scatter or 0.0) + (new.scatter or 0.0))}"
             )
         because = {
             "imbalance": f"the busiest {old.bearer} has {old.imbalance:.0%} more than the mean, with "

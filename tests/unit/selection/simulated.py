@@ -10,6 +10,24 @@ from millrace_jobs.selection.costs import CombineTask, MeasuredBatch
 from millrace_jobs.sketches.key_profile import add_counts, profile, union
 from millrace_support.batch_cost import makespan
 
+BACKLOG_ROWS = (
+    40_000,
+    40_000,
+    15_000,
+    4_000,
+    30_000,
+    35_000,
+    39_000,
+    36_000,
+    39_000,
+    10_000,
+    4_000,
+    16_000,
+    10_000,
+    9_000,
+)
+"""Records of the batches of a backlog, a fifth of those of a run on a busy machine: admission lets in fewer at times."""
+
 LEARNED = 2
 """Batches that cooperative replicas have seen before the one that counts."""
 
@@ -18,6 +36,19 @@ def zipf(rows, keys, skew, seed=1):
     shares = np.arange(1, keys + 1, dtype=np.float64) ** -skew
     drawn = np.random.default_rng(seed).choice(keys, size=rows, p=shares / shares.sum())
     return seeded_hashes(drawn.astype(np.uint64), 1)
+
+
+def backlog(batches, keys=20_000, seed=1):
+    """Return the streams of a backlog: one record in ten has a new key until all are there, others are even."""
+    rng = np.random.default_rng(seed)
+    known, streams = 0, []
+    for number in range(batches):
+        rows = BACKLOG_ROWS[number] if number < len(BACKLOG_ROWS) else BACKLOG_ROWS[-1]
+        fresh = np.arange(known, min(known + rows // 10, keys))
+        known += len(fresh)
+        drawn = np.concatenate([fresh, rng.integers(0, known, rows - len(fresh))])
+        streams.append(seeded_hashes(rng.permutation(drawn).astype(np.uint64), 1))
+    return streams
 
 
 def profile_of(stream):
@@ -56,6 +87,8 @@ class SimulatedQuery:
     workers: int = 8
     replicas: int = 2
     overhead: float = 0.1
+    read: float = 0.0  # seconds per record of every batch, outside the stages
+    cold: float = 0.0  # seconds of batch 0 for compilation; half of it in the next one, and so on
     burden: float = 0.0  # seconds that batches of `burdened` take beyond what any model knows
     burdened: str = ""
     load: float = 1.0
@@ -76,7 +109,8 @@ class SimulatedQuery:
         else:
             combine = combine + self.route * rows if reports else self.slice_record * rows
             seconds = makespan(combine, self.workers)
-        seconds += self.overhead + merge / self.workers + self.burden * (algorithm == self.burdened)
+        seconds += self.overhead + self.read * len(stream) + self.cold / 2**number
+        seconds += merge / self.workers + self.burden * (algorithm == self.burdened)
         return MeasuredBatch(
             number=number,
             algorithm=algorithm,
