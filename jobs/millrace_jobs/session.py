@@ -38,6 +38,8 @@ _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # to count rows, each write would first look whether there is one: a tenth and more of a batch with many keys
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # the limit in bytes is for blocks, which are large values; the limit in records is for single records
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),

@@ -318,8 +318,8 @@ def _state() -> list[Panel]:
         ),
         graph(
             "How large is the state?",
-            "Rows in the state store, and the memory they take (right). If they keep growing, the watermark "
-            "does not advance, or the query has no window.",
+            "Rows in the state store, where they are counted, and the memory that it takes (right). If it keeps "
+            "growing, the watermark does not advance, or the query has no window.",
             {"rows": largest("millrace_state_rows"), "memory": largest("millrace_state_bytes")},
             "short",
             right="memory",

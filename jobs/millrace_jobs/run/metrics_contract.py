@@ -301,7 +301,8 @@ CONTRACT = (
         "millrace_state_rows",
         "gauge",
         "rows",
-        "Rows in the state after the last batch; of operators on tables, those in buckets processed since the start.",
+        "Rows in the state after the last batch; of operators on tables, those in buckets processed since the start. "
+        "Spark's own operators count them only where sparkConf turns it on, since that takes time; otherwise absent.",
     ),
     _metric("millrace_state_bytes", "gauge", "bytes", "Memory that the state store used after the last batch."),
     _metric("millrace_lineage_events_total", "counter", "number", "Events of lineage that the receiver has taken."),
