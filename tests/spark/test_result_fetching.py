@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_jobs.sinks.base import ResultKeys
-from millrace_jobs.sinks.kafka import fetching
+from millrace_jobs.sinks.kafka import fetching, table_results
 from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher, _limited
 from millrace_jobs.sinks.kafka.table_results import TableResults
 from millrace_jobs.tables.changes import WEIGHT
@@ -107,6 +107,21 @@ def test_after_few_results_many_still_come_in_parts_and_then_all_at_once_again(s
     assert parts == [False, False, True, True, False, False]
 
 
+def test_a_batch_without_results_is_no_sign_of_what_the_next_has(spark, monkeypatch):
+    """Where windows close, many have no results between two that have many, each of which is computed once."""
+    monkeypatch.setattr(fetching, "MOST_ROWS", 10)
+    fetcher, limited = ResultFetcher(divided), []
+    at_once = fetching._at_once
+    monkeypatch.setattr(
+        fetching, "_at_once", lambda *args, **how: limited.append(how["limited"]) or at_once(*args, **how)
+    )
+    for rows, may_be_any in ((0, False), (40, True), (0, False), (0, False), (40, True), (3, False)):
+        results = spark.range(0, rows, 1, 2).selectExpr(NAMES, "CAST(id AS STRING) AS value")
+        with fetcher.fetched(results, may_be_any=may_be_any) as tables:
+            assert sum(table.num_rows for table in tables) == rows, "even if there are some against all certainty"
+    assert limited == [False, True, False, False, False]
+
+
 @pytest.mark.parametrize("division", [divided, TableResults(ResultKeys(("k",), weighted=True)).divided])
 def test_after_a_large_batch_there_may_be_none(spark, monkeypatch, division):
     monkeypatch.setattr(fetching, "MOST_ROWS", 10)
@@ -124,6 +139,7 @@ def test_after_a_large_batch_there_may_be_none(spark, monkeypatch, division):
 def test_after_a_large_batch_whose_changes_cancel_out_the_next_is_computed_once(spark, monkeypatch):
     """Each batch has two changes of each of its keys but the last three, which tasks leave out of large ones."""
     monkeypatch.setattr(fetching, "MOST_ROWS", 100)
+    monkeypatch.setattr(table_results, "PARTS", 4)  # each takes a Python task
     read = spark.sparkContext.accumulator(0)
 
     def counting(batches):

@@ -5,7 +5,7 @@ limits, since a task holds all that it sends, and Spark ends the job when it has
 driver's JVM holds all results of a job until Python has them. Then the results are computed again, in parallel. They
 are divided among PARTS partitions and kept on the disks of the executors, from where the driver fetches one partition
 after the other, each within the user's own limit. A job for each costs time, so this is for large batches only; a batch
-after a large one is taken for large.
+after a large one is taken for large. A batch that surely has no results is neither limited nor a sign of the next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ PARTS = 64
 SURELY_FEW = 10_000
 """Results of a batch after which the next one is fetched without limits in the tasks, which take 16 ms a batch.
 
-That is only where results come as records do. When windows close, a batch can have many after one with few.
+That is only where results come as records do. When windows close, a batch can have many after one with few; there,
+batches that close no window need no limits.
 """
 
 _LIMIT = "spark.driver.maxResultSize"
@@ -65,9 +66,13 @@ class ResultFetcher:
         """Number of results of the last batch that had any; None if unknown."""
 
     @contextmanager
-    def fetched(self, results: DataFrame) -> Iterator[Iterator[pa.Table]]:
-        """Compute ``results``, and yield an iterator over their tables: one of all few results, or many small ones."""
-        if not self._is_large and (found := _at_once(results, limited=self._may_be_many)) is not None:
+    def fetched(self, results: DataFrame, *, may_be_any: bool = True) -> Iterator[Iterator[pa.Table]]:
+        """Compute ``results``, and yield an iterator over their tables: one of all few results, or many small ones.
+
+        ``may_be_any`` is false if there are none for sure, but their computation has to take its course.
+        """
+        at_once = not (may_be_any and self._is_large)
+        if at_once and (found := _at_once(results, limited=may_be_any and self._may_be_many)) is not None:
             self._rows = found.num_rows or self._rows
             yield iter([found])
             return
