@@ -25,7 +25,6 @@ VALUES = {"records": "count(*)", "total": "sum(value)"}
 QUESTIONS = {
     "groups": Question(keys={"key": "key"}, values=VALUES, window=Hop("moment", size=20, slide=20)),
     "windows alone": Question(keys={}, values=VALUES, window=Hop("moment", size=25, slide=20)),
-    "times in windows": Question(keys={"at": "moment"}, values=VALUES, window=Hop("moment", size=25, slide=20)),
 }
 RECORDS = [[(START + timedelta(seconds=6 * batch + n), f"key {n % 3}", n) for n in range(10)] for batch in range(8)]
 
@@ -54,7 +53,7 @@ ROUTED, NATIVE = ("pkg", 2, 2), ("native", 2, 2)
 
 @pytest.mark.parametrize(
     ("asked", "placings"),
-    [("groups", [ROUTED, NATIVE]), ("windows alone", [ROUTED]), ("times in windows", [NATIVE])],
+    [("groups", [ROUTED, NATIVE]), ("windows alone", [ROUTED]), ("windows alone", [NATIVE])],
 )
 def test_results_come_only_in_batches_that_close_windows(spark, tmp_path, batches, asked: str, placings: list[Placing]):
     question = QUESTIONS[asked]
