@@ -41,6 +41,10 @@ class Window:
         """Return the end, in microseconds, of the last window that contains each pane."""
         return self._last_start(panes) + self.size
 
+    def ends_between(self, first: int, last: int) -> bool:
+        """Return whether a window can end at a time from ``first`` to ``last``, both in microseconds."""
+        return last - (last - self.offset - self.size) % self.slide >= first
+
     def starts(self, panes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return each pair of a pane and a window that contains it: pane indices and window starts in microseconds."""
         starts = self._last_start(panes)[:, np.newaxis] - np.arange(self.per_record) * self.slide

@@ -7,8 +7,11 @@ from contextlib import nullcontext
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.sinks.kafka import fetching
-from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher
+from millrace_jobs.sinks.base import ResultKeys
+from millrace_jobs.sinks.kafka import fetching, table_results
+from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher, _limited
+from millrace_jobs.sinks.kafka.table_results import TableResults
+from millrace_jobs.tables.changes import WEIGHT
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +55,37 @@ def test_values_above_the_limit_come_in_parts(spark, monkeypatch, lengths, at_on
     assert (tables == 1) == (at_once or len(given) == 1)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "at_once"),
+    [([100] * 7, True), ([100] * 11, False), ([400, 1, 1], True), ([1, 1, 400], False), ([1_001], False), ([None] * 3, True)],
+)  # fmt: skip
+def test_structs_above_the_limit_come_in_parts(spark, monkeypatch, lengths, at_once):
+    """A struct has the bytes of its JSON, which are 41 more than those of its text here."""
+    monkeypatch.setattr(fetching, "MOST_AT_ONCE", 1_000)
+    monkeypatch.setattr(fetching, "_limit", lambda *_: nullcontext())
+    texts = [(n, None if length is None else "x" * length) for n, length in enumerate(lengths)]
+    rows = spark.createDataFrame(texts, "n INT, text STRING").coalesce(1)
+    results = rows.selectExpr("concat('k', n) AS key", "struct(n, text, map('a', array(1.5D, NULL)) AS more) AS value")
+    computed = []
+    with ResultFetcher(lambda results: computed.append(results) or divided(results)).fetched(results) as tables:
+        found = [row["value"] for table in tables for row in table.to_pylist()]
+    assert sorted((row["n"], row["text"]) for row in found) == texts
+    assert {str(row["more"]) for row in found} == {"[('a', [1.5, None])]"}
+    assert bool(computed) != at_once
+
+
+def test_tasks_hold_no_more_of_large_structs_than_the_limit(spark, monkeypatch):
+    monkeypatch.setattr(fetching, "MOST_AT_ONCE", 100_000)
+    large = "struct(id, struct(repeat('x', 5000) AS text, transform(sequence(1, 500), n -> 1 / n) AS list) AS deep)"
+    results = spark.range(0, 400, 1, 2).selectExpr(NAMES, f"{large} AS value")
+    assert results.toArrow().nbytes > 3_000_000
+    assert _limited(results).toArrow().nbytes < 2 * 100_000, "of two tasks"
+    with ResultFetcher(divided).fetched(results) as tables:
+        found = [row["value"] for table in tables for row in table.to_pylist()]
+    assert sorted(row["id"] for row in found) == list(range(400))
+    assert {(len(row["deep"]["text"]), len(row["deep"]["list"])) for row in found} == {(5_000, 500)}
+
+
 def test_structs_are_limited_by_their_number(spark, monkeypatch):
     monkeypatch.setattr(fetching, "MOST_ROWS", 10)
     results = spark.range(0, 25, 1, 2).selectExpr(NAMES, "struct(id, map('a', id) AS m) AS value")
@@ -71,3 +105,57 @@ def test_after_few_results_many_still_come_in_parts_and_then_all_at_once_again(s
         assert found == sorted((f"k{n}", str(n)) for n in range(rows))
         parts.append(tables > 1)
     assert parts == [False, False, True, True, False, False]
+
+
+def test_a_batch_without_results_is_no_sign_of_what_the_next_has(spark, monkeypatch):
+    """Where windows close, many have no results between two that have many, each of which is computed once."""
+    monkeypatch.setattr(fetching, "MOST_ROWS", 10)
+    fetcher, limited = ResultFetcher(divided), []
+    at_once = fetching._at_once
+    monkeypatch.setattr(
+        fetching, "_at_once", lambda *args, **how: limited.append(how["limited"]) or at_once(*args, **how)
+    )
+    for rows, may_be_any in ((0, False), (40, True), (0, False), (0, False), (40, True), (3, False)):
+        results = spark.range(0, rows, 1, 2).selectExpr(NAMES, "CAST(id AS STRING) AS value")
+        with fetcher.fetched(results, may_be_any=may_be_any) as tables:
+            assert sum(table.num_rows for table in tables) == rows, "even if there are some against all certainty"
+    assert limited == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize("division", [divided, TableResults(ResultKeys(("k",), weighted=True)).divided])
+def test_after_a_large_batch_there_may_be_none(spark, monkeypatch, division):
+    monkeypatch.setattr(fetching, "MOST_ROWS", 10)
+    fetcher, tables = ResultFetcher(division), []
+    for rows in (40, 0, 3):
+        results = spark.range(0, rows, 1, 2).selectExpr(NAMES, "'a' AS value", "9L AS end", f"1L AS {WEIGHT}")
+        with fetcher.fetched(results.repartition(2)) as found:
+            counts = [table.num_rows for table in found]
+        assert sum(counts) == rows
+        tables.append(len(counts))
+    assert tables[0] > 1
+    assert tables[1:] == [0, 1]
+
+
+def test_after_a_large_batch_whose_changes_cancel_out_the_next_is_computed_once(spark, monkeypatch):
+    """Each batch has two changes of each of its keys but the last three, which tasks leave out of large ones."""
+    monkeypatch.setattr(fetching, "MOST_ROWS", 100)
+    monkeypatch.setattr(table_results, "PARTS", 4)  # each takes a Python task
+    read = spark.sparkContext.accumulator(0)
+
+    def counting(batches):
+        for batch in batches:
+            read.add(batch.num_rows)
+            yield batch
+
+    table = TableResults(ResultKeys(("k",), weighted=True))
+    fetcher, runs = ResultFetcher(table.divided), []
+    for keys in (300, 300, 9, 9):
+        weights = f"explode(IF(id < {keys - 3}, array(1L, -1L), array(1L))) AS {WEIGHT}"
+        changes = spark.range(0, keys, 1, 2).selectExpr(NAMES, "CAST(id AS STRING) AS value", "9L AS end", weights)
+        results = changes.mapInArrow(counting, changes.schema)
+        before = read.value
+        with fetcher.fetched(results) as tables:
+            found = [row for each in tables for row in table.part_of(each).rows.to_pylist()]
+        assert sorted(row["value"] for row in found) == sorted(str(keys - n) for n in (1, 2, 3))
+        runs.append((read.value - before) / (2 * keys - 3))
+    assert runs == [2, 1, 1, 1]

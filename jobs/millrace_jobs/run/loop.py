@@ -28,6 +28,7 @@ from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
 from millrace_jobs.pipeline.refreshed_tables import announce_contents
 from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
+from millrace_jobs.run.closing_windows import ClosingWindows
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
@@ -114,10 +115,12 @@ class QueryRun:
     _restarts: Restarts = field(default_factory=Restarts)
     _steering: Steering = field(init=False)
     _settings: BatchSettings = field(init=False)
+    _closing: ClosingWindows = field(init=False)
 
     def __post_init__(self) -> None:
         """Set up the session settings and the steering."""
         self._settings = BatchSettings(self.spec.spark_conf)
+        self._closing = ClosingWindows(self.query, self.spec)
         self._steering = Steering(
             self.spec,
             self.sources,
@@ -337,7 +340,7 @@ class QueryRun:
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
         self.checkpoint.begin(number, self._planned)
-        batch = self.checkpoint.batch(number)
+        batch = self._closing.marked(self.checkpoint.batch(number))
         announce(self.checkpoint.pin(number), batch.watermark, self.spark.sparkContext)
         if self.tables is not None:
             self.checkpoint.require_logged(number)

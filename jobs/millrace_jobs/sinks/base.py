@@ -26,14 +26,15 @@ class ResultBatch:
     """The batch that a set of results belongs to.
 
     ``epoch`` is the epoch of the plan that the batch is pinned to. ``watermark`` is in milliseconds since 1970, or 0
-    without a watermark: this batch closes the windows that end at or before it. ``require_lease`` raises MillraceError
-    if another driver has, or may have, taken over the checkpoint; it is for sinks that cannot fence off an old driver
-    otherwise.
+    without a watermark: this batch closes the windows that end at or before it. ``may_have_results`` is false if it is
+    known before it is computed that it has none. ``require_lease`` raises MillraceError if another driver has, or may
+    have, taken over the checkpoint; it is for sinks that cannot fence off an old driver otherwise.
     """
 
     number: int
     epoch: int
     watermark: int
+    may_have_results: bool = True
     require_lease: Callable[[], None] = field(default=lambda: None, compare=False)
 
 

@@ -5,7 +5,7 @@ limits, since a task holds all that it sends, and Spark ends the job when it has
 driver's JVM holds all results of a job until Python has them. Then the results are computed again, in parallel. They
 are divided among PARTS partitions and kept on the disks of the executors, from where the driver fetches one partition
 after the other, each within the user's own limit. A job for each costs time, so this is for large batches only; a batch
-after a large one is taken for large.
+after a large one is taken for large. A batch that surely has no results is neither limited nor a sign of the next.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ PARTS = 64
 SURELY_FEW = 10_000
 """Results of a batch after which the next one is fetched without limits in the tasks, which take 16 ms a batch.
 
-That is only where results come as records do. When windows close, a batch can have many after one with few.
+That is only where results come as records do. When windows close, a batch can have many after one with few; there,
+batches that close no window need no limits.
 """
 
 _LIMIT = "spark.driver.maxResultSize"
 _NUMBER = "(monotonically_increasing_id() & 8589934591)"
 """The number of a row in its partition, beginning with 0."""
 
-_LEFT_OUT = ""
-"""A value that was left out; no result is without a character."""
+_AS_JSON = "to_json(value, map('ignoreNullFields', 'false'))"
+
+_COUNT = "millrace_results"
 
 
 class ResultFetcher:
@@ -64,29 +66,28 @@ class ResultFetcher:
         """Number of results of the last batch that had any; None if unknown."""
 
     @contextmanager
-    def fetched(self, results: DataFrame) -> Iterator[Iterator[pa.Table]]:
-        """Compute ``results``, and yield an iterator over their tables: one of all few results, or many small ones."""
-        if not self._is_large and (found := _at_once(results, limited=self._may_be_many)) is not None:
+    def fetched(self, results: DataFrame, *, may_be_any: bool = True) -> Iterator[Iterator[pa.Table]]:
+        """Compute ``results``, and yield an iterator over their tables: one of all few results, or many small ones.
+
+        ``may_be_any`` is false if there are none for sure, but their computation has to take its course.
+        """
+        at_once = not (may_be_any and self._is_large)
+        if at_once and (found := _at_once(results, limited=may_be_any and self._may_be_many)) is not None:
             self._rows = found.num_rows or self._rows
             yield iter([found])
             return
-        with _by_partition(results if self._division is None else self._division(results)) as batches:
-            yield self._counted(batches)
+        counted = _counted(results)
+        divided = counted if self._division is None else self._division(counted)
+        with _by_partition(divided) as batches:
+            rows, size = _count_of(divided)
+            # a fraction of the limits: the next batch may be somewhat larger, and keys take memory, too
+            self._is_large = size > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
+            self._rows = None
+            yield (pa.Table.from_batches([batch]) for batch in batches)
 
     @property
     def _may_be_many(self) -> bool:
         return self._jumps or self._rows is None or self._rows > SURELY_FEW
-
-    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Yield record batches as tables, and note at their end whether they were many."""
-        size = rows = 0
-        for batch in batches:
-            size += batch.nbytes
-            rows += batch.num_rows
-            yield pa.Table.from_batches([batch])
-        # a fraction of the limits, since a division may leave out most of the results
-        self._is_large = size > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
-        self._rows = None
 
 
 def _at_once(results: DataFrame, *, limited: bool) -> pa.Table | None:
@@ -103,25 +104,48 @@ def _at_once(results: DataFrame, *, limited: bool) -> pa.Table | None:
             return None
     if found.num_rows > MOST_ROWS:
         return None
-    lacks_values = limited and _is_text(results) and pc.any(pc.equal(found.column("value"), _LEFT_OUT)).as_py()
-    return None if lacks_values else found
+    return _unwrapped(found) if limited else found
 
 
-def _is_text(results: DataFrame) -> bool:
-    return isinstance(results.schema["value"].dataType, StringType)
+def _bytes_of_value(results: DataFrame) -> str:
+    """Return an SQL expression of about the bytes of a value: of its text, or of a struct as JSON, with its NULLs."""
+    is_text = isinstance(results.schema["value"].dataType, StringType)
+    return f"octet_length({'value' if is_text else _AS_JSON})"
 
 
 def _limited(results: DataFrame) -> DataFrame:
-    """Leave out what no task may send at once, so that one row too many is left, or values are ``_LEFT_OUT``.
+    """Leave out what no task may send at once, so that one row too many is left, or values are missing.
 
-    A value is left out if the rows so far would take more than MOST_AT_ONCE bytes with values like it. Then the values
-    that are left in a partition take 1 + ln(MOST_ROWS) times as much at most, and as a rule no more than that.
+    A value is an array of itself, and an empty one if it is left out: a struct cannot be NULL where its fields cannot.
+    It is left out if the rows so far would take more than MOST_AT_ONCE bytes with values like it. Then the values that
+    are left in a partition take 1 + ln(MOST_ROWS) times as much at most, and as a rule no more than that.
     """
     few = results.where(f"{_NUMBER} <= {MOST_ROWS}")
-    if not _is_text(results):
-        return few
-    size = f"({_NUMBER} + 1) * octet_length(value)"
-    return few.withColumn("value", F.expr(f"CASE WHEN {size} > {MOST_AT_ONCE} THEN '{_LEFT_OUT}' ELSE value END"))
+    size = f"({_NUMBER} + 1) * {_bytes_of_value(results)}"
+    return few.withColumn("value", F.expr(f"CASE WHEN {size} > {MOST_AT_ONCE} THEN array() ELSE array(value) END"))
+
+
+def _unwrapped(limited: pa.Table) -> pa.Table | None:
+    """Return fetched results without the arrays of ``_limited``; None if values are missing."""
+    values = pc.list_flatten(limited.column("value"))
+    if len(values) < limited.num_rows:
+        return None
+    return limited.set_column(limited.schema.get_field_index("value"), "value", values)
+
+
+def _counted(results: DataFrame) -> DataFrame:
+    """Let tasks count results before they are divided, since a division may leave out most of them."""
+    size = F.expr(f"coalesce(sum({_bytes_of_value(results)}), 0)")
+    return results.observe(_COUNT, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
+
+
+def _count_of(computed: DataFrame) -> tuple[int, int]:
+    """Return how many results were counted, and the bytes of their values."""
+    found = computed._jdf.queryExecution().observedMetrics()
+    if not found.contains(_COUNT):
+        return 0, 0  # Spark drops steps of its plan that turn out to have no input
+    count = found.apply(_COUNT)
+    return count.getLong(0), count.getLong(1)
 
 
 @contextmanager

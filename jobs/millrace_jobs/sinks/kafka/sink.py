@@ -143,7 +143,7 @@ class KafkaSink(Sink):
             rows = self._compute_by_tasks(self._written_by_tasks(results), batch)
             self._transactions.end_partitions(batch.number + 1)
             return rows
-        with self._fetcher.fetched(results) as tables:
+        with self._fetcher.fetched(results, may_be_any=batch.may_have_results) as tables:
             return self._write(tables, batch)
 
     def _written_by_tasks(self, shaped: DataFrame) -> DataFrame:
