@@ -31,6 +31,7 @@ _REPORT = BatchReport(
     route=(0.1, 0.2),
     combine=(0.2, 0.1, 0.1, 0.1),
     merge_seconds=0.4,
+    search_seconds=0.1,
     state_rows=600,
     state_bytes=65_536,
     latest_event=1_357_041_600_000_000,

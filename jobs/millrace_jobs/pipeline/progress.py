@@ -41,6 +41,7 @@ class BatchReport:
     ``worker_rows`` and ``worker_keys`` have one entry per worker of the plan, and are empty if nothing was routed.
     ``distinct_keys`` and ``profile`` are None if no worker counted, and ``placement`` is None if nothing was routed.
     ``combined`` has one entry for each task that combined records: a worker, or a replica under ``native``.
+    ``search_seconds`` is the time that tasks searched the state for what the watermark has passed, all together.
     ``state_rows`` is the number of rows in the state, by operators on tables as far as ``KeptRows`` knows it; None
     where Spark does not count them, which it reports as 0.
     ``state_updates`` is the number of groups whose state changed, and ``state_partitions`` the tasks that keep them.
@@ -75,6 +76,7 @@ class BatchReport:
     route: tuple[float, ...]
     combine: tuple[float, ...]
     merge_seconds: float
+    search_seconds: float
     state_rows: int | None
     state_bytes: int
     latest_event: int | None
@@ -168,6 +170,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         route=tuple(note["seconds"] for note in replicas if "seconds" in note),
         combine=tuple(note["seconds"] for note in workers),
         merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
+        search_seconds=sum(operator["allRemovalsTimeMs"] for operator in state) / 1000,
         state_rows=(sum(operator["numRowsTotal"] for operator in state) or None) if kept_rows is None else kept_rows,
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
         latest_event=max((note["latest"] for note in replicas if "latest" in note), default=None),

@@ -132,6 +132,13 @@ WARM_UP_FACTOR = 4.0
 MIN_RECORDS_SHARE = 0.5
 """Minimum share of a batch's time for its records: with less, a job with a long fixed time never catches up."""
 
+MAX_SEARCH_SHARE = 0.2
+"""Largest share of a batch's time for searching the state, which takes as long for few records as for many.
+
+Spark looks at every key after each batch, whether the watermark has passed it. With millions of keys that can take
+longer than an interval.
+"""
+
 _RECENT_BATCHES = 3
 """Number of recent batches behind the median of the time outside of tasks: a single outlier changes little."""
 
@@ -155,6 +162,7 @@ class FinishedBatch:
         work: seconds of that time spent waiting for tasks or for results to be written; an upper bound is enough.
         plan: a value that is equal for batches under the same plan.
         arrived: records that arrive within a batch interval; 0 if unknown.
+        search: seconds of the work in which tasks searched the state, at least.
     """
 
     rows: int
@@ -162,6 +170,7 @@ class FinishedBatch:
     work: float
     plan: object = None
     arrived: int = 0
+    search: float = 0.0
 
 
 class Admission:
@@ -185,6 +194,7 @@ class Admission:
         self._costs = TaskCosts()
         self._outside: deque[float] = deque(maxlen=_RECENT_BATCHES)
         self._arrived: deque[int] = deque(maxlen=_RECENT_BATCHES)
+        self._searches: deque[float] = deque(maxlen=_RECENT_BATCHES)
 
     @property
     def limit(self) -> int:
@@ -215,6 +225,7 @@ class Admission:
         if is_significant or not self._knows_record_cost:
             self._knows_record_cost |= is_significant
             self._outside.append(batch.seconds - work)
+            self._searches.append(batch.search)
             self._costs.add(batch.rows, work)
             self._adapt(batch.rows, work)
 
@@ -251,6 +262,8 @@ class Admission:
         """Set the limit to what fits the goal, or higher if the fixed time leaves too little of it for records."""
         fixed = statistics.median(self._outside) + self._costs.fixed
         room = max(self._goal - fixed, fixed * MIN_RECORDS_SHARE / (1 - MIN_RECORDS_SHARE))
+        # stricter than for other fixed time, which is a guess, where the time of the search was measured
+        room = max(room, min(self._searches) * (1 - MAX_SEARCH_SHARE) / MAX_SEARCH_SHARE)
         wanted = room / self._costs.per_record
         if work <= 2 * room and self._costs.wants_another_size():
             wanted = max(wanted, _SIZE_FACTOR * rows)

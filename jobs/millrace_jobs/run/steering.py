@@ -175,7 +175,9 @@ class Steering:
             self._record_bytes = max(report.bytes / report.rows, 1.0)
         plan = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
         arrived = self._arrivals_per_interval(report)
-        self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, plan, arrived))
+        at_once = max(min(report.state_partitions or 1, report.pin.workers), 1)
+        search = report.search_seconds / at_once
+        self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, plan, arrived, search))
         if self._query.mode(report.pin) is not RoutingMode.NATIVE:
             self._save_learned(report.batch, report.pin, report.states)
 

@@ -44,9 +44,9 @@ def progress(*notes, **changes):
         "durationMs": {"triggerExecution": 840, "addBatch": 700},
         "eventTime": {"max": "2013-01-01T12:00:00.000Z", "watermark": "2013-01-01T11:59:30.250Z"},
         "stateOperators": [
-            {"allUpdatesTimeMs": 300, "commitTimeMs": 50, "numRowsTotal": 600, "memoryUsedBytes": 4096,
+            {"allUpdatesTimeMs": 300, "allRemovalsTimeMs": 20, "commitTimeMs": 50, "numRowsTotal": 600, "memoryUsedBytes": 4096,
              "numRowsDroppedByWatermark": 3, "numRowsUpdated": 20, "numShufflePartitions": 4},
-            {"allUpdatesTimeMs": 40, "commitTimeMs": 10, "numRowsTotal": 1, "memoryUsedBytes": 4,
+            {"allUpdatesTimeMs": 40, "allRemovalsTimeMs": 5, "commitTimeMs": 10, "numRowsTotal": 1, "memoryUsedBytes": 4,
              "numRowsDroppedByWatermark": 4, "numRowsUpdated": 1, "numShufflePartitions": 4},
         ],
         "sources": [{"endOffset": {"source": "t", "position": {}, "pin": PIN.to_json(), "waiting": 77}}],
@@ -101,7 +101,8 @@ def test_a_routed_batch():
     assert report.state_updates == 21
     assert report.route == (0.25, 0.5)
     assert report.combine == (0.5, 0.5, 0.1)
-    assert (report.merge_seconds, report.state_rows, report.state_bytes) == (0.4, 601, 4100)
+    assert (report.merge_seconds, report.search_seconds) == (0.4, 0.025)
+    assert (report.state_rows, report.state_bytes) == (601, 4100)
     assert report.watermark == datetime(2013, 1, 1, 11, 59, 30, 250_000, tzinfo=UTC)
     assert report.ended.tzinfo is UTC
 

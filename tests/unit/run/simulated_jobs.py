@@ -29,7 +29,7 @@ class Change:
 
 @dataclass
 class Job:
-    """A batch takes ``fixed`` seconds, its tasks ``task_fixed`` and ``per_record`` for each record.
+    """A batch takes ``fixed`` seconds, its tasks ``task_fixed``, ``search`` and ``per_record`` for each record.
 
     ``odd`` is how much longer a batch takes, by number; ``cold`` seconds come with the first one. Of ``workers``, one
     gets the share ``hot`` of the records, and a batch takes as long as that one.
@@ -45,6 +45,7 @@ class Job:
     workers: int = 8
     hot: float = 1 / 8
     plan: tuple[str, int, int] = PLAN
+    search: float = 0.0
     changes: list[Change] = field(default_factory=list)
     batches: int = 0
     done: int = 0
@@ -64,7 +65,9 @@ class Job:
         cold = self.cold if self.batches == 1 else 0.0
         plan = self.plan
         work = self._work_off(rows) * slower * self._chance.lognormvariate(0, self.noise) + cold / 2
-        return FinishedBatch(rows, self.fixed * slower + work + cold / 2, work, plan, arrived)
+        search = self.search and self.search * self._chance.lognormvariate(0, self.noise)
+        seconds = self.fixed * slower + work + search + cold / 2
+        return FinishedBatch(rows, seconds, work + search, plan, arrived, search)
 
     def _work_off(self, rows):
         """Seconds of the tasks for the next records, of which later ones may cost more or less than the first."""
@@ -80,7 +83,7 @@ class Job:
 
     def work(self, rows):
         """Seconds of the tasks, without noise."""
-        return self.task_fixed + self.cost * rows
+        return self.task_fixed + self.search + self.cost * rows
 
     def seconds(self, rows):
         """Seconds of a batch, without noise."""

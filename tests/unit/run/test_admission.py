@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from millrace_jobs.run.admission import MAX_GROWTH, MAX_SHRINKAGE, MIN_LIMIT, FinishedBatch
+from millrace_jobs.run.admission import MAX_GROWTH, MAX_SEARCH_SHARE, MAX_SHRINKAGE, MIN_LIMIT, FinishedBatch
 
 from .simulated_jobs import (
     FIRST,
@@ -146,6 +146,24 @@ def test_noise_does_not_drive_batches_far_from_where_they_should_be(seed):
     assert typical[-20] < 1.6 * GOAL
     assert typical[5] > 0.5 * GOAL
     assert statistics.median(typical) == pytest.approx(GOAL, rel=0.2)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_long_search_of_the_state_takes_a_fifth_of_a_batch(seed):
+    job, admission = Job(0.2, 1e-5, search=1.5, noise=0.1, seed=seed), an_admission()
+    catch_up(admission, job, 15)
+    typical = sorted(job.seconds(rows) for rows, _ in catch_up(admission, job, 100))
+    assert statistics.median(typical) == pytest.approx(1.5 / MAX_SEARCH_SHARE, rel=0.2)
+    assert typical[-1] < 4 * 1.5 / MAX_SEARCH_SHARE
+
+
+def test_batches_in_which_windows_end_show_no_longer_search():
+    job, admission = Job(0.2, 1e-5, search=0.1), an_admission()
+    catch_up(admission, job, 20)
+    before = admission.limit
+    job.search = 3.0
+    catch_up(admission, job, 1)
+    assert admission.limit <= before
 
 
 def test_an_odd_batch_changes_little():
