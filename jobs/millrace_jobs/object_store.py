@@ -216,12 +216,12 @@ class ObjectPath:
         """Return what is directly in this place."""
         with _request(self, "LIST"):
             found = self._client.list_with_delimiter(self._prefix)
-        count("LIST", pages(len(found["objects"]) + len(found["common_prefixes"])) - 1)
+        count("LIST", pages(len(found["objects"]) + len(found["common_prefixes"]), self._page) - 1)
         return found
 
     def _below(self, after: str = "") -> Iterator[Sequence[ObjectMeta]]:
         """Yield the objects below this place whose keys come after this one, in their order; those of one answer."""
-        listed = self._client.list(self._prefix, offset=after or None, chunk_size=PAGE)
+        listed = self._client.list(self._prefix, offset=after or None, chunk_size=self._page)
         with _request(self, "LIST"):
             found = next(listed, None)
         while found is not None:
@@ -232,6 +232,8 @@ class ObjectPath:
 
     def _delete(self, keys: Sequence[str]) -> None:
         """Delete the objects of these keys that exist."""
+        if not keys:
+            return
         try:
             with _request(self, "DELETE", len(keys) if self.scheme == AZURE else pages(len(keys))):
                 self._client.delete(keys)
@@ -271,6 +273,11 @@ class ObjectPath:
         return ObjectPath(
             self.scheme, self.bucket, key
         ).exists()  # the client drops the slash that such a key ends with
+
+    @property
+    def _page(self) -> int:
+        """The most keys in an answer to a LIST."""
+        return 5 * PAGE if self.scheme == AZURE else PAGE
 
     @property
     def _prefix(self) -> str:
@@ -357,16 +364,17 @@ class ObjectWriter:
         if not self.closed:
             self.closed = True
             parts = -(-self._written // _PART_BYTES)
-            with _request(self._path, "PUT", 1 if parts <= 1 else parts + 2, written=self._written):
+            with _request(self._path, "PUT", 1 if self._written < _PART_BYTES else parts + 2, written=self._written):
                 self._writer.close()
 
 
 @contextmanager
 def _request(path: ObjectPath, request: Request, times: int = 1, *, read: int = 0, written: int = 0) -> Iterator[None]:
-    """Count requests and what they read or write, and raise the store's errors as OSError."""
-    count(request, times, read=read, written=written)
+    """Count requests, and what they have read or written, and raise the store's errors as OSError."""
+    count(request, times)
     with _os_errors(path):
         yield
+    count(request, 0, read=read, written=written)
 
 
 @contextmanager

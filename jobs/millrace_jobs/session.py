@@ -20,6 +20,9 @@ from millrace_jobs.signals import interrupt_handler_kept
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+COUNTS_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+"""Setting by which Spark counts the rows of its state."""
+
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 _SETTINGS = {
@@ -39,7 +42,7 @@ _SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # to count rows, each write would first look whether there is one: a tenth and more of a batch with many keys
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    COUNTS_ROWS: "false",
     # the limit in bytes is for blocks, which are large values; the limit in records is for single records
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.run.state import replace_state
+from millrace_jobs.session import COUNTS_ROWS
 from spark.answers import Row, assert_same, duckdb_rows, micros
 from spark.questions import Hop, Question
 from spark.streams import Placing
@@ -30,6 +32,14 @@ RUNS: dict[str, Sequence[Placing]] = {"routed": (("pkg", 3, 2), ("hash", 2, 3)),
 
 END = (START + timedelta(hours=1), "the end", 0)
 """A record that lets the watermark pass all windows of the others."""
+
+
+@pytest.fixture(autouse=True)
+def counted_rows(spark: SparkSession) -> Iterator[None]:
+    """Let Spark count the rows of the state, as the queries of these tests ask for."""
+    spark.conf.set(COUNTS_ROWS, "true")
+    yield
+    spark.conf.set(COUNTS_ROWS, "false")
 
 
 def document(servers: str, source: str, sink: dict[str, Any], folder: Path, emit: str, **query: Any) -> dict[str, Any]:
@@ -52,6 +62,7 @@ def document(servers: str, source: str, sink: dict[str, Any], folder: Path, emit
             "parallelism": {"max": 16},
             "partitioner": {"replicas": {"max": 4}},
             "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
+            "sparkConf": {COUNTS_ROWS: "true"},
         },
     }
 

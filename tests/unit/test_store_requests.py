@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from millrace_jobs.store_requests import FOLDER, count, counted, counting_in, environment, pages
+from millrace_jobs.store_requests import FOLDER, StoreCounters, count, counting_in, environment, pages
 
 CHILD = "from millrace_jobs.store_requests import count; count('GET', 2, read=7); count('LIST')"
 
@@ -20,7 +20,10 @@ def test_processes_that_have_ended_count_too(tmp_path):
         for _ in range(2):
             subprocess.run([sys.executable, "-c", CHILD], check=True)
         count("PUT", written=1)
-        assert counted(folder) == Counter(GET=4, LIST=2, PUT=2, read=14, written=6)
+        counters = StoreCounters(folder)
+        for _ in range(2):
+            assert counters.counted() == Counter(GET=4, LIST=2, PUT=2, read=14, written=6)
+            assert [file.name for file in folder.iterdir()] == [str(os.getpid())]
     assert FOLDER not in os.environ
 
 
@@ -33,8 +36,17 @@ def test_a_fork_has_a_file_of_its_own(tmp_path):
             os._exit(0)
         os.waitpid(child, 0)
         count("HEAD")
-        assert counted(folder)["HEAD"] == 5
         assert len(list(folder.iterdir())) == 2
+        assert StoreCounters(folder).counted()["HEAD"] == 5
+
+
+def test_what_user_code_leaves_there_is_passed_over(tmp_path):
+    with counting_in(tmp_path / "counters") as folder:
+        count("HEAD")
+        (folder / "1").write_bytes(b"123456789")
+        (folder / "2").symlink_to("/dev/zero")
+        os.mkfifo(folder / "3")
+        assert StoreCounters(folder).counted() == Counter(HEAD=1)
 
 
 @pytest.mark.parametrize("folder", [None, "absent"])

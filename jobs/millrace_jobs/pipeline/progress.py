@@ -43,7 +43,7 @@ class BatchReport:
     ``combined`` has one entry for each task that combined records: a worker, or a replica under ``native``.
     ``search_seconds`` is the time that tasks searched the state for what the watermark has passed, all together.
     ``state_rows`` is the number of rows in the state, by operators on tables as far as ``KeptRows`` knows it; None
-    where Spark does not count them, which it reports as 0.
+    where Spark does not count them.
     ``state_updates`` is the number of groups whose state changed, and ``state_partitions`` the tasks that keep them.
     ``bytes`` is the size of the records in memory. ``routed`` of them passed the filter and were sent to workers, in
     blocks of ``routed_bytes``; workers sent ``partial_bytes`` of partial results to the merge.
@@ -128,13 +128,16 @@ class KeptRows:
         return sum(self._rows.values()) if self._rows else None
 
 
-def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | None = None) -> BatchReport:
+def batch_report(
+    progress: Mapping[str, Any], interval: float, kept: KeptRows | None = None, *, counted: bool = True
+) -> BatchReport:
     """Build the report of one batch from its progress.
 
     Args:
         progress: Spark's StreamingQueryProgress as parsed JSON.
         interval: the batch interval in seconds.
         kept: the rows that operators on tables kept before the batch, which it updates; None if they are unknown.
+        counted: whether Spark counts the rows of its state; otherwise it reports none.
     """
     kept_rows = (kept or KeptRows()).after(progress)
     notes = list(_notes(progress))
@@ -171,7 +174,7 @@ def batch_report(progress: Mapping[str, Any], interval: float, kept: KeptRows | 
         combine=tuple(note["seconds"] for note in workers),
         merge_seconds=sum(operator["allUpdatesTimeMs"] + operator["commitTimeMs"] for operator in state) / 1000,
         search_seconds=sum(operator["allRemovalsTimeMs"] for operator in state) / 1000,
-        state_rows=(sum(operator["numRowsTotal"] for operator in state) or None) if kept_rows is None else kept_rows,
+        state_rows=sum(operator["numRowsTotal"] for operator in state) if kept_rows is None and counted else kept_rows,
         state_bytes=sum(operator["memoryUsedBytes"] for operator in state),
         latest_event=max((note["latest"] for note in replicas if "latest" in note), default=None),
         earliest_event=min((note["earliest"] for note in replicas if "earliest" in note), default=None),

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructField, StructType
 
 from millrace_jobs.checkpoint.spark_folder import plainly_named
 from millrace_jobs.places import Place
+from millrace_jobs.session import COUNTS_ROWS
 
 _EMITTING_SIDES = {"LeftOuter": ("left",), "RightOuter": ("right",), "FullOuter": ("left", "right")}
 """The sides of a join whose rows without a partner are emitted when they are evicted."""
@@ -107,9 +108,9 @@ class _State:
                     yield self._unmatched(operator, side, predicate.get())
 
     def _is_empty(self, operator: JavaObject) -> bool:
-        """Whether an operator has no state, as far as it counts its rows."""
-        counts = self.spark.conf.get("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "true")
-        return counts == "true" and not operator.longMetric("numTotalStateRows").value()
+        """Whether an operator surely has no state: without counts of its rows, which are off by default, it is read."""
+        counted = self.spark.conf.get(COUNTS_ROWS, "true") == "true"
+        return counted and not operator.longMetric("numTotalStateRows").value()
 
     def _timers(self, operator: JavaObject) -> HeldResults:
         rows = self._read(operator, readRegisteredTimers="true")

@@ -36,6 +36,7 @@ from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.steering import BatchSettings, Steering
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.run.wall_clock import WallClock
+from millrace_jobs.session import COUNTS_ROWS
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Position, Source
 
@@ -371,7 +372,8 @@ class QueryRun:
                 self._steering.loading.idle()
                 self.watcher.idle(self._steering.pin)
             case progress:
-                self._learn_from(batch_report(progress, self.spec.batch_interval.seconds, self._kept))
+                counted = self.spec.spark_conf.get(COUNTS_ROWS) == "true"
+                self._learn_from(batch_report(progress, self.spec.batch_interval.seconds, self._kept, counted=counted))
         return None
 
     def _learn_from(self, report: BatchReport) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from millrace_jobs.store_requests import counted
+from millrace_jobs.store_requests import StoreCounters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class ObjectStoreTraffic:
     """
 
     def __init__(self, spark: SparkSession, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._spark, self._folder, self._clock = spark, folder, clock
+        self._spark, self._own, self._clock = spark, StoreCounters(folder), clock
         self._next = clock()
         self._counted: dict[str, Counter[str]] = {}
 
@@ -79,7 +79,7 @@ class ObjectStoreTraffic:
 
     def _readings(self) -> Iterator[tuple[str, Counter[str]]]:
         """Yield what has been counted so far, by Millrace and by each file system of S3A in the driver's JVM."""
-        yield _OWN, counted(self._folder)
+        yield _OWN, self._own.counted()
         context = self._spark.sparkContext
         gateway, java = context._gateway, context._jvm
         assert gateway is not None

@@ -167,9 +167,9 @@ def test_operators_on_tables_report_the_buckets_that_they_have_processed():
 def test_a_batch_without_anything():
     nothing = {"durationMs": {}, "eventTime": {}, "stateOperators": [], "sources": [], "observedMetrics": {}}
     report = batch_report(progress(**nothing), 2.0)
-    assert (report.rows, report.late, report.waiting, report.merge_seconds) == (0, 0, 0, 0)
-    unknown = (report.state_rows, report.pin, report.watermark, report.latest_event, report.distinct_keys)
-    assert unknown == (None,) * 5
+    assert (report.rows, report.late, report.waiting, report.state_rows, report.merge_seconds) == (0, 0, 0, 0, 0)
+    assert (report.pin, report.watermark, report.latest_event, report.distinct_keys) == (None, None, None, None)
+    assert batch_report(progress(**nothing), 2.0, counted=False).state_rows is None
     assert (report.seconds, report.rows_per_second, report.utilization) == (0, 0, 0)
 
 
