@@ -159,3 +159,26 @@ def test_after_a_large_batch_whose_changes_cancel_out_the_next_is_computed_once(
         assert sorted(row["value"] for row in found) == sorted(str(keys - n) for n in (1, 2, 3))
         runs.append((read.value - before) / (2 * keys - 3))
     assert runs == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("value", ["repeat('x', length)", "named_struct('text', repeat('x', length))"])
+def test_after_a_batch_with_one_large_value_the_next_is_computed_once(spark, monkeypatch, value):
+    """A value that is too large where it comes, among others that are few and small."""
+    monkeypatch.setattr(fetching, "MOST_AT_ONCE", 10_000)
+    monkeypatch.setattr(fetching, "_limit", lambda *_: nullcontext())
+    runs = spark.sparkContext.accumulator(0)
+
+    def counting(batches):
+        runs.add(1)
+        yield from batches
+
+    lengths = spark.range(0, 30, 1, 1).selectExpr("id", "int(if(id = 29, 500, 1)) AS length")
+    results = lengths.mapInArrow(counting, lengths.schema).selectExpr(NAMES, f"{value} AS value")
+    fetcher = ResultFetcher(divided)
+    computations = []
+    for _ in range(4):
+        before = runs.value
+        with fetcher.fetched(results) as tables:
+            assert sum(table.num_rows for table in tables) == 30
+        computations.append(runs.value - before)
+    assert computations == [2, 1, 1, 1]

@@ -64,7 +64,7 @@ def starting_algorithm(*, sql: bool, windows: int, grouped: bool) -> str:
 _MAX_OBSERVED = 64  # observations, of all algorithms
 _RECENT = 6  # observations that a median is taken of
 _FITTED = 16  # observations from which the rest's seconds per record are fitted
-_ALIKE = 2  # factor between the records of batches up to which their times are compared rather than converted ones
+ALIKE = 2  # factor between the records of batches up to which their times are compared rather than converted ones
 _FEWEST_OWN = 2  # observations of an algorithm from which it is known how much they scatter
 
 REST_RECORD_SECONDS = 2e-6
@@ -131,7 +131,9 @@ class Residuals:
 
         ``stages`` predicts the stages of past batches.
         """
-        known = (self._own(algorithm, batch, rows) or list(self._observed))[-_RECENT:]
+        native = algorithm == NATIVE  # what surprises of one routed plan is expected of another, and not of this one
+        alike = [one for one in self._observed if (one.algorithm == NATIVE) == native]
+        known = (self._own(algorithm, batch, rows) or alike or list(self._observed))[-_RECENT:]
         return statistics.median(self._rests(known, rows, stages)) if known else FIXED_SECONDS
 
     def scatter(self, algorithm: str, batch: int, rows: float, stages: StageSeconds) -> float | None:
@@ -150,7 +152,7 @@ class Residuals:
         """Return the algorithm's own observations that are not too old: of batches of about this size, if possible."""
         oldest = batch - (REMEMBERED << self.times_abandoned(algorithm, batch))
         own = [one for one in self._observed if one.algorithm == algorithm and one.batch >= oldest]
-        alike = [one for one in own if rows / _ALIKE <= one.rows <= rows * _ALIKE]
+        alike = [one for one in own if rows / ALIKE <= one.rows <= rows * ALIKE]
         return alike if len(alike) >= _FEWEST_OWN else own
 
     def _rests(self, observed: Sequence[ObservedTime], rows: float, stages: StageSeconds) -> list[float]:

@@ -12,7 +12,7 @@ from typing import Protocol
 from millrace_jobs.partitioners.registry import ALGORITHMS, NATIVE
 
 from .costs import MeasuredBatch, Resources
-from .forecast import Residuals
+from .forecast import ALIKE, Residuals
 from .switch import Candidate, Switch
 
 CANDIDATES = tuple(name for name in ALGORITHMS if name not in ("cm", "lm", "dagreedy"))
@@ -140,7 +140,7 @@ class Selector:
         self._window: list[MeasuredBatch] = []
         self._warm = False
         self._every, self._agreed = 1, 0
-        self._predicted_per_record: float | None = None
+        self._prediction: tuple[float, float] | None = None  # seconds, and of a batch of how many records
 
     def observe(self, batch: MeasuredBatch) -> Switch | None:
         """Take in a finished batch; return a switch if the next ones should run under another algorithm.
@@ -171,20 +171,27 @@ class Selector:
 
     def _is_slow(self, batch: MeasuredBatch) -> bool:
         """Whether a batch took so much longer than predicted that the records must have changed."""
-        return (
-            self._predicted_per_record is not None
-            and batch.seconds > (1 + CLEAR_GAIN) * self._predicted_per_record * batch.rows
-        )
+        predicted = self._predicted(batch.rows)
+        return predicted is not None and batch.seconds > (1 + CLEAR_GAIN) * predicted
 
     def _compare(self, window: Sequence[MeasuredBatch]) -> None:
-        """Record the predicted and observed time of these batches, per record because batches differ in size."""
+        """Record the predicted and observed time of these batches."""
         rows = statistics.median(batch.rows for batch in window)
-        if self._predicted_per_record is not None:
-            observed = statistics.median(batch.seconds / batch.rows for batch in window)
-            self.outcomes.append(
-                SwitchOutcome(window[-1].number, self.algorithm, self._predicted_per_record * rows, observed * rows)
-            )
-        self._predicted_per_record = self.candidates[self.algorithm].time.total / rows
+        predicted = self._predicted(rows)
+        if predicted is not None:
+            observed = statistics.median(batch.seconds / batch.rows for batch in window) * rows
+            self.outcomes.append(SwitchOutcome(window[-1].number, self.algorithm, predicted, observed))
+        self._prediction = self.candidates[self.algorithm].time.total, rows
+
+    def _predicted(self, rows: float) -> float | None:
+        """Return the seconds predicted for a batch; None without a prediction for one of about that size.
+
+        A part of the time does not grow with records, so what was predicted for batches of another size says little.
+        """
+        if self._prediction is None:
+            return None
+        seconds, predicted_rows = self._prediction
+        return seconds * rows / predicted_rows if predicted_rows / ALIKE <= rows <= predicted_rows * ALIKE else None
 
     def _decide(self, number: int, rows: float) -> Switch | None:
         """Return a switch once enough evaluations in a row have found a worthwhile gain (hysteresis)."""
@@ -204,12 +211,16 @@ class Selector:
             self._restarts.append(number)
         self.algorithm, self._chosen_at = best.algorithm, number
         self._start_plan()
-        self._predicted_per_record = best.time.total / rows
+        self._prediction = best.time.total, rows
         return switch
 
     def _is_trial(self, current: Candidate) -> bool:
-        """Whether a switch would leave the ``apart`` algorithm for one of which nothing has been measured."""
-        return current.algorithm == self._apart and not self._forecaster.workers_measured
+        """Whether a switch would leave the ``apart`` algorithm while nothing of routed batches has been measured.
+
+        Or while it is not known how much its own times scatter, as after a change of workers.
+        """
+        unknown = not self._forecaster.workers_measured or current.scatter is None
+        return current.algorithm == self._apart and unknown
 
     def _worth_it(self, current: Candidate, other: Candidate, number: int) -> bool:
         """Whether the predicted gain is above the margin, and pays for replacing Spark's query if necessary.

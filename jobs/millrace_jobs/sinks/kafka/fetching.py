@@ -79,9 +79,9 @@ class ResultFetcher:
         counted = _counted(results)
         divided = counted if self._division is None else self._division(counted)
         with _by_partition(divided) as batches:
-            rows, size = _count_of(divided)
             # a fraction of the limits: the next batch may be somewhat larger, and keys take memory, too
-            self._is_large = size > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
+            rows, size, largest = _count_of(divided)
+            self._is_large = max(size, rows * largest) > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
             self._rows = None
             yield (pa.Table.from_batches([batch]) for batch in batches)
 
@@ -109,8 +109,11 @@ def _at_once(results: DataFrame, *, limited: bool) -> pa.Table | None:
 
 def _bytes_of_value(results: DataFrame) -> str:
     """Return an SQL expression of about the bytes of a value: of its text, or of a struct as JSON, with its NULLs."""
-    is_text = isinstance(results.schema["value"].dataType, StringType)
-    return f"octet_length({'value' if is_text else _AS_JSON})"
+    return f"octet_length({'value' if _is_text(results) else _AS_JSON})"
+
+
+def _is_text(results: DataFrame) -> bool:
+    return isinstance(results.schema["value"].dataType, StringType)
 
 
 def _limited(results: DataFrame) -> DataFrame:
@@ -135,17 +138,19 @@ def _unwrapped(limited: pa.Table) -> pa.Table | None:
 
 def _counted(results: DataFrame) -> DataFrame:
     """Let tasks count results before they are divided, since a division may leave out most of them."""
-    size = F.expr(f"coalesce(sum({_bytes_of_value(results)}), 0)")
-    return results.observe(_COUNT, F.count(F.lit(1)).alias("rows"), size.alias("bytes"))
+    # Arrow takes up to eight times the bytes of JSON, for arrays of short numbers
+    size = f"{_bytes_of_value(results)} * {1 if _is_text(results) else 8}L"
+    sizes = (F.expr(f"coalesce({function}({size}), 0)").alias(function) for function in ("sum", "max"))
+    return results.observe(_COUNT, F.count(F.lit(1)).alias("rows"), *sizes)
 
 
-def _count_of(computed: DataFrame) -> tuple[int, int]:
-    """Return how many results were counted, and the bytes of their values."""
+def _count_of(computed: DataFrame) -> tuple[int, int, int]:
+    """Return how many results were counted, the bytes of their values, and those of the largest value."""
     found = computed._jdf.queryExecution().observedMetrics()
     if not found.contains(_COUNT):
-        return 0, 0  # Spark drops steps of its plan that turn out to have no input
+        return 0, 0, 0  # Spark drops steps of its plan that turn out to have no input
     count = found.apply(_COUNT)
-    return count.getLong(0), count.getLong(1)
+    return count.getLong(0), count.getLong(1), count.getLong(2)
 
 
 @contextmanager
