@@ -277,6 +277,7 @@ class Job:
             once=self.once,
             leaves_open=self.leaves_open,
             tables=self._tables or None,
+            cores=lambda: self.platform.cores(self._spark),
             accepted=partial(self._display.started, facts),
         )
 

@@ -104,6 +104,7 @@ class QueryRun:
     accepted: Callable[[], None] = lambda: None
     replicas: ReplicaControl | None = None
     tables: RefreshedTables | None = None
+    cores: Callable[[], int] = lambda: 1
     is_accepted: bool = False
     results: int = 0
     _query: StreamingQuery | None = None
@@ -134,6 +135,7 @@ class QueryRun:
             once=self.once,
             replayed=self.checkpoint.last_batch().unfinished,
             contents=self.tables.newest if self.tables is not None else dict,
+            cores=self.cores,
         )
 
     @property

@@ -54,6 +54,7 @@ class Steering:
         once: whether the run processes the available input and ends.
         replayed: the batch that an earlier run began and did not finish.
         contents: returns the newest content of each static table that is read in the background.
+        cores: returns the number of cores that run tasks now.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Steering:
         once: bool,
         replayed: int | None = None,
         contents: Callable[[], Mapping[str, str]] = dict,
+        cores: Callable[[], int] = lambda: 1,
     ) -> None:
         self.control = control
         self.loading = TableLoading(spec, once=once, replayed=replayed)
@@ -79,6 +81,7 @@ class Steering:
         self._query = query
         self._require = require
         self._contents = contents
+        self._cores = cores
         self._pin: Pin | None = None
         self._learned = LearnedStates(policies)
         self._interval = spec.batch_interval.seconds
@@ -175,7 +178,7 @@ class Steering:
             self._record_bytes = max(report.bytes / report.rows, 1.0)
         plan = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
         arrived = self._arrivals_per_interval(report)
-        at_once = max(min(report.state_partitions or 1, report.pin.workers), 1)
+        at_once = max(min(report.state_partitions or 1, self._cores()), 1)
         search = report.search_seconds / at_once
         self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, plan, arrived, search))
         if self._query.mode(report.pin) is not RoutingMode.NATIVE:

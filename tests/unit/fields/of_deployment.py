@@ -208,7 +208,7 @@ class Builder:
         return self
 
     def getOrCreate(self) -> object:  # noqa: N802 - Spark's name
-        return SimpleNamespace()
+        return SimpleNamespace(sparkContext=SimpleNamespace(environment={}))
 
 
 def spark_settings(asked: StreamQuery) -> object:
