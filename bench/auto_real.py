@@ -20,10 +20,10 @@ from bench.recorded_queries import QUERIES, make_stream, recording, run_to_the_e
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.compile import Routed, compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.run.auto import AutoPlans, first_algorithm
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
@@ -106,7 +106,6 @@ class CornerBench:
         source = self._source(corner, rows, batches)
         query = stream_query(corner.query, parallelism={"initial": corner.workers, "max": 64})
         compiled = compile_query(self._spark, query.spec, {"s": source.schema})
-        assert isinstance(compiled.execution, Routed)
         first = first_algorithm(compiled.execution) if plan == "auto" else Algorithm(plan)
         start = Plan(epoch=1, algorithm=first, replicas=REPLICAS, parallelism=corner.workers)
         collector = ReportCollector()

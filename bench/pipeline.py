@@ -33,11 +33,12 @@ from bench.key_streams import zipf_shares
 from bench.plain_spark import spark_results
 from bench.recorded_queries import QUERIES, make_stream, recording, stream_query
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.build import RunContext, build, is_per_record
-from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.plan.control import Control, Pin, write_control
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.native.native import Native
+from millrace_jobs.queries.reading import RunContext
 from millrace_jobs.run.steering import BatchSettings
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay.source import ReplaySource
@@ -114,7 +115,7 @@ class PipelineBench:
             everything=True,
         )
         results = self._results(compiled, spec, context, plan)
-        by_spark = plan == "spark" or is_per_record(compiled, context, routed=plan != "native")
+        by_spark = plan == "spark" or compiled.execution.is_per_record(context.sources, routed=plan != "native")
         BatchSettings({}).begin(results, per_record=by_spark)
         running = (
             results.writeStream.format("noop")
@@ -129,12 +130,12 @@ class PipelineBench:
 
     def _results(self, compiled: CompiledQuery, spec: Spec, context: RunContext, plan: str) -> DataFrame:
         if plan != "spark":
-            return build(compiled, spec, context, routed=plan != "native")
+            return compiled.build(spec, context, routed=plan != "native")
         if spec.query.python is not None:
             return spark_results(spec, context)
         assert spec.query.sql is not None
         as_written = CompiledQuery(Native(spec.query.sql, "plain Spark"), compiled.result, True)
-        return build(as_written, spec, context, routed=False)
+        return as_written.build(spec, context, routed=False)
 
     def _source(self, stream: str) -> ReplaySource:
         path = self._folder / f"{stream}.parquet"

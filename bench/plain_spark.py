@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from millrace_api.model.streamquery import PythonQuery, Spec
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
-from millrace_jobs.pipeline.build import RunContext, records
+from millrace_jobs.queries.reading import RunContext, records
 
 
 class PandasAggregation(StatefulProcessor):

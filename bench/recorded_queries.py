@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.compile import CompiledQuery
 from millrace_jobs.plan.plan_source import PlanSource
+from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.listener import Watcher
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import LastBatch, ResultBatch

@@ -12,10 +12,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from dual_streaming.tables import EvolvingTable
-from millrace_jobs.tables.changes import BEGINNING, FOREVER
-from millrace_jobs.tables.join import TemporalJoin
-from millrace_jobs.tables.operator import TableOperator
-from millrace_jobs.tables.splitting import MatchUnit, Split
+from millrace_jobs.changes import BEGINNING, FOREVER
+from millrace_jobs.queries.tables.operators.join import TemporalJoin
+from millrace_jobs.queries.tables.operators.operator import TableOperator
+from millrace_jobs.queries.tables.operators.splitting import MatchUnit, Split
 
 Row = tuple[Any, ...]
 """Values of a row, and the start and the end of its period."""

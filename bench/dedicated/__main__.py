@@ -38,8 +38,8 @@ from bench.processes import exit_on_sigterm
 from bench.processor_time import seconds_of
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.dedicated.coordinator import topics_of
-from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.routed.routed import Routed
 
 ALGORITHMS = ("hash", "pkg", "cam", "dalton", "prompt")
 INLINE, DEDICATED = "Inline", "Dedicated"

@@ -15,8 +15,9 @@ from bench.processes import running
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.dedicated.coordinator import Coordinator, topics_of
 from millrace_jobs.dedicated.processes import new_driver
-from millrace_jobs.pipeline.compile import Routed, compile_query
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.kafka.offsets import PLACED
 from millrace_jobs.sources.kafka.source import KafkaSource

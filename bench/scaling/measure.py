@@ -30,10 +30,10 @@ from bench.scaling.points import RECORDED, Measured, Point, PointSetting, grid, 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay.source import ReplaySource
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-_MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.pipeline.merge", "pyspark.worker")
+_MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.queries.routed.merge", "pyspark.worker")
 """Modules that the tasks of any query need; the worker imports the user's aggregators."""
 
 _LOOK_UP = "pyspark.sql.worker.lookup_data_sources"

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from lab.mariadb import MariaDbServer
 from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError, TransientError
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultKeys
-from millrace_jobs.tables.changes import WEIGHT
 
 from .sinks import FRESH, open_sink, rows, write
 

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from lab.kafka import Broker
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.results import result_keys
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.sink_factory import open_sink
 from millrace_jobs.sources.source_factory import open_source

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from millrace_jobs.pipeline.merge import OBSERVED
+from millrace_jobs.pipeline.blocks import OBSERVED
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.query_file import query_of

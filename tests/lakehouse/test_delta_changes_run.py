@@ -14,8 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from lab.processes import Mark
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.sinks.base import ResultKeys
-from millrace_jobs.tables.changes import WEIGHT
 from spark.test_kill import Process
 
 from .changed import CHANGING, FEED, Kept, append, changing, create, merge, rows_of

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.run.failures import explain_failure
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultKeys
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
-from millrace_jobs.tables.changes import WEIGHT
 
 from .tables import FRESH, asked, content, delta_sink, delta_table, write
 from .values import ROWS, TYPES, FailsAt, array, plain

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.run.failures import explain_failure
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultKeys
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
-from millrace_jobs.tables.changes import WEIGHT
 
 from .iceberg_tables import data_files, iceberg_asked, iceberg_content, iceberg_sink, iceberg_table
 from .tables import FRESH, write

@@ -18,11 +18,11 @@ from millrace_api.model.plan import Plan
 from millrace_api.sql.nested_times import with_flat_times
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.pipeline.result_keys import result_keys
-from millrace_jobs.pipeline.result_partitions import Execution, require_partitions, result_partitions
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.execution import Execution
+from millrace_jobs.queries.results import require_partitions, result_keys
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.files.sink import BATCH_ID
@@ -153,7 +153,7 @@ class Stream:
         planned = compile_query(self._spark, spec, {name: source.schema for name, source in sources.items()})
         require_partitions(planned.execution, spec)
         self.execution, self.state_partitions = planned.execution, checkpoint.state_partitions
-        partitions = result_partitions(planned.execution, checkpoint.state_partitions)
+        partitions = planned.execution.result_partitions(checkpoint.state_partitions)
         sink = sink or open_sink(
             self.query, result_keys(planned, spec), checkpoint.id, _no_table, partitions=partitions
         )

@@ -7,11 +7,11 @@ from contextlib import nullcontext
 import pyarrow as pa
 import pytest
 
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sinks.kafka import fetching, table_results
 from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher, _limited
 from millrace_jobs.sinks.kafka.table_results import TableResults
-from millrace_jobs.tables.changes import WEIGHT
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,6 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.pipeline.result_partitions import result_partitions
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.sink import TaskWrites
@@ -65,7 +64,7 @@ def test_results_leave_in_the_partitions_that_are_known(spark, tmp_path, query, 
     stream, sink = Stream(spark, tmp_path, schema=COLUMNS, watermark=("moment", "30 days"), **query), Counted()
     plans = PLANS if places != "others" else [("pkg", 3, 2), ("pkg", 5, 2)]
     stream.feed([(each, parquet(SCHEMA, ROWS)) for each in plans], sink=sink)
-    known = result_partitions(stream.execution, stream.state_partitions)
+    known = stream.execution.result_partitions(stream.state_partitions)
     assert known == {"state": stream.state_partitions, "one": 1, "others": None}[places]
     assert sink.found == {known} if known is not None else len(sink.found) > 1, sink.found
 

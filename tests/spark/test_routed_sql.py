@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_api.model.streamquery import Spec, StreamQuery
-from millrace_jobs.pipeline.compile import Routed, compile_query
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
-from millrace_jobs.pipeline.merge import finish, merge_partials, single_record_partials
 from millrace_jobs.pipeline.projection import ArrowProjection
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.routed.merge import finish, merge_partials, single_record_partials
+from millrace_jobs.queries.routed.routed import Routed
 
 from .cli import Project
 

@@ -16,7 +16,7 @@ from millrace_api.sql.outside import OutsideFunction, outside_functions
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.sql.source_table import SourceTable
 from millrace_jobs.confinement import VARIABLE
-from millrace_jobs.pipeline.sql_scope import check_functions, check_scope
+from millrace_jobs.queries.sql_scope import check_functions, check_scope
 
 from .cli import Project
 

@@ -13,9 +13,9 @@ from sqlglot import exp
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import ANONYMOUS_AGGREGATES, BUILTIN, SYNTAX, parse_query
-from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.build import check_streaming
-from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.native.native import Native
 from millrace_jobs.sources.source_factory import open_source
 from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS, Refused, Setting
 
@@ -36,7 +36,7 @@ def check(spark: SparkSession, folder: Path, setting: Setting, sql: str) -> None
     sources = {name: open_source(name, each, folder / name, folder / "cache") for name, each in spec.sources.items()}
     planned = compile_query(spark, spec, {name: each.schema for name, each in sources.items()})
     native = CompiledQuery(Native(sql, ""), planned.result, planned.aggregates)
-    check_streaming(native, spec, spark, sources)
+    native.check_streaming(spec, spark, sources)
 
 
 @pytest.mark.parametrize(("setting", "sql"), RUNS)

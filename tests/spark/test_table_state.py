@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
-from millrace_jobs.tables import group_slots, state
+from millrace_jobs.queries.tables.operators import group_slots, state
 
 from .streams import Placing, Stream
 from .tables import parquet

@@ -13,9 +13,8 @@ from generated_queries import document
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checking import check_query
-from millrace_jobs.pipeline.build import check_streaming
-from millrace_jobs.pipeline.compile import compile_query
-from millrace_jobs.pipeline.result_keys import result_keys
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.results import result_keys
 from millrace_jobs.run.query_file import execution_problems
 from millrace_jobs.sources.source_factory import open_source
 
@@ -42,7 +41,7 @@ def refused_by_run(spark: SparkSession, query: StreamQuery, folder: Path) -> str
     try:
         sources = {name: open_source(name, each, folder / name, folder) for name, each in spec.sources.items()}
         compiled = compile_query(spark, spec, {name: source.schema for name, source in sources.items()})
-        check_streaming(compiled, spec, spark, sources)
+        compiled.check_streaming(spec, spark, sources)
         for output in spec.outputs.values():
             result_keys(compiled, output)
     except (MillraceError, PySparkException) as error:

@@ -240,7 +240,7 @@ class _StreamCheck:
         for join in select.args.get("joins") or ():
             right = self._reads(join.this) and not isinstance(join.this, exp.Lateral)
             if self._reads_tables(select):
-                continue  # ``table_query`` in the job says what is wrong with such a join
+                continue  # ``tables.translation`` in the job says what is wrong with such a join
             name = " ".join(part for part in (join.side, join.kind, "JOIN") if part)
             start = self._keywords.before(join.this, TokenType.JOIN)
             if left and right:

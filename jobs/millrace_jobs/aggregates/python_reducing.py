@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.aggregates.protocol import Aggregator, State
 from millrace_jobs.aggregates.reducing import RECORDS
+from millrace_jobs.changes import normalized
 from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.sketches.key_profile import KeyCounts, add_counts
-from millrace_jobs.tables.merging import normalized
 from millrace_jobs.windows import AT, Window, pane_starts
 
 Key = tuple[Any, ...]

@@ -13,8 +13,8 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
-from millrace_jobs.pipeline.aggregation import longest_window
-from millrace_jobs.pipeline.state_layout import same_sql
+from millrace_jobs.queries.sql_aggregates import longest_window
+from millrace_jobs.queries.state_layout import same_sql
 from millrace_jobs.time_texts import time_text
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.dedicated.control_topic import ControlReader, ControlWriter, DriverWatch, taken_over
 from millrace_jobs.dedicated.directions import Directions
 from millrace_jobs.dedicated.instructions import DRIVER, PLAN, WORK, Instructions, Work, version_of
 from millrace_jobs.dedicated.routed_source import Generation, RoutedSource
 from millrace_jobs.dedicated.topics import TopicAdmin, Topics
 from millrace_jobs.kafka.errors import PATIENCE
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed
-from millrace_jobs.pipeline.dedicated_needs import expression_problem, source_problem, unrouted_problem
-from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.sources.base import Position, Source
+from millrace_jobs.queries.routed.routed import Routed
+from millrace_jobs.sources.base import Position
 from millrace_jobs.sources.kafka.offsets import PLACED, of_position
 from millrace_jobs.sources.kafka.source import KafkaSource
 
@@ -32,7 +29,7 @@ class Coordinator:
 
     Args:
         query: the query.
-        compiled: the compiled query, which ``dedicated_problem`` has no objection to.
+        compiled: the compiled query, whose ``dedicated_problem`` is none.
         source: the source that it reads.
         driver: id of the driver.
 
@@ -166,14 +163,3 @@ class Coordinator:
 def topics_of(query: StreamQuery) -> Topics:
     """Return the names of the topics of a query's replicas."""
     return Topics(query.metadata.namespace or "default", query.name)
-
-
-def dedicated_problem(query: CompiledQuery, spec: Spec, sources: Mapping[str, Source]) -> Problem | None:
-    """Return why replicas in processes of their own cannot place the records of a query, or None if they can."""
-    execution = query.execution
-    if not isinstance(execution, Routed):
-        return unrouted_problem(execution)
-    if (problem := source_problem(spec.sources[execution.source])) is not None:
-        return problem
-    only_spark = compile_projection(execution.projection, sources[execution.source].schema)
-    return expression_problem(only_spark) if isinstance(only_spark, str) else None

@@ -1,4 +1,4 @@
-"""The data path of a query in Spark: source, decode, route, combine, merge, emit.
+"""The path of a record through a batch: source, decode, route, combine, and the report of what the batch did.
 
-Imports sources, sinks, plan, aggregates and what is below them; imported by checkpoint, display, run and pod.
+Imports sources, plan, aggregates and what is below them; imported by queries, dedicated, display, run and pod.
 """

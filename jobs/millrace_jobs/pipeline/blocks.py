@@ -20,6 +20,16 @@ ARROW_SCHEMA = pa.schema(
     [("worker", pa.int32()), ("shuffle_key", pa.int32()), ("block", pa.binary()), ("note", pa.string())]
 )
 
+OBSERVED = "millrace_"
+"""Prefix, before the source's name, of the observations that carry the notes of a batch to the driver."""
+
+STAGE = "stage_"
+"""Prefix, before the number of a stage, of the observations that carry its notes to the driver, under ``notes``.
+
+There is a note for each time that a bucket was processed: ``bucket``, ``late`` rows, and ``kept`` rows in its state. If
+rows were matched, it also has the ``task``, the ``rows`` that came in, their ``pairs``, and those of each ``hot`` key.
+"""
+
 _JOINED_RECORDS, _JOINED_BYTES = 1 << 16, 32 << 20
 """Records, and bytes, from which on ``joined`` yields a batch."""
 

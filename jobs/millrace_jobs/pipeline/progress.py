@@ -13,8 +13,7 @@ import numpy as np
 from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import NO_LATENCIES, RecordLatencies
-from millrace_jobs.pipeline.merge import OBSERVED
-from millrace_jobs.pipeline.table_stages import STAGE
+from millrace_jobs.pipeline.blocks import OBSERVED, STAGE
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.selection.costs import CombineTask, JoinLoad
 from millrace_jobs.sketches import key_profile

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from millrace_jobs.pipeline.expressions.programs import Program, evaluate
+
+_ASSUMED_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.icu.caseMappings.enabled": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Spark settings that the meaning of an expression depends on, with the values that compiled expressions assume."""
 
 KEEP = "keep"
 """Column of a projection computed by Spark: whether the record passes the filter."""
@@ -26,6 +39,17 @@ class Projection:
     schema: pa.Schema
     keys: int
     setting: str = ""
+
+
+def deviating_setting(value_of: Callable[[str, str], str | None]) -> str:
+    """Return ``name=value`` of a setting that differs from the assumed ones; empty if none does.
+
+    ``value_of`` returns the value of a setting, or the given default.
+    """
+    for name, value in _ASSUMED_SETTINGS.items():
+        if (value_of(name, value) or "").lower() != value.lower():
+            return f"{name}={value_of(name, value)}"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millrace_api.model.streamquery import Emit, Spec
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.sinks.base import ResultBatch
 
 
@@ -18,10 +18,7 @@ class ClosingWindows:
     """Marks the batches of a query that close no windows; those of which nothing is known count as closing some."""
 
     def __init__(self, query: CompiledQuery, spec: Spec) -> None:
-        execution, self._window = query.execution, None
-        if spec.emit is Emit.ON_WINDOW_CLOSE and isinstance(execution, Routed) and not execution.ahead:
-            # the states of a Python aggregator are emitted by timers, of which this is not shown
-            self._window = execution.window if execution.aggregation is not None else None
+        self._window = query.execution.closing_window if spec.emit is Emit.ON_WINDOW_CLOSE else None
         self._before: ResultBatch | None = None
 
     def marked(self, batch: ResultBatch) -> ResultBatch:

@@ -11,8 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.compile import CompiledQuery
-from millrace_jobs.pipeline.table_relations import TableQuery
+from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.held_results import ExecutedPlan, HeldResults, executed_plan, held_results
 
 
@@ -79,16 +78,17 @@ class EndOfInput:
         the latest event time.
         """
         held = held_results(plan, self.spark, self.checkpoint.spark, timers=self._waits)
-        if not isinstance(self.query.execution, TableQuery):
+        longest = self.query.execution.longest_wait
+        if longest is None:
             return held
         latest = max(latest_event, self.checkpoint.watermark_ms() * 1000 + self._delay)
-        last = (latest + self.query.execution.longest) // 1000 + 1
+        last = (latest + longest) // 1000 + 1
         return [replace(each, until=max(each.until, last)) for each in held]
 
     @property
     def _waits(self) -> bool:
         """Whether groups, and results of operators with timers, are emitted when they are final."""
-        return self.spec.emit is not Emit.ON_UPDATE or self.query.waits
+        return self.spec.emit is not Emit.ON_UPDATE or self.query.execution.waits_for_watermark
 
     def _may_hold_results(self, last: int) -> bool:
         """Whether the state after the last batch may hold results: earlier runs have not found that it does not.

@@ -23,20 +23,17 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.dedicated.coordinator import dedicated_problem
 from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.lookups.check import StoreCheck
-from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.build import check_streaming
-from millrace_jobs.pipeline.compile import CompiledQuery, compile_query
-from millrace_jobs.pipeline.explain import explain
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.pipeline.refreshed_tables import refreshed_table
-from millrace_jobs.pipeline.result_keys import lookup_columns, result_keys
-from millrace_jobs.pipeline.result_partitions import require_partitions, result_partitions
-from millrace_jobs.pipeline.state_layout import continue_from, layout, spec_to_continue
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.explain import explain
+from millrace_jobs.queries.results import lookup_columns, require_partitions, result_keys
+from millrace_jobs.queries.state_layout import continue_from, spec_to_continue
 from millrace_jobs.run.auto import AutoPlans
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.gc_times import GarbageCollection
@@ -148,10 +145,11 @@ class Job:
         compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
         require_partitions(compiled.execution, self._spec)
         self._result_keys(compiled)
-        check_streaming(compiled, self._spec, spark, sources)
+        compiled.check_streaming(self._spec, spark, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or first_plan(self.query.spec, compiled))
-        problem = dedicated_problem(compiled, self._spec, sources) if pin.is_dedicated else None
+        schemas = {name: source.schema for name, source in sources.items()}
+        problem = compiled.execution.dedicated_problem(self._spec, schemas) if pin.is_dedicated else None
         if problem is not None:
             raise MillraceError(problem)
         return shown_times(explain(compiled, self._spec, sources, pin, partitions), self.query.spec)
@@ -215,11 +213,10 @@ class Job:
         for name, (columns, place, size) in self._tables.tables().items():
             table = refreshed_table(self._spark, name, columns, place, self._checkpoint.spark, size)
             table.createOrReplaceTempView(name)
-        self._compiled = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
+        self._compiled, native = continue_from(compiled, spec.query.sql, self._checkpoint.layout)
         require_partitions(self._compiled.execution, spec)
-        if isinstance(self._compiled.execution, Native) and self._compiled is not compiled:
-            why = f"the query runs natively, though it can be routed: {self._compiled.execution.reason}"
-            self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed")
+        if native is not None:
+            self._display.message(native)
         elif spec is not self._spec:
             why = "the query does not run natively: the state in its checkpoint was built by operators on tables"
             self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it run by Spark's own plan")
@@ -359,7 +356,7 @@ class Job:
     def _prepared_sink(self) -> Sink:
         """Return the sink, ready for the first batch; from then on the checkpoint is this query's."""
         keys = self._result_keys(self._compiled)
-        self._checkpoint.record_layout(layout(self._compiled))
+        self._checkpoint.record_layout(self._compiled.execution.layout())
         if self._copies is not None:
             remove_unused(self._copies, self._spec, keys, has_rows=self._store_check is not None)
         table = self.query.spec.sink.table
@@ -383,7 +380,7 @@ class Job:
             self._stack.callback(self._lookups.close)
         view = None if self._lookups is None else self._lookups.view
         compiled, show = self._compiled, self._display.table
-        partitions = result_partitions(compiled.execution, self._checkpoint.state_partitions)
+        partitions = compiled.execution.result_partitions(self._checkpoint.state_partitions)
         sink = open_sinks(
             self.query, keys, self._checkpoint.id, show, view, compiled.result, self._copies, partitions=partitions
         )

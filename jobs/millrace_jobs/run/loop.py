@@ -22,12 +22,13 @@ from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
 from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.pipeline.build import RunContext, build, is_per_record, output_mode
-from millrace_jobs.pipeline.compile import CompiledQuery, RoutingMode, sql_problem
 from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
 from millrace_jobs.pipeline.refreshed_tables import announce_contents
-from millrace_jobs.pipeline.table_placing import announce
 from millrace_jobs.plan.plan_source import PlanSource
+from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
+from millrace_jobs.queries.reading import RunContext
+from millrace_jobs.queries.sql_scope import sql_problem
+from millrace_jobs.queries.tables.stages import announce
 from millrace_jobs.run.closing_windows import ClosingWindows
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
@@ -319,12 +320,13 @@ class QueryRun:
         )
         interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
         try:
-            results = self.sink.shape(build(self.query, self.spec, context, routed=routed))
-            self._settings.begin(results, per_record=is_per_record(self.query, context, routed=routed))
+            results = self.sink.shape(self.query.build(self.spec, context, routed=routed))
+            per_record = self.query.execution.is_per_record(sources, routed=routed)
+            self._settings.begin(results, per_record=per_record)
             writer = (
                 results.writeStream.queryName(self.name)
                 .foreachBatch(self._write)
-                .outputMode(output_mode(self.query, self.spec))
+                .outputMode(self.query.output_mode(self.spec))
                 .option("checkpointLocation", str(self.checkpoint.spark))
             )
             return (writer.trigger(processingTime=interval) if paced else writer.trigger(availableNow=True)).start()

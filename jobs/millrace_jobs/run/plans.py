@@ -8,11 +8,10 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.compile import CompiledQuery
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem
-from millrace_jobs.run.auto import AutoPlans, first_algorithm, has_choice
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.run.auto import AutoPlans, first_algorithm
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.selection.costs import Resources
 
@@ -40,10 +39,8 @@ def first_plan(spec: Spec, compiled: CompiledQuery, last: Pin | None = None) -> 
 
     ``last`` is the pin of the last batch, whose algorithm ``auto`` keeps.
     """
-    query = compiled.execution
     placement = spec.partitioner.placement.at_start
-    first = first_algorithm(query, last, placement=placement) if has_choice(query) else Algorithm.NATIVE
-    return Plan.initial(spec, auto=first)
+    return Plan.initial(spec, auto=first_algorithm(compiled.execution, last, placement=placement))
 
 
 def followed_plans(
@@ -60,7 +57,8 @@ def followed_plans(
     """
     plans = given or FixedPlan(first)
     execution = compiled.execution
-    if spec.partitioner.algorithm is not Algorithm.AUTO or resources is None or not has_choice(execution):
+    has_choice = bool(execution.candidates(first.placement))
+    if spec.partitioner.algorithm is not Algorithm.AUTO or resources is None or not has_choice:
         return plans
     return AutoPlans(plans, first.algorithm, execution, resources, message, first.placement)
 
@@ -68,7 +66,7 @@ def followed_plans(
 def unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:
     """Return the note that the spec names an algorithm which has nothing to place; None if all is well."""
     algorithm, execution = spec.partitioner.algorithm, compiled.execution
-    if algorithm in (Algorithm.AUTO, Algorithm.NATIVE) or has_choice(execution):
+    if algorithm in (Algorithm.AUTO, Algorithm.NATIVE) or execution.candidates(spec.partitioner.placement.at_start):
         return None
-    how = f"natively: {execution.reason}" if isinstance(execution, Native) else "by operators on tables without a join"
-    return f"spec.partitioner.algorithm has no effect: {algorithm} has nothing to place, since the query runs {how}"
+    why = f"{algorithm} has nothing to place, since the query runs {execution.unplaced}"
+    return f"spec.partitioner.algorithm has no effect: {why}"

@@ -119,12 +119,12 @@ def warnings_about(path: Path, connections: Sequence[Path] = ()) -> list[Problem
 def execution_problems(query: StreamQuery) -> list[Problem]:
     """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
     from millrace_api.validation.results import identified_by_run
-    from millrace_jobs.pipeline.table_needs import holds_back, may_retract, needs_tables
+    from millrace_jobs.queries.tables.needs import holds_back, may_retract, needs_tables
 
     spec, sql = query.spec, query.spec.query.sql
     dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
     if spec.query.python is not None and dedicated:
-        from millrace_jobs.pipeline.dedicated_needs import source_problem
+        from millrace_jobs.queries.dedicated_needs import source_problem
 
         problem = source_problem(spec.sources[spec.query.python.source or next(iter(spec.sources))])
         return [] if problem is None else [problem]
@@ -135,7 +135,7 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
     if not (asks or needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
-    from millrace_jobs.pipeline.dry_compile import dry_compile
+    from millrace_jobs.queries.dry_compile import dry_compile
 
     return dry_compile(spec, sql)
 
@@ -164,7 +164,7 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
     if python is None:
         return []
     from millrace_api.sql.nested_times import with_flat_times
-    from millrace_jobs.pipeline.compile import compile_aggregator
+    from millrace_jobs.queries.routed.compile import compile_aggregator
     from millrace_jobs.sources.source_factory import schema_of
 
     sources = query.spec.sources

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.dedicated.coordinator import Coordinator, dedicated_problem
+from millrace_jobs.dedicated.coordinator import Coordinator
 from millrace_jobs.dedicated.processes import ReplicaProcesses
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed, RoutingMode
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import native_problem
+from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
+from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.sources.base import Position, Source
 from millrace_jobs.sources.kafka.source import KafkaSource
 
@@ -40,7 +41,8 @@ class ReplicaControl:
         """Raise MillraceError if replicas in processes of their own cannot place the query's records as planned."""
         if not pin.is_dedicated:
             return
-        problem = dedicated_problem(self._compiled, self._query.spec, self._sources)
+        schemas = {name: source.schema for name, source in self._sources.items()}
+        problem = self._compiled.execution.dedicated_problem(self._query.spec, schemas)
         if problem is None and self._compiled.mode(pin) is not RoutingMode.DEDICATED:
             problem = native_problem()
         if problem is not None:
@@ -94,13 +96,16 @@ class ReplicaControl:
 
     @property
     def _source(self) -> KafkaSource:
-        assert isinstance(self._compiled.execution, Routed)
-        source = self._sources[self._compiled.execution.source]
+        source = self._sources[self._routed.source]
         assert isinstance(source, KafkaSource)
         return source
 
+    @property
+    def _routed(self) -> Routed:
+        assert isinstance(self._compiled.execution, Routed), "no other query can be placed by replicas"
+        return self._compiled.execution
+
     def _opened(self) -> Coordinator:
         if self._coordinator is None:
-            assert isinstance(self._compiled.execution, Routed)
-            self._coordinator = Coordinator(self._query, self._compiled.execution, self._source, self._processes.driver)
+            self._coordinator = Coordinator(self._query, self._routed, self._source, self._processes.driver)
         return self._coordinator

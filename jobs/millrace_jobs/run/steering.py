@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.pipeline.compile import CompiledQuery, RoutingMode
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.places import Place
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.plan.policies import MAX_STATE, LearnedStates
+from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher
 from millrace_jobs.run.table_loading import TableLoading

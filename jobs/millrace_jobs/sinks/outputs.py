@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.changes import OUTPUT, WEIGHT
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, Sink
-from millrace_jobs.tables.changes import WEIGHT
-from millrace_jobs.tables.emission import OUTPUT
 
 
 @dataclass(frozen=True)

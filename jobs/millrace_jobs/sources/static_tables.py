@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
+from millrace_jobs.changes import normalized
 from millrace_jobs.shown_values import shown_value
 from millrace_jobs.sources.base import Rejected, Source
-from millrace_jobs.tables.merging import normalized
 
 
 @dataclass(frozen=True)

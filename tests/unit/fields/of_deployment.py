@@ -21,10 +21,11 @@ from millrace_jobs import session
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 from millrace_jobs.partitioners.registry import is_routed, make
-from millrace_jobs.pipeline.aggregation import Aggregation
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan, partitioner_problem, pin_of
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.routed.aggregation import Aggregation
+from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.steering import Steering

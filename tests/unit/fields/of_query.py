@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.aggregates.python_reducing import input_column
-from millrace_jobs.pipeline.aggregation import compile_sql
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
+from millrace_jobs.queries.compile import compile_query
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.routed.aggregation import aggregation_of
+from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.sources.source_factory import schema_of
 
 from .documents import FILES, SQL, query
@@ -84,7 +86,7 @@ def translated(asked: StreamQuery) -> object:
     """Return the aggregation that the SQL stands for."""
     schemas = {name: schema_of(source) for name, source in asked.spec.sources.items()}
     assert asked.spec.query.sql is not None
-    return compile_sql(asked.spec.query.sql, schemas, lambda _: "string")
+    return aggregation_of(asked.spec.query.sql, schemas, lambda _: "string")
 
 
 TWO = {"trips": FILES, "others": FILES | {"files": {"path": "others.csv", "format": "csv"}}}

@@ -15,13 +15,14 @@ from millrace_jobs.databases.connection import DatabaseConnection
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.lookups.history import NO_TIMES
-from millrace_jobs.pipeline.aggregation import Aggregation, Native
-from millrace_jobs.pipeline.build import output_mode
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed
-from millrace_jobs.pipeline.result_keys import result_keys
-from millrace_jobs.pipeline.table_compile import times_ahead
-from millrace_jobs.pipeline.table_needs import holds_back
 from millrace_jobs.postgres.connection import PostgresConnection
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.native.native import Native
+from millrace_jobs.queries.results import result_keys
+from millrace_jobs.queries.routed.aggregation import Aggregation
+from millrace_jobs.queries.routed.routed import Routed
+from millrace_jobs.queries.tables.compile import times_ahead
+from millrace_jobs.queries.tables.needs import holds_back
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console.sink import ConsoleSink, _Head
@@ -310,7 +311,7 @@ def catalog_probes(
 
 def mode(asked: StreamQuery) -> object:
     """Return Spark's output mode."""
-    return output_mode(compiled(asked), asked.spec)
+    return compiled(asked).output_mode(asked.spec)
 
 
 def ahead(asked: StreamQuery) -> object:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.pipeline.build import _watermark
+from millrace_jobs.queries.reading import watermark_of
 from millrace_jobs.run.inputs import open_sources, read_static_tables
 from millrace_jobs.sources.base import Position, Rejected, Source
 from millrace_jobs.sources.generated.rows import GeneratedSource
@@ -83,7 +83,7 @@ def static_rows(asked: StreamQuery) -> object:
 
 def watermark(asked: StreamQuery) -> object:
     """Return the event-time column and the delay that Spark gets."""
-    return _watermark(asked.spec, "trips")
+    return watermark_of(asked.spec, "trips")
 
 
 def _opened(asked: StreamQuery, folder: str) -> Source:

@@ -11,7 +11,7 @@ from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.databases.connection import DatabaseConnection
-from millrace_jobs.pipeline.explain import _source_step
+from millrace_jobs.queries.explain import source_step
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.sources.database_table import DatabaseTable
 from millrace_jobs.sources.lakehouse.delta_snapshot import DeltaSnapshot
@@ -72,7 +72,7 @@ def catalog(asked: StreamQuery) -> IcebergCatalogSpec:
 
 def step(asked: StreamQuery) -> object:
     """Return what ``explain`` says of the table, and whether the checkpoint has its contents."""
-    return _source_step("cities", spec_of(asked)), spec_of(asked).has_contents
+    return source_step("cities", spec_of(asked)), spec_of(asked).has_contents
 
 
 def contents(asked: StreamQuery) -> object:

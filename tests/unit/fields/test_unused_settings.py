@@ -12,7 +12,6 @@ import yaml
 from millrace_api.validation.connections import resolve
 from millrace_api.validation.loading import read_query
 from millrace_api.validation.unused_settings import unused_settings
-from millrace_jobs.pipeline.build import _closing_watermark
 from millrace_jobs.run.query_file import warnings_about
 
 from .documents import BROKERS, COLUMNS, FILES, KAFKA, ON_CLUSTER, query, to_text
@@ -39,7 +38,7 @@ PLACE = "spec.sources.*"
 
 def closing(asked):
     """What closes the windows of an aggregator."""
-    return _closing_watermark(compiled_python(asked).execution, asked.spec)
+    return compiled_python(asked).execution._closing_watermark(asked.spec)
 
 
 UNUSED = [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_jobs.changes import FOREVER, FROM, TO, WEIGHT
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups import history as module
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
@@ -20,7 +21,6 @@ from millrace_jobs.sinks.kafka.table_origin import LastWritten
 from millrace_jobs.sinks.kafka.table_view import PendingBatch, ReadChanges, _split
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import Outgoing
-from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT
 
 from .tables import CELL, ask, filled, served, text
 

@@ -10,11 +10,11 @@ from millrace_api.model.plan import Plan
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.registry import ALGORITHMS
-from millrace_jobs.pipeline.aggregation import Aggregation
-from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan
-from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured, prior_of
+from millrace_jobs.queries.routed.aggregation import Aggregation
+from millrace_jobs.queries.routed.routed import Routed
+from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured
 from millrace_jobs.selection.costs import CombineTask, Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.sketches.key_profile import add_counts, profile
@@ -76,9 +76,9 @@ def test_it_goes_on_only_with_one_that_it_can_judge(last):
 
 
 def test_priors_are_by_query():
-    assert prior_of(routed()).slice_record is None
-    assert prior_of(routed(sql=True)).windows == 1
-    assert prior_of(routed(sql=True, window=HOPPING)).windows == 60
+    assert routed().prior.slice_record is None
+    assert routed(sql=True).prior.windows == 1
+    assert routed(sql=True, window=HOPPING).prior.windows == 60
 
 
 def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.model.streamquery import Emit, Spec
-from millrace_jobs.pipeline.aggregation import Aggregation
-from millrace_jobs.pipeline.compile import CompiledQuery, Routed
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.routed.aggregation import Aggregation
+from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.run.closing_windows import ClosingWindows
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.windows import Window

@@ -14,17 +14,19 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
-from millrace_jobs.pipeline.aggregation import Native
-from millrace_jobs.pipeline.compile import Routed
 from millrace_jobs.pipeline.projection import Projection
-from millrace_jobs.pipeline.table_relations import Scan, TableQuery
+from millrace_jobs.queries.native.native import Native
+from millrace_jobs.queries.routed.routed import Routed
+from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.relations import Scan
+from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.run import inputs, platform
 from millrace_jobs.run import job as module
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
-from millrace_jobs.tables.join_side import Contents
 from spark_logs import Log, offset
 
+DISTINCT = Native("SELECT DISTINCT cell FROM trips", "it has DISTINCT")
 FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
 
 
@@ -41,8 +43,7 @@ class Start:
             "checkpoint_root": lambda _: root,
             "check_sinks": lambda _: None,
             "stop": self._step("spark stopped"),
-            "compile_query": self._step("planned", SimpleNamespace(execution=None, result=[])),
-            "layout": lambda _: {},
+            "compile_query": self._step("planned", SimpleNamespace(execution=DISTINCT, result=[])),
             "result_keys": lambda *_: None,
             "open_sinks": self._step("sink", sink),
             "QueryRun": lambda **_: SimpleNamespace(drain=lambda: None),
@@ -204,7 +205,6 @@ def test_a_server_that_is_away_at_the_start_is_a_failure_of_the_part_that_asked_
 
 ALONE = TableQuery("", Scan("trips", (), "at", ()), (), Contents.RECORDS, False, 0, {}, (), 1, None)
 PLACED = Routed("trips", None, Projection("", (), pa.schema([]), 1), None, None)
-DISTINCT = Native("SELECT DISTINCT cell FROM trips", "it has DISTINCT")
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,7 @@ DISTINCT = Native("SELECT DISTINCT cell FROM trips", "it has DISTINCT")
 )
 def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, capsys, algorithm, execution, why):
     monkeypatch.setattr(module, "compile_query", lambda *_: SimpleNamespace(execution=execution, result=[]))
+    monkeypatch.setattr(Routed, "layout", lambda _: {})
     start(a_query("spec", "partitioner", value={"algorithm": algorithm}))
     said = " ".join(capsys.readouterr().out.split())
     assert ("spec.partitioner.algorithm has no effect" in said) == (why is not None)
@@ -227,7 +228,7 @@ def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, cap
 
 def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_its_state(start, monkeypatch):
     joined = Native("SELECT count(*) AS n FROM trips JOIN cells ON a = b", "the state was built by Spark's own plan")
-    monkeypatch.setattr(module, "continue_from", lambda *_: SimpleNamespace(execution=joined, result=[]))
+    monkeypatch.setattr(module, "continue_from", lambda *_: (SimpleNamespace(execution=joined, result=[]), None))
     kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
     with pytest.raises(MillraceError, match="the results may be shuffled after the state"):
         start(a_query("spec", "sink", value={"kafka": kafka}))

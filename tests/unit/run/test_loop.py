@@ -11,8 +11,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
-from millrace_jobs.pipeline.compile import RoutingMode
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.queries.execution import RoutingMode
 from millrace_jobs.run import loop as run_module
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.loop import QueryRun

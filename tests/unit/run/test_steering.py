@@ -7,9 +7,9 @@ import pytest
 from builders import a_batch
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.partitioners import registry
-from millrace_jobs.pipeline.compile import RoutingMode
 from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import state_text
+from millrace_jobs.queries.execution import RoutingMode
 from millrace_jobs.run.steering import Steering
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.changes import FOREVER, FROM, TO, WEIGHT
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sinks.kafka.table_results import KeptParts, TableResults
-from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT
 
 WEIGHTED, VERSIONED = ResultKeys(("k",), weighted=True), ResultKeys(("k",), weighted=True, versioned=True)
 TWICE = 'two rows of the result have the key {"k":1}'

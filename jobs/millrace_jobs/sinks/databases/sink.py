@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.databases import connection as limits
 from millrace_jobs.databases.connection import Session, time_limit
 from millrace_jobs.databases.errors import patiently
@@ -24,7 +25,6 @@ from millrace_jobs.sinks.databases.arrow_stream import arrow_batches
 from millrace_jobs.sinks.databases.batches import BatchRecord
 from millrace_jobs.sinks.databases.dialect import PART, Dialect, Staging
 from millrace_jobs.sinks.databases.wanted import WantedTable
-from millrace_jobs.tables.changes import WEIGHT
 
 _MERGES = 5
 """How often a merge is tried while other transactions get in its way."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace_jobs.changes import FOREVER, FROM, TO, WEIGHT, net
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import HistoryTimes
 from millrace_jobs.sinks.kafka.messages import added_once
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import Headers, Outgoing
-from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT, net
 
 _MILLISECONDS = 1_000
 _LONG = 7 * 24 * 3600 * 1000

@@ -34,9 +34,9 @@ from pyspark.sql.types import (
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.name_checks import repeated_name
+from millrace_jobs.changes import CHANGE, WEIGHT, net
 from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
 from millrace_jobs.sinks.column_names import named, quoted
-from millrace_jobs.tables.changes import CHANGE, WEIGHT, net
 
 NO_END = (1 << 63) - 1
 """Window end of a row that does not expire."""

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.changes import FROM, TO, WEIGHT
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sinks.kafka.fetching import PARTS
 from millrace_jobs.sinks.kafka.history import split_newest
 from millrace_jobs.sinks.kafka.messages import netted
-from millrace_jobs.tables.changes import FROM, TO, WEIGHT
 
 _ROW = {"key": pa.string(), "value": pa.string(), "end": pa.int64()}
 _VERSION = {FROM: pa.int64(), TO: pa.int64()}

@@ -35,6 +35,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.changes import FROM, TO
 from millrace_jobs.disk import boot_id
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.consuming import consume
@@ -44,7 +45,6 @@ from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, V
 from millrace_jobs.lookups.store import CopyClaim, Item, StoreError, TableStore
 from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.tables.changes import FROM, TO
 from millrace_support.backoff import Backoff
 
 MOST_PENDING = 64 << 20

@@ -6,9 +6,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.sinks.base import ADMITTED, ResultKeys
 from millrace_jobs.sinks.column_names import named, quoted
-from millrace_jobs.tables.changes import WEIGHT
 
 REMOVED = "millrace_removed"
 """Boolean column that is true for a key whose row is removed."""

@@ -37,10 +37,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.sinks.column_names import named
 from millrace_jobs.sinks.databases.column_types import JSON, NESTED, TEXTS, ColumnTypes
 from millrace_jobs.sinks.databases.dialect import PART, ColumnType
-from millrace_jobs.tables.changes import WEIGHT
 
 ROWS = "row"
 """Name of the column with the rows."""

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pyarrow as pa
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.databases.connection import Session, time_limit
 from millrace_jobs.postgres.connection import PostgresSession
 from millrace_jobs.sinks.base import ADMITTED
 from millrace_jobs.sinks.databases import dialect
 from millrace_jobs.sinks.databases.arrow_stream import texts
 from millrace_jobs.sinks.databases.dialect import TargetTable
-from millrace_jobs.tables.changes import WEIGHT
 
 _STAGED = Identifier("millrace_staged")
 _PART, _ROW, _REMOVED = Identifier(dialect.PART), Identifier(dialect.ROW), Identifier(dialect.REMOVED)

@@ -1,0 +1,74 @@
+"""Compilation of a query: Spark analyzes its SQL, and one kind of execution is chosen to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import Spec
+from millrace_jobs.queries.execution import CompiledQuery, Execution
+from millrace_jobs.queries.expression_types import ExpressionTypes, SparkTypes
+from millrace_jobs.queries.native.native import Native
+from millrace_jobs.queries.routed.aggregation import Aggregation, aggregation_of
+from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, compile_aggregator
+from millrace_jobs.queries.sql_aggregates import NotRoutableError, has_groups
+from millrace_jobs.queries.sql_scope import check_scope, sql_problem
+from millrace_jobs.queries.tables.compile import compile_tables
+from millrace_jobs.queries.tables.needs import holds_back, needs_tables
+from millrace_jobs.queries.tables.stages import state_partitions
+
+
+def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
+    """Compile the query of a spec over sources with these schemas.
+
+    Raises:
+        MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
+    """
+    for name, schema in schemas.items():
+        spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
+    if spec.query.python is not None:
+        return compile_aggregator(spec.query.python, schemas)
+    sql = spec.query.sql
+    assert sql is not None
+    try:
+        check_scope(spark, sql)
+        result = spark.sql(sql).schema
+    except (AnalysisException, ParseException) as error:
+        raise MillraceError(sql_problem(error)) from None
+    chosen = choose_execution(spec, sql, schemas, SparkTypes(spark), state_partitions(spark))
+    execution = compile_aggregation(spark, chosen, spec) if isinstance(chosen, Aggregation) else chosen
+    return CompiledQuery(execution, result, has_groups(sql))
+
+
+def choose_execution(
+    spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], types: ExpressionTypes, partitions: int
+) -> Execution | Aggregation:
+    """Return what runs the SQL of a query; an aggregation that can be routed is compiled once its types are known.
+
+    A run asks Spark for types. ``millrace validate`` goes by the declared ones, so that it says what a run would say.
+
+    Args:
+        spec: the query's spec.
+        sql: its SQL, which Spark accepts.
+        schemas: schema of each source, by name.
+        types: gives the types of expressions.
+        partitions: number of state partitions.
+
+    Raises:
+        MillraceError: nothing can run it.
+    """
+    if needs_tables(spec, sql):
+        return compile_tables(spec, sql, schemas, types.of, partitions)
+    try:
+        aggregation = aggregation_of(sql, schemas, lambda text: types.in_source(next(iter(schemas)), text))
+    except NotRoutableError as error:
+        native = Native(sql, str(error))
+    else:
+        ahead_of(aggregation, spec)  # refuses groups that cannot be held back
+        return aggregation
+    return compile_tables(spec, sql, schemas, types.of, partitions) if holds_back(spec) else native

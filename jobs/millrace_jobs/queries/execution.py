@@ -1,0 +1,241 @@
+"""What callers ask of a compiled query, whatever runs it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.groups import Group
+from millrace_jobs.changes import OUTPUT, WEIGHT
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.reading import RunContext
+from millrace_jobs.queries.sql_scope import check_functions, sql_problem
+from millrace_jobs.selection.costs import Resources
+from millrace_jobs.selection.selector import Selector
+from millrace_jobs.sinks.base import ResultKeys
+from millrace_jobs.sources.base import Source
+from millrace_jobs.windows import Window
+
+
+class RoutingMode(Enum):
+    """The forms of a query in Spark; it changes from one to another between two batches."""
+
+    NATIVE = auto()
+    """Nothing is routed."""
+    INLINE = auto()
+    """The batch's own tasks route its records."""
+    DEDICATED = auto()
+    """Replicas in processes of their own have routed the records before the batch."""
+
+
+class Execution(ABC):
+    """What runs a query: ``Native``, ``Routed`` or ``TableQuery``."""
+
+    @abstractmethod
+    def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
+        """Return the streaming DataFrame of the results, with ``marks`` behind the columns of ``result``.
+
+        ``routed`` chooses the form of a query that can be routed.
+        """
+
+    @abstractmethod
+    def explain(
+        self, result: StructType, spec: Spec, sources: Mapping[str, Source], pin: Pin, partitions: int | None
+    ) -> tuple[str, list[str]]:
+        """Return how the query runs under a plan, in words, and its steps.
+
+        ``partitions`` is the number of state partitions that results leave in; see ``result_partitions``.
+        """
+
+    @abstractmethod
+    def layout(self) -> dict[str, Any]:
+        """Return how the query lays out its state, as plain values that can be stored and compared."""
+
+    def continued(self, before: Mapping[str, Any]) -> Self:
+        """Return the query as it goes on with a state of layout ``before``, which it can read."""
+        return self
+
+    @property
+    def is_spark_plan(self) -> bool:
+        """Whether Spark plans the SQL as it is written, and can refuse it on streams."""
+        return False
+
+    @property
+    def has_native_form(self) -> bool:
+        """Whether Spark's own plan of the SQL can run in place of this."""
+        return False
+
+    @property
+    def row_key(self) -> tuple[int, ...] | None:
+        """Places of the result's columns that identify a row, beside its groups; None if nothing does."""
+        return None
+
+    @property
+    def result_names(self) -> Sequence[str] | None:
+        """Names of the result's columns, as far as they are known without Spark; None if the SQL alone has them."""
+        return None
+
+    @abstractmethod
+    def result_keys(
+        self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
+    ) -> ResultKeys:
+        """Return what the sink of one output has to know of its rows.
+
+        Args:
+            columns: the columns that identify a row; None if nothing does.
+            names: names of all columns of the result.
+            groups: the groups in the result.
+            spec: spec of the output.
+
+        Raises:
+            MillraceError: rows that can go could not be retracted.
+        """
+
+    @abstractmethod
+    def result_partitions(self, state: int) -> int | None:
+        """Return in how many partitions of a state, which has ``state``, results leave; None if it is not in those.
+
+        One group over all records is in one partition.
+        """
+
+    @property
+    def unpartitioned(self) -> str:
+        """Why results do not leave in the partitions of the state, where they do not."""
+        return (
+            "the results may be shuffled after the state, and a repeated batch would divide them among other partitions"
+        )
+
+    @property
+    def emits_changes(self) -> bool:
+        """Whether operators on tables emit the results, as changes of their rows."""
+        return False
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether changes of the result can take a row back."""
+        return False
+
+    def is_weighted(self, spec: Spec) -> bool:
+        """Whether the sink has to know the weights of results, since they can be taken back."""
+        return spec.sink.replaces_rows and self.takes_back
+
+    def marks(self, spec: Spec) -> list[str]:
+        """Return the columns that the sink needs beside the results: weights, and the output that a result is for."""
+        if spec.additional_outputs is not None:
+            return [OUTPUT, WEIGHT]
+        return [WEIGHT] if self.is_weighted(spec) else []
+
+    @property
+    def waits_for_watermark(self) -> bool:
+        """Whether results are held until the watermark has come, even if every change is to be emitted."""
+        return False
+
+    @property
+    def longest_wait(self) -> int | None:
+        """How long, in microseconds, a result can wait for the watermark after the event time of its records.
+
+        None if that follows from what Spark's operators hold.
+        """
+        return None
+
+    @property
+    def closing_window(self) -> Window | None:
+        """The window by whose end alone results are emitted under OnWindowClose; None if others may be."""
+        return None
+
+    def is_routed(self, algorithm: str) -> bool:
+        """Whether the algorithm places parts of a batch on workers: records, or the units of a join's hot keys.
+
+        Raises ValueError on an unknown name.
+        """
+        return False
+
+    def is_per_record(self, sources: Mapping[str, Source], *, routed: bool) -> bool:
+        """Whether Spark's own operators process single records, rather than what Millrace has made of many."""
+        return True
+
+    @property
+    def unplaced(self) -> str:
+        """How a query without ``candidates`` runs, after "the query runs"."""
+        return "natively"
+
+    def candidates(self, placement: Placement) -> tuple[str, ...]:
+        """Return the algorithms that ``auto`` chooses among; empty if the query runs under ``native`` alone."""
+        return ()
+
+    def first_algorithm(self, placement: Placement) -> Algorithm:
+        """Return the algorithm that ``auto`` starts with."""
+        return Algorithm.NATIVE
+
+    def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
+        """Return what learns from batches which of the candidates is the best; only where there are several."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
+        """Return why replicas in processes of their own cannot place the records of the query; None if they can."""
+
+
+@dataclass(frozen=True)
+class CompiledQuery:
+    """A query ready to be built.
+
+    ``result`` is the schema of its results. ``aggregates`` is whether it has groups.
+    """
+
+    execution: Execution
+    result: StructType
+    aggregates: bool
+
+    def mode(self, pin: Pin) -> RoutingMode:
+        """Return the form in which the query runs under a plan."""
+        if not self.execution.is_routed(pin.algorithm):
+            return RoutingMode.NATIVE
+        return RoutingMode.DEDICATED if pin.is_dedicated else RoutingMode.INLINE
+
+    def build(self, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
+        """Return the streaming DataFrame of the results; ``routed`` chooses the form of a query that can be routed."""
+        results = self.execution.build(self.result, spec, context, routed=routed)
+        check_functions(results)
+        return results
+
+    def output_mode(self, spec: Spec) -> Literal["update", "append"]:
+        """Return the Spark output mode that matches when results are emitted."""
+        if self.execution.emits_changes:
+            return "append"  # of changes
+        return "update" if spec.emit is Emit.ON_UPDATE and self.aggregates else "append"
+
+    def check_streaming(self, spec: Spec, spark: SparkSession, sources: Mapping[str, Source]) -> None:
+        """Run the plan check with which Spark starts every stream; nothing is started or written.
+
+        Only Spark's own plan is checked: Spark's part of the others is always the same, and is known to run.
+
+        Raises:
+            MillraceError: Spark supports the query on tables, but not on streams.
+        """
+        checks = spark.conf.get("spark.sql.streaming.unsupportedOperationCheck") == "true"
+        if not self.execution.is_spark_plan or not checks:
+            return
+        nowhere = Path("nowhere")  # no folder is read before the first batch
+        context = RunContext(spark, sources, nowhere, nowhere, nowhere, everything=True)
+        jvm = spark._jvm
+        assert jvm is not None
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = modes.Update() if self.output_mode(spec) == "update" else modes.Append()
+        try:
+            plan = self.build(spec, context, routed=False)._jdf.queryExecution().analyzed()
+            jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+        except AnalysisException as error:
+            raise MillraceError(sql_problem(error)) from None

@@ -1,0 +1,183 @@
+"""Translation of SQL to an aggregation that can be routed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import pyarrow as pa
+from sqlglot import exp
+
+from millrace_api.errors import Problem
+from millrace_api.model.streamquery import Spec
+from millrace_api.sql.dialect import parse_query, to_sql
+from millrace_api.sql.groups import group_expressions, is_window, select_aliases
+from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
+from millrace_jobs.pipeline.expressions.compiler import compile_columns
+from millrace_jobs.pipeline.projection import deviating_setting
+from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
+from millrace_jobs.queries.sql_aggregates import (
+    GroupingKey,
+    NotRoutableError,
+    over_parts,
+    parse_window,
+    split_aggregates,
+    without_aliases,
+    without_lateral_aliases,
+)
+from millrace_jobs.windows import AT, Window
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """``SELECT select FROM source WHERE where GROUP BY window, keys HAVING having``, ready to be routed.
+
+    ``select`` and ``having`` are SQL over the columns ``window``, the keys' names and the aggregates' parts.
+    """
+
+    source: str
+    where: str
+    keys: tuple[GroupingKey, ...]
+    window: Window | None
+    aggregates: tuple[BuiltinAggregate, ...]
+    select: tuple[str, ...]
+    having: str
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Parts of all aggregates."""
+        return tuple(part for aggregate in self.aggregates for part in aggregate.parts)
+
+    @property
+    def inputs(self) -> list[str]:
+        """What the parts reduce, as SQL over the source."""
+        return list(dict.fromkeys(part.input for part in self.parts if part.input))
+
+    @property
+    def block_columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns of the blocks that workers get, each with its SQL over the source."""
+        columns = [(key.name, key.sql) for key in self.keys]
+        if self.window is not None:
+            columns.append((AT, f"`{self.window.column}`"))
+        columns.extend((f"i{index}", sql) for index, sql in enumerate(self.inputs))
+        return tuple(columns) or (("one", "1"),)
+
+    @property
+    def block_filter(self) -> str:
+        """The condition of the records in these blocks, as SQL over the source; empty without one."""
+        if self.window is None:
+            return self.where
+        has_time = f"`{self.window.column}` IS NOT NULL"
+        return f"({self.where}) AND {has_time}" if self.where else has_time
+
+    def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
+        """Return why replicas in processes of their own cannot place the records, as far as it is known here."""
+        columns, setting = [sql for _, sql in self.block_columns], deviating_setting(spec.spark_conf.get)
+        found = setting or compile_columns(self.block_filter, columns, schemas[self.source])
+        return source_problem(spec.sources[self.source]) or expression_problem(found)
+
+
+def aggregation_of(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
+    """Translate the SQL of a query to an aggregation.
+
+    Args:
+        sql: one SELECT that Spark has already accepted.
+        schemas: schema of each source, by name.
+        type_of: Spark's type of an expression over the one source of the query.
+
+    Raises:
+        NotRoutableError: the query is something else.
+        MillraceError: the SQL does not parse.
+    """
+    select = _plain_select(parse_query(sql))
+    source = _one_source(select, schemas)
+    columns = {field.name.lower() for field in schemas[source]}
+    select.set("expressions", list(without_lateral_aliases(select.expressions, columns)))
+    group = group_expressions(select, select_aliases(select, columns))
+    if group is None:
+        raise NotRoutableError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+    windows = [node for node in group if is_window(node)]
+    if len(windows) > 1:
+        raise NotRoutableError("it groups by more than one window")
+    timestamps = {field.name.lower() for field in schemas[source] if pa.types.is_timestamp(field.type)}
+    window = parse_window(windows[0], timestamps) if windows else None
+    expressions = (to_sql(node) for node in group if not is_window(node))
+    keys = tuple(GroupingKey(f"k{index}", sql) for index, sql in enumerate(expressions))
+    for key in keys:
+        if not is_scalar(type_of(key.sql)):
+            raise NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
+    aggregates = tuple(split_aggregates(select, type_of))
+    if not aggregates:
+        raise NotRoutableError("it has no aggregate, so there is nothing to combine")
+    if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):
+        raise NotRoutableError(
+            "it has a deviation or variance without GROUP BY, which cannot be merged before the first record"
+        )
+    having = select.args.get("having")
+    if having:
+        grouped = {column.name.lower() for node in group for column in node.find_all(exp.Column)}
+        having = without_aliases(having.this, select_aliases(select, grouped))
+    where = select.args.get("where")
+    return Aggregation(
+        source=source,
+        where=to_sql(where.this) if where else "",
+        keys=keys,
+        window=window,
+        aggregates=aggregates,
+        select=tuple(over_parts(item, keys, aggregates) for item in select.expressions),
+        having=over_parts(having, keys, aggregates) if having else "",
+    )
+
+
+def _plain_select(query: exp.Query) -> exp.Select:
+    """Return the query if it is one SELECT with only filter, groups and aggregates."""
+    if not isinstance(query, exp.Select):
+        raise NotRoutableError(f"it is a {query.key.upper()}, not one SELECT")
+    if query.args.get("with_") or query.args.get("with"):
+        raise NotRoutableError("it has a WITH clause")
+    clauses = {"joins": "a JOIN", "laterals": "a LATERAL VIEW", "distinct": "SELECT DISTINCT", "order": "ORDER BY",
+               "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "pivots": "PIVOT"}  # fmt: skip
+    for clause, name in clauses.items():
+        if query.args.get(clause):
+            raise NotRoutableError(f"it has {name}")
+    if any(inner is not query for inner in query.find_all(exp.Select)):
+        raise NotRoutableError("it has a subquery")
+    if query.find(exp.Window):
+        raise NotRoutableError("it has an OVER clause")
+    if any(item.is_star for item in query.expressions):
+        raise NotRoutableError("it selects *")
+    return query
+
+
+def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
+    """Return the name of the only source; drop its alias from columns, and spell these as the source does."""
+    clause = select.args.get("from_") or select.args.get("from")
+    table = clause.this if clause else None
+    (name, *others) = sources
+    if not isinstance(table, exp.Table) or table.name.lower() != name.lower() or others:
+        raise NotRoutableError("it does not read from one source")
+    if table.alias_column_names or any(value for part, value in table.args.items() if part not in ("this", "alias")):
+        raise NotRoutableError(f"it reads from {to_sql(table)}")
+    names = {field.name.lower(): field for field in sources[name]}
+    for column in select.find_all(exp.Column):
+        parts = list(column.parts)
+        qualified = parts[0].name.lower() in (table.name.lower(), table.alias_or_name.lower())
+        if (
+            qualified and len(parts) > 1 and parts[1].name.lower() in names
+        ):  # otherwise a field of a column with that name
+            parts = parts[1:]
+        for part, spelled in zip(parts, _spelled([part.name for part in parts], names), strict=True):
+            part.set("this", spelled)
+        for place, part in zip_longest(("this", "table", "db", "catalog"), reversed(parts)):
+            column.set(place, part)
+    return name
+
+
+def _spelled(parts: list[str], fields: Mapping[str, pa.Field]) -> Iterator[str]:
+    """Yield the names of a column, and of its fields, as the source spells them; others as they are."""
+    for part in parts:
+        field = fields.get(part.lower())
+        yield part if field is None else field.name
+        kind = pa.null() if field is None else field.type
+        fields = {each.name.lower(): each for each in kind} if pa.types.is_struct(kind) else {}

@@ -1,0 +1,72 @@
+"""The layout of a query's state, by which a new version of the query is checked against a checkpoint.
+
+``millrace_api.sql.outline`` derives from the SQL text alone what decides it; ``Execution.layout`` has all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from sqlglot.errors import SqlglotError
+
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm
+from millrace_api.model.streamquery import Spec
+from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.native.native import Native
+
+_NATIVE = frozenset({"text", "GROUP BY"})
+"""Entries that mark the state layout of a native query: it has one of them, and a routed query's has neither."""
+
+STAGES = "operators on tables"
+"""Entry of the state layout of a query by operators on tables."""
+
+PARTITIONS = "first number of partitions"
+"""Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
+
+
+def spec_to_continue(spec: Spec, before: Mapping[str, Any] | None) -> Spec:
+    """Return the spec with which the query is compiled for a state of layout ``before``.
+
+    ``algorithm: native`` is ignored if operators on tables built the state, which Spark's own plan cannot read.
+    """
+    if not before or STAGES not in before or spec.partitioner.algorithm is not Algorithm.NATIVE:
+        return spec
+    partitioner = spec.partitioner.model_copy(update={"algorithm": Algorithm.AUTO})
+    return spec.model_copy(update={"partitioner": partitioner})
+
+
+def continue_from(
+    query: CompiledQuery, sql: str | None, before: Mapping[str, Any] | None
+) -> tuple[CompiledQuery, str | None]:
+    """Return the query in the form that can read a state of layout ``before``: native if Spark's own plan built it.
+
+    A query that was not routable can become so with a new version, or when it is written differently. Neither kind of
+    plan can read the state of the other. The second part is a note to the user about a query that becomes native.
+    """
+    if sql is None or not before:
+        return query, None
+    if _NATIVE.intersection(before) and query.execution.has_native_form:
+        native = Native(sql, "the state in its checkpoint was built by Spark's own plan")
+        why = f"the query runs natively, though it can be routed: {native.reason}"
+        return replace(query, execution=native), f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed"
+    return replace(query, execution=query.execution.continued(before)), None
+
+
+def same_sql(one: Any, other: Any) -> bool:
+    """Whether two layout values are the same, however the SQL in them is written."""
+    return bool(_canonical(one) == _canonical(other))
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_canonical(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    for text in (value, f"SELECT {value}"):  # an expression or a query, otherwise a list of expressions
+        with suppress(SqlglotError):
+            return to_sql(parse_expression(text))
+    return value

@@ -1,0 +1,266 @@
+"""Construction of a table query's streaming DataFrame: each relation as the changes of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType
+from sqlglot import exp
+
+from millrace_api.sql.dialect import parse_expression
+from millrace_api.sql.join_conditions import Side
+from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT
+from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
+from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
+from millrace_jobs.queries.tables.operators.join import TemporalJoin
+from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
+from millrace_jobs.queries.tables.operators.operator import BUCKETS, OperatorChain, TableOperator
+from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
+from millrace_jobs.queries.tables.relations import (
+    WINDOW,
+    Enriched,
+    Grouping,
+    Join,
+    Relation,
+    Scan,
+    Selection,
+    Static,
+    Upserted,
+    contents_of,
+    joins_streams,
+)
+from millrace_jobs.queries.tables.stages import run_stage, values_schema
+from millrace_jobs.sources.base import CHANGED, DELETED, ESTIMATED, POSITION
+
+if TYPE_CHECKING:
+    from millrace_jobs.queries.tables.table_query import TableQuery
+
+_SIDES: tuple[Side, Side] = ("left", "right")
+
+
+def build_tables(
+    query: TableQuery, read: Callable[[str], DataFrame], spark: SparkSession, *, has_watermark: bool, splits: bool
+) -> DataFrame:
+    """Return the changes of a query's result: the columns ``query.items`` and those of ``changes.CHANGE``.
+
+    Args:
+        query: the query.
+        read: returns the records of a source, or the rows of a static table.
+        spark: the session.
+        has_watermark: whether a source has a watermark that counts.
+        splits: whether the hot keys of joins are matched by the workers of the plan.
+    """
+    build = _Build(query, read, spark, has_watermark, splits)
+    return build.rows(query.relation, frozenset(_columns(query.items)), versions=query.versions)
+
+
+@dataclass(frozen=True)
+class _Build:
+    query: TableQuery
+    read: Callable[[str], DataFrame]
+    spark: SparkSession
+    has_watermark: bool
+    splits: bool
+    numbers: Iterator[int] = field(default_factory=count)
+    """Numbers for the stages of the query."""
+
+    def rows(self, relation: Relation, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        """Return the changes of a relation with the columns that are needed; of all ``versions``, or of the latest."""
+        if isinstance(relation, Scan):
+            return self._scan(relation, needed)
+        if isinstance(relation, Upserted):
+            return self._upserted(relation, needed, versions=versions)
+        if isinstance(relation, Selection):
+            return self._selection(relation, needed, versions=versions)
+        if isinstance(relation, Enriched):
+            return self._enriched(relation, needed, versions=versions)
+        if isinstance(relation, Grouping):
+            return self._grouping(relation, versions=versions and not relation.final)
+        assert not isinstance(relation, Static)  # nothing but ``Enriched`` reads it
+        return self._join(relation, needed, versions=versions)
+
+    def _scan(self, scan: Scan, needed: frozenset[str]) -> DataFrame:
+        needed |= {*scan.keys, *_columns([scan.where])}
+        micros = f"unix_micros(CAST({scan.time} AS TIMESTAMP))"
+        # event time is read even if nothing needs it: no filter may be pushed below the watermark
+        rows = self.read(scan.source)
+        changed = [name for name in CHANGED.names if name in rows.columns]
+        named = rows.selectExpr(*(f"`{column}` AS {internal}" for column, internal in scan.columns), *changed)
+        kept = [internal for _, internal in scan.columns if internal in needed]
+        if not scan.keys:
+            start = f"coalesce({micros}, {NO_TIME}L)"
+            return named.selectExpr(*kept, f"{start} AS {FROM}", f"{start} + 1L AS {TO}", f"1L AS {WEIGHT}")
+        weight = f"CASE WHEN {scan.where} THEN 1L ELSE {DELETE}L END" if scan.where else "1L"
+        position = f"{FOREVER}L"
+        if changed:
+            deletes = f"WHEN {DELETED} AND {ESTIMATED} THEN {ESTIMATED_DELETE}L WHEN {DELETED} THEN {DELETE}L"
+            weight, position = f"CASE {deletes} ELSE {weight} END", POSITION
+        keyed = named.where(" AND ".join(f"{column} IS NOT NULL" for column in (*scan.keys, scan.time)))
+        return keyed.selectExpr(*kept, f"{micros} AS {FROM}", f"{position} AS {TO}", f"{weight} AS {WEIGHT}")
+
+    def _upserted(self, relation: Upserted, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        keys = relation.input.keys
+        rows = self._scan(relation.input, needed | set(keys))
+        operator = UpsertedTable(values_schema(rows), keys, versions=versions)
+        return self._stage(operator, [rows], [keys])
+
+    def _selection(self, selection: Selection, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        items = [(sql, name) for sql, name in selection.items if name in needed]
+        below = frozenset(_columns([selection.where, *(sql for sql, _ in items)]))
+        rows = self.rows(selection.input, below if selection.items else needed | below, versions=versions)
+        if selection.where:
+            rows = rows.where(selection.where)
+        if not selection.items:
+            return rows
+        marks = [OUTPUT] if OUTPUT in rows.columns else []
+        return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *marks, *CHANGE.names)
+
+    def _enriched(self, relation: Enriched, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        rows = self.rows(relation.input, needed | _columns([relation.on]), versions=versions)
+        columns = (f"`{column}` AS {internal}" for column, internal in relation.table.columns)
+        table = self.read(relation.table.source).selectExpr(*columns)
+        joined = rows.join(table, F.expr(relation.on), "left" if relation.preserved else "inner")
+        return joined.select(*(name for name in joined.columns if name in needed or name in CHANGE.names))
+
+    def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
+        closing = grouping.closing
+        keys = [(sql, name) for sql, name in grouping.keys]
+        if closing is not None:
+            keys.append((f"{closing.sql} + {closing.lag}L", CLOSING))
+        columns = [*keys, *((part.sql, part.name) for part in grouping.parts)]
+        rows = self._windowed(grouping, _columns(sql for sql, _ in columns), versions=versions)
+        rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
+        values = values_schema(rows)
+        groups = GroupedAggregate(
+            pa.schema([values.field(name) for _, name in keys]),
+            tuple(MergedPart(part.name, part.merge, values.field(part.name).type) for part in grouping.parts),
+            window_end=CLOSING if closing is not None else None,
+            of_table=contents_of(grouping.input) is Contents.TABLE,
+            versions=versions,
+            final=grouping.final,
+            checked=not _is_source(grouping.input),
+            input_lag=(grouping.lag or 0) if versions else 0,
+            ends=self._ends(grouping),
+        )
+        operator: TableOperator = groups
+        if self.query.ahead and grouping is self.query.groups:
+            operator = OperatorChain(groups, Emission(groups.output, tuple(groups.keys.names), self.query.ahead))
+        changes = self._stage(operator, [rows], [[name for _, name in grouping.keys]])
+        if not grouping.final or closing is None:
+            return changes
+        at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
+        return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
+
+    def _ends(self, grouping: Grouping) -> bool:
+        """Whether the rows of groups end with their window, as they leave a table that has only the latest ones."""
+        has_end = grouping.window is not None and grouping.closing is not None
+        return self.query.versions and grouping is self.query.groups and has_end
+
+    def _windowed(self, grouping: Grouping, needed: set[str], *, versions: bool) -> DataFrame:
+        """Return the rows of a grouping's input, each once for every window that it is in."""
+        if grouping.window is None:
+            return self.rows(grouping.input, frozenset(needed), versions=versions)
+        column = grouping.window.column
+        lengths = (grouping.window.size, grouping.window.slide, grouping.window.offset)
+        rows = self.rows(grouping.input, frozenset({*needed, column} - {WINDOW}), versions=versions)
+        texts = ", ".join(f"'{length} microseconds'" for length in lengths)
+        return rows.selectExpr("*", f"window({column}, {texts}) AS {WINDOW}")
+
+    def _join(self, join: Join, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        # a stream looks up the versions of a table by event time
+        versions |= any(contents_of(side) is not Contents.TABLE for side in (join.left, join.right))
+        periods = join.match.periods if join.match is not None else {}
+        read = {side: _columns([*join.keys[side], *periods.get(side, ())]) for side in _SIDES}
+        wanted = needed.union(*read.values())
+        rows = {side: self.rows(getattr(join, side), wanted, versions=versions) for side in _SIDES}
+        # a row keeps the columns that its keys and periods are made of only if something else needs them
+        rows = {side: self._keyed(rows[side], join, side, needed) for side in _SIDES}
+        rows = self._with_common_types(rows, len(join.keys["left"]))
+        operator = TemporalJoin(
+            self._input(join, "left", rows["left"]),
+            self._input(join, "right", rows["right"]),
+            versions=versions,
+            final=join.final,
+        )
+        keys = [operator.left.keys, operator.right.keys]
+        buckets = self.query.stream_join_buckets if joins_streams(join) else BUCKETS
+        return self._stage(operator, [rows["left"], rows["right"]], keys, buckets)
+
+    def _keyed(self, rows: DataFrame, join: Join, side: Side, needed: frozenset[str]) -> DataFrame:
+        """Return one side's rows with their keys and matching periods; without rows that cannot be in the result."""
+        columns = [f"{sql} AS {name}" for sql, name in zip(join.keys[side], _key_names(join, side), strict=True)]
+        if join.match is not None:
+            start, end = join.match.periods[side]
+            columns += [f"{start} AS {MATCH_FROM}", f"{end} AS {MATCH_TO}"]
+        kept = [name for name in rows.columns if name in needed or name in CHANGE.names]
+        keyed = rows.selectExpr(*columns, *kept)
+        if _preserved(join, side):
+            return keyed.fillna(NO_TIME, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
+        hidden = (name for name in keyed.columns if name.startswith(HIDDEN))
+        return keyed.where(" AND ".join(f"{name} IS NOT NULL" for name in hidden))  # dropna() would drop NaN, too
+
+    def _with_common_types(self, rows: dict[Side, DataFrame], keys: int) -> dict[Side, DataFrame]:
+        """Return both sides with keys of the same types, as Spark compares them."""
+        for number in range(keys):
+            name = f"{HIDDEN}key{number}"
+            one, other = (rows[side].schema[name].dataType for side in _SIDES)
+            if one != other:
+                common = self._common_type(one, other)
+                rows = {side: each.withColumn(name, F.col(name).cast(common)) for side, each in rows.items()}
+        return rows
+
+    def _common_type(self, one: DataType, other: DataType) -> DataType:
+        nulls = (f"CAST(NULL AS {kind.simpleString()})" for kind in (one, other))
+        return self.spark.sql(f"SELECT coalesce({', '.join(nulls)})").schema[0].dataType
+
+    def _input(self, join: Join, side: Side, rows: DataFrame) -> JoinInput:
+        relation = getattr(join, side)
+        return JoinInput(
+            values_schema(rows),
+            _key_names(join, side),
+            contents_of(relation),
+            upserted=isinstance(relation, Scan) and bool(relation.keys),
+            preserved=_preserved(join, side),
+            lag=join.lag[side],
+            reach=join.reach(side),
+            span=join.span(side),
+            checked=not _is_source(relation),
+        )
+
+    def _stage(
+        self,
+        operator: TableOperator,
+        inputs: list[DataFrame],
+        keys: Sequence[Sequence[str]],
+        buckets: int = BUCKETS,
+    ) -> DataFrame:
+        traits = {"has_watermark": self.has_watermark, "splits": self.splits, "wakes": self.query.wakes}
+        number, partitions = next(self.numbers), self.query.partitions
+        return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
+
+
+def _is_source(relation: Relation) -> bool:
+    """Whether a relation's rows come from a source, without an operator between that has removed late ones."""
+    if isinstance(relation, Selection | Enriched):
+        return _is_source(relation.input)
+    return isinstance(relation, Scan)
+
+
+def _preserved(join: Join, side: Side) -> bool:
+    return join.type in (side, "full")
+
+
+def _key_names(join: Join, side: Side) -> tuple[str, ...]:
+    return tuple(f"{HIDDEN}key{number}" for number in range(len(join.keys[side])))
+
+
+def _columns(texts: Iterable[str]) -> set[str]:
+    """Return the internal columns in SQL texts, also those of which only a field is read."""
+    found = (column for text in texts if text for column in parse_expression(text).find_all(exp.Column))
+    return {column.parts[0].name for column in found}

@@ -1,0 +1,166 @@
+"""The decision whether a query is run by the operators on tables, and the refusal of what no plan can run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.sources import SourceSpec
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.dialect import parse_query
+from millrace_api.sql.event_times import mixed_semi_joins, unclosed_groups
+from millrace_api.sql.schema_ddl import Column
+from millrace_api.sql.source_table import SourceTable
+from millrace_jobs.queries.execution import Execution
+from millrace_jobs.queries.native.native import Native
+from millrace_jobs.queries.tables.grouping import TypesOf
+from millrace_jobs.queries.tables.needs import aggregates_changing_groups, holds_back, reads_tables, times_ahead
+from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.relations import (
+    Join,
+    Relation,
+    Selection,
+    groups_of,
+    lag_of,
+    wrong_in_spark,
+)
+from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError
+from millrace_jobs.queries.tables.table_query import TableQuery
+from millrace_jobs.queries.tables.translation import translate
+
+_CHOSEN = "the algorithm is native"
+_HISTORY = "spec.sink.table.history"
+
+
+def compile_tables(
+    spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], types_of: TypesOf, partitions: int
+) -> Execution:
+    """Translate a query to operators on tables; a query of streams alone that they do not run stays with Spark.
+
+    Args:
+        spec: the query's spec.
+        sql: its SQL, which Spark accepts.
+        schemas: schema of each source, by name.
+        types_of: gives the types of expressions.
+        partitions: number of state partitions.
+
+    Raises:
+        MillraceError: the query reads a table, or its results change, and this cannot be done.
+    """
+    held = holds_back(spec)
+    beyond_spark = held or spec.sink.has_history
+    is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
+    if not beyond_spark and _joins_only_static_tables(spec, sql):
+        return _native(spec, sql, schemas, "it joins one stream with static tables only (stream-static join)")
+    eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
+    closes = not eager
+    sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
+    final_joins = closes or any(not output.sink.replaces_rows for output in eager)
+    try:
+        query = translate(
+            sql, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
+        )
+        if held:
+            query = _held_back(query, spec)
+        if spec.sink.has_history:
+            query = _with_versions(query)
+    except NotATableQueryError as reason:
+        if held:
+            raise not_held_back(str(reason), spec) from None
+        if spec.sink.has_history:
+            problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
+            raise MillraceError(problem) from None
+        if not reads_tables(spec):
+            return _native(spec, sql, schemas, _CHOSEN if is_native else str(reason))
+        hint = "leave that out, or read the source as a stream, without table"
+        raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
+    if is_native and wrong_in_spark(query.relation) is None:
+        return _native(spec, sql, schemas, _CHOSEN)
+    if closes and not held and not reads_tables(spec) and _joins_only_groups(query.relation):
+        return _native(spec, sql, schemas, "it joins closed windows, in which no key is hot")
+    if query.contents is Contents.TABLE and closes and not held:
+        message = "the result is a table of the latest rows, which is never final"
+        raise MillraceError(Problem(message, "write emit: OnUpdate", field="spec.emit"))
+    shown = [output.sink.kind for output in eager if not output.sink.replaces_rows]
+    if query.contents is Contents.TABLE and shown and not query.replaces:
+        message = f"the rows of the result change, which {shown[0]} cannot show"
+        hint = "write the results to sink.table, or to sink.postgres, sink.mysql, sink.delta or sink.iceberg with a key"
+        raise MillraceError(Problem(message, hint, field="spec.sink"))
+    return query
+
+
+def _native(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], reason: str) -> Native:
+    """Return Spark's own plan, unless its groups would never close or its joins are by two event times."""
+    tables = {
+        name.lower(): SourceTable(
+            tuple(Column(column, "") for column in schema.names),
+            source.watermark.column if (source := spec.sources[name]).watermark else None,
+            static=source.is_static,
+        )
+        for name, schema in schemas.items()
+    }
+    scopes = traverse_scope(parse_query(sql))
+    problems = list(mixed_semi_joins(sql, scopes, tables))
+    if spec.emit is Emit.ON_WINDOW_CLOSE:
+        problems += unclosed_groups(sql, scopes, tables)
+    if problems:
+        raise MillraceError(*(replace(problem, line=None, field="spec.query.sql") for problem in problems))
+    return Native(sql, reason)
+
+
+def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
+    """Return the query with the groups of its result held back until event time reaches the end of their window."""
+    if query.groups is None:
+        raise NotATableQueryError("its rows are no groups")
+    if query.groups.closing is None:
+        raise NotATableQueryError("its groups have no window, and no event time in their key")
+    ahead = times_ahead(spec, query.groups.closing.lag)
+    return replace(query, ahead=ahead, waits=query.waits or any(each is not None for each in ahead))
+
+
+def _with_versions(query: TableQuery) -> TableQuery:
+    """Return the query with all versions of its rows."""
+    if query.contents is not Contents.TABLE:
+        raise NotATableQueryError("its rows are records of a stream, which have no versions")
+    if lag_of(query.relation) is None:
+        raise NotATableQueryError("nothing limits how far behind the watermark its rows can still change")
+    return replace(query, versions=True)
+
+
+def not_held_back(reason: str, spec: Spec) -> MillraceError:
+    """Return the error for a query whose results cannot be held back."""
+    if spec.additional_outputs is None:
+        message = f"the query cannot be run with emit OnWindowEnd: {reason}"
+        return MillraceError(Problem(message, "write emit: OnUpdate or OnWindowClose", field="spec.emit"))
+    message = f"the query cannot have several outputs: {reason}"
+    return MillraceError(Problem(message, "leave additionalOutputs out", field="spec.additionalOutputs"))
+
+
+def _joins_only_groups(relation: Relation) -> bool:
+    """Whether both sides of the last join are groups: one row for each key, which Spark joins faster."""
+    if isinstance(relation, Selection):
+        return _joins_only_groups(relation.input)
+    return isinstance(relation, Join) and groups_of(relation.left) is not None and groups_of(relation.right) is not None
+
+
+def _traits(source: SourceSpec, schema: pa.Schema) -> InputTraits:
+    time = source.watermark.column if source.watermark is not None else None
+    columns = {field.name: field.dataType for field in from_arrow_schema(schema)}
+    return InputTraits(columns, time, source.table.keys if source.table is not None else (), source.is_static)
+
+
+def _joins_only_static_tables(spec: Spec, sql: str) -> bool:
+    """Whether a query needs no operator on tables: it reads static tables beside one stream, which it reads once."""
+    query = parse_query(sql)
+    read = [spec.sources.get(table.name.lower()) for table in query.find_all(exp.Table)]
+    sources = [source for source in read if source is not None]
+    others = [source for source in sources if not source.is_static]
+    stateless = len(others) == 1 < len(sources) and not others[0].is_evolving
+    return stateless and not aggregates_changing_groups(spec, query)

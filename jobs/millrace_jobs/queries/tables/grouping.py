@@ -1,0 +1,297 @@
+"""Translation of GROUP BY over joins and tables: keys, windows, mergeable parts, and when a group is final."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import DataType, TimestampType
+from sqlglot import exp
+
+from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.groups import group_expressions, is_window, select_aliases
+from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, is_scalar, part_type
+from millrace_jobs.queries.sql_aggregates import (
+    GroupingKey,
+    NotRoutableError,
+    over_parts,
+    parse_window,
+    split_aggregates,
+    without_aliases,
+    without_lateral_aliases,
+)
+from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.operators.merging import Merge
+from millrace_jobs.queries.tables.relations import (
+    WINDOW,
+    Closing,
+    Grouping,
+    GroupPart,
+    Relation,
+    Selection,
+    contents_of,
+)
+from millrace_jobs.queries.tables.scopes import Name, NotATableQueryError, Scope, Scopes, with_labels
+from millrace_jobs.windows import Window
+
+TypesOf = Callable[[Mapping[str, DataType], Sequence[str]], list[DataType]]
+"""Function that returns Spark's types of expressions over columns of these types."""
+
+_EXTREMES: tuple[Merge, ...] = ("min", "max")
+_MERGES: Mapping[str, Merge] = {"sum": "sum", "min": "min", "max": "max"}
+
+
+def takes_rows_back(select: exp.Select) -> bool:
+    """Whether the aggregates of a SELECT can take back rows that they have aggregated."""
+    return not any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
+
+
+def merge_of(part: Part, aggregate: BuiltinAggregate) -> Merge:
+    """Return how the operators on tables merge a part; raises NotATableQueryError if they cannot."""
+    merge = _MERGES.get(part.merge.partition("(")[0])
+    if part.weight or merge is None:
+        raise NotATableQueryError(f"{aggregate.call} is not made of sums, minima and maxima")
+    return merge
+
+
+@dataclass(frozen=True)
+class GroupTranslation:
+    """The translation of one SELECT with groups.
+
+    Args:
+        select: the SELECT; its FROM and WHERE are not read.
+        scope: the rows that are grouped, and the names of their columns.
+        input: the relation of these rows.
+        types: types of all internal columns; those of the result are added.
+        types_of: asks Spark for types.
+        labels: what the query calls the internal columns.
+        internal: returns a new internal name for what the query calls so.
+        final: whether only groups that can no longer change are wanted.
+    """
+
+    select: exp.Select
+    scope: Scope
+    input: Relation
+    types: dict[str, DataType]
+    types_of: TypesOf
+    labels: Mapping[str, str]
+    internal: Callable[[str], str]
+    final: bool
+
+    def result(self) -> Scope:
+        """Return the groups as rows; raises NotATableQueryError for what the operators on tables do not do."""
+        try:
+            return self._result()
+        except NotRoutableError as reason:
+            raise NotATableQueryError(str(reason)) from None
+
+    @property
+    def longest(self) -> int:
+        """How long, in microseconds, a row can wait for its group to be final."""
+        return (self._window.size if self._window else 0) + (self._closing.lag if self._closing else 0)
+
+    def _result(self) -> Scope:
+        keys, aggregates = self._keys, self._aggregates
+        if self.final and self._closing is None:
+            raise NotATableQueryError("a group without a window or event time in its key is never final")
+        grouping = Grouping(
+            self.input, tuple((key.sql, key.name) for key in keys), self._window, self._closing,
+            tuple(self._parts(aggregates)), self.final, self.scope.lag,
+        )  # fmt: skip
+        contents = contents_of(grouping)
+        names, items, closings = [], [], {}
+        key_closings = dict(self._key_closings())
+        for item, resolved in zip(self._items, self._resolved_items, strict=True):
+            internals = []
+            for text in self._columns_of(resolved):
+                internal = self.internal(_result_name(item) or to_sql(item))
+                internals.append(internal)
+                items.append((text, internal))
+                if text in key_closings:
+                    closings[internal] = key_closings[text]
+            names.append(Name("", _result_name(item), *internals))
+        self.types.update(self._types_of_items(grouping, items))
+        having = self._over_groups(self._having) if self._having is not None else ""
+        renamed = dict(items)
+        primary = tuple(renamed.get(key.name, "") for key in keys)
+        return Scope(
+            Selection(grouping, having, tuple(items)),
+            tuple(names),
+            contents,
+            times=closings if self.final and self._window is not None else {},
+            bounds=closings,
+            keys=(primary,) if all(primary) else (),
+            lag=grouping.result_lag,
+        )
+
+    @cached_property
+    def _items(self) -> list[exp.Expr]:
+        """The SELECT list without aliases of earlier items."""
+        if any(item.is_star for item in self.select.expressions):
+            raise NotATableQueryError("it selects * from groups")
+        columns = {name.column for name in self.scope.names}
+        return list(without_lateral_aliases(self.select.expressions, columns))
+
+    @cached_property
+    def _scopes(self) -> Scopes:
+        return Scopes(self.scope)
+
+    @cached_property
+    def _group_by(self) -> list[exp.Expr]:
+        """The expressions of GROUP BY, over the names in the query."""
+        select = self.select.copy()
+        select.set("expressions", [item.copy() for item in self._items])
+        columns = {name.column for name in self.scope.names}
+        expressions = group_expressions(select, select_aliases(select, columns))
+        if expressions is None:
+            raise NotATableQueryError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+        return expressions
+
+    @cached_property
+    def _grouped(self) -> list[exp.Expr]:
+        """The expressions of GROUP BY, over internal names; a window of an inner SELECT as its start and its end."""
+        resolved: list[exp.Expr] = []
+        for node in map(self._scopes.resolved, self._group_by):
+            window = self._scopes.window_in(node)
+            resolved += [exp.column(end) for end in window] if window else [node]
+        return resolved
+
+    @cached_property
+    def _window(self) -> Window | None:
+        windows = [node for node in self._grouped if is_window(node)]
+        if len(windows) > 1:
+            raise NotATableQueryError("it groups by more than one window")
+        timestamps = {name for name in self.scope.internals if isinstance(self.types[name], TimestampType)}
+        return parse_window(windows[0], timestamps) if windows else None
+
+    @cached_property
+    def _keys(self) -> list[GroupingKey]:
+        """The keys; those of a window are its start and its end, as the first ones."""
+        found = []
+        if self._window is not None:
+            for end in ("start", "end"):
+                key = GroupingKey(self.internal(f"window.{end}"), f"{WINDOW}.{end}")
+                self.types[key.name] = TimestampType()
+                found.append(key)
+        texts = [to_sql(node) for node in self._grouped if not is_window(node)]
+        for text, kind in zip(texts, self.types_of(self._scope_types, texts), strict=True):
+            if not is_scalar(kind.simpleString()):
+                raise NotATableQueryError(f"its key {text} is of type {kind.simpleString()}")
+            key = GroupingKey(self.internal(with_labels(text, self.labels)), text)
+            self.types[key.name] = kind
+            found.append(key)
+        return found
+
+    @cached_property
+    def _closing(self) -> Closing | None:
+        """When groups can no longer change: by the end of their window, or by a time in their key."""
+        if self._window is not None:
+            lag = self.scope.closings.get(self._window.column)
+            return None if lag is None else Closing(f"unix_micros({WINDOW}.end)", lag)
+        closings = self.scope.closings
+        found = [(closings[key.sql], key.sql) for key in self._keys if key.sql in closings]
+        if not found:
+            return None
+        lag, column = min(found)
+        return Closing(f"unix_micros(CAST({column} AS TIMESTAMP)) + 1L", lag)
+
+    def _key_closings(self) -> Iterator[tuple[str, int]]:
+        """Yield the keys that say until when a group can come or change; see ``Scope.bounds``."""
+        if self._window is None:
+            closings = self.scope.closings
+            yield from ((key.name, closings[key.sql] + 1) for key in self._keys if key.sql in closings)
+        elif self._closing is not None:
+            start, end = self._keys[:2]
+            yield start.name, self._window.size + self._closing.lag
+            yield end.name, self._closing.lag
+
+    @cached_property
+    def _resolved_items(self) -> list[exp.Expr]:
+        return [self._resolved(item.unalias()) for item in self._items]
+
+    @cached_property
+    def _having(self) -> exp.Expr | None:
+        having = self.select.args.get("having")
+        if having is None:
+            return None
+        columns = {column.name.lower() for node in self._group_by for column in node.find_all(exp.Column)}
+        return self._resolved(without_aliases(having.this, select_aliases(self.select, columns)))
+
+    @cached_property
+    def _aggregates(self) -> tuple[BuiltinAggregate, ...]:
+        def type_of(expression: str) -> str:
+            return self.types_of(self._scope_types, [expression])[0].simpleString()
+
+        having = [exp.Having(this=self._having)] if self._having is not None else []
+        calls = exp.Select(expressions=[item.copy() for item in self._resolved_items])
+        calls.set("having", having[0] if having else None)
+        return tuple(split_aggregates(calls, type_of, structs=True))
+
+    @property
+    def _scope_types(self) -> dict[str, DataType]:
+        return {name: self.types[name] for name in self.scope.internals}
+
+    def _resolved(self, expression: exp.Expr) -> exp.Expr:
+        return self._scopes.resolved(expression, keep="window" if self._window is not None else None)
+
+    def _parts(self, aggregates: Sequence[BuiltinAggregate]) -> Iterator[GroupPart]:
+        for aggregate in aggregates:
+            for part in aggregate.parts:
+                merge = merge_of(part, aggregate)
+                if merge in _EXTREMES and self.scope.contents is not Contents.RECORDS:
+                    raise NotATableQueryError(
+                        f"the rows that it aggregates can change, and {aggregate.call} cannot take a row back"
+                    )
+                (kind,) = self.types_of(self._scope_types, [part.initial])
+                merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
+                self.types[part.name] = merged
+                yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge)
+
+    def _columns_of(self, resolved: exp.Expr) -> list[str]:
+        """Return the SQL of an item over the groups; a window is its start and its end."""
+        window = self._own_window(resolved)
+        if window or (window := self._scopes.window_in(resolved)):
+            by_sql = {key.sql: key.name for key in self._keys}
+            return [by_sql.get(text, text) for text in window]
+        return [self._over_groups(resolved)]
+
+    def _own_window(self, resolved: exp.Expr) -> tuple[str, str] | None:
+        is_own = self._window is not None and (is_window(resolved) or _is_named_window(resolved))
+        return (f"{WINDOW}.start", f"{WINDOW}.end") if is_own else None
+
+    def _over_groups(self, expression: exp.Expr) -> str:
+        """Return the SQL of an expression over the columns of the groups."""
+        keys = tuple(key for key in self._keys if not key.sql.startswith(WINDOW))
+        text = over_parts(expression, keys, self._aggregates)
+        if self._window is None:
+            return text
+        start, end = (key.name for key in self._keys[:2])
+        return to_sql(parse_expression(text).transform(lambda node: _over_window(node, start, end)))
+
+    def _types_of_items(self, grouping: Grouping, items: Sequence[tuple[str, str]]) -> dict[str, DataType]:
+        names = [*(name for _, name in grouping.keys), *(part.name for part in grouping.parts)]
+        found = self.types_of({name: self.types[name] for name in names}, [text for text, _ in items])
+        return {internal: kind for (_, internal), kind in zip(items, found, strict=True)}
+
+
+def _result_name(item: exp.Expr) -> str:
+    return "window" if is_window(item) else item.alias_or_name.lower()
+
+
+def _is_named_window(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) and node.name.lower() == "window" and not node.table
+
+
+def _over_window(node: exp.Expr, start: str, end: str) -> exp.Expr:
+    """Replace the window of a group, or its start or end, by columns of the group."""
+    ends = {"start": start, "end": end}
+    if isinstance(node, exp.Dot) and _is_named_window(node.this):
+        return exp.column(ends[node.expression.name.lower()])
+    if isinstance(node, exp.Column) and node.table.lower() == "window":
+        return exp.column(ends[node.name.lower()])
+    if _is_named_window(node):
+        return parse_expression(f"named_struct('start', {start}, 'end', {end})")
+    return node

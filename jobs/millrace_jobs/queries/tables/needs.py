@@ -1,0 +1,66 @@
+"""What in a query needs operators of our own beside Spark's: tables, joins, versions, and rows that are held back.
+
+Nothing here imports Spark, so that a file can be checked fast.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from millrace_api.model.sources import Watermark
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.dialect import parse_query
+from millrace_api.sql.groups import filters_groups, is_aggregate
+
+
+def needs_tables(spec: Spec, sql: str) -> bool:
+    """Whether a query joins, reads or keeps versions of tables, or aggregates groups that still change."""
+    query = parse_query(sql)
+    joins = query.find(exp.Join) is not None
+    return reads_tables(spec) or joins or spec.sink.has_history or aggregates_changing_groups(spec, query)
+
+
+def holds_back(spec: Spec) -> bool:
+    """Whether rows of groups are held back, as a strategy or several of them on one computation require."""
+    return spec.additional_outputs is not None or spec.emit is Emit.ON_WINDOW_END
+
+
+def may_retract(spec: Spec, sql: str) -> bool:
+    """Whether rows of a table can cease to pass a filter, so that what runs the query has to take them back."""
+    updates = any(output.sink.replaces_rows and output.emit is Emit.ON_UPDATE for output in spec.outputs.values())
+    return updates and filters_groups(parse_query(sql))
+
+
+def reads_tables(spec: Spec) -> bool:
+    """Whether a source is a table that changes while the query runs."""
+    return any(source.is_evolving for source in spec.sources.values())
+
+
+def aggregates_changing_groups(spec: Spec, query: exp.Query) -> bool:
+    """Whether groups are aggregated again before they are final."""
+    selects = query.find_all(exp.Select)
+    grouped = sum(select.args.get("group") is not None or bool(own_aggregates(select)) for select in selects)
+    return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
+
+
+def own_aggregates(select: exp.Select) -> list[exp.Expr]:
+    """Return the aggregate calls of a SELECT without those of its subqueries."""
+    calls = select.find_all(exp.Func)
+    return [call for call in calls if is_aggregate(call) and call.find_ancestor(exp.Select) is select]
+
+
+def timed_sources(spec: Spec) -> dict[str, Watermark]:
+    """Return the watermarks that count, by source: those of streams, or those of tables if there is no stream."""
+    streams = {name: source for name, source in spec.sources.items() if source.table is None}
+    sources = streams or spec.sources
+    return {name: source.watermark for name, source in sources.items() if source.watermark is not None}
+
+
+def times_ahead(spec: Spec, lag: int) -> tuple[int | None, ...]:
+    """Return how long before its group closes each output of a query emits a row first; see ``operators.emission``.
+
+    ``lag`` is how long after the end of its window a group closes, in microseconds.
+    """
+    delay = min(watermark.delay.microseconds for watermark in timed_sources(spec).values())
+    ahead = {Emit.ON_UPDATE: None, Emit.ON_WINDOW_END: lag + delay, Emit.ON_WINDOW_CLOSE: 0}
+    return tuple(ahead[output.emit] for output in spec.outputs.values())

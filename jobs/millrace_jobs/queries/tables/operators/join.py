@@ -1,0 +1,337 @@
+"""The join of two inputs by key and period: of streams, of a stream and a table, and of tables.
+
+All joins are one operator, because they differ only in the periods by which rows match:
+
+- *stream-stream* (definition 67): a record matches those of the other stream in a band of event time around it;
+- *stream-table* (definitions 68 and 69): a record matches the version of the table that is valid at its event time. The
+  print looks up ``r.k``, which a record does not have; the join attribute is meant;
+- *table-table* (definition 74): two rows match in the versions that have both.
+
+With L and R as held before a batch, and dL and dR as the changes of the batch, the changes of an inner join are
+dL x (R + dR) + L x dR, or (L + dL) x dR + dL x R. Results without a partner are computed for the rows that the batch
+can affect, before and after it, and the difference is emitted. Results are therefore right for input in any order: a
+result without a partner is emitted at once, and replaced when a partner comes (definition 70), and a late update of a
+table corrects the results of earlier records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millrace_jobs.changes import (
+    BEGINNING,
+    FOREVER,
+    WEIGHT,
+    changes_of,
+    net,
+    periods,
+    values_of,
+    with_changes,
+)
+from millrace_jobs.queries.tables.operators.join_side import JoinInput, JoinSide
+from millrace_jobs.queries.tables.operators.matching import KeyedPeriods, Overlap, key_codes, uncovered
+from millrace_jobs.queries.tables.operators.operator import BucketStore, OperatorResult
+from millrace_jobs.queries.tables.operators.splitting import NOT_SPLIT, HotKeys, Split, SplitSide
+
+MOST_RESULTS = 1 << 16
+"""Number of results that are made at once, or a few more."""
+
+
+@dataclass(frozen=True)
+class TemporalJoin:
+    """The join of two inputs by key and period; an operator on changes.
+
+    ``versions``: tables are joined version by version; otherwise the join of two tables has only the latest version.
+    ``final``: a result is emitted once it cannot change any more. Results of two records are final at once; those
+    without a partner, and those with a row of a table, once the watermark has passed. It is not for two tables.
+    ``split``: which keys are hot, and who matches their rows; results do not depend on it.
+    """
+
+    left: JoinInput
+    right: JoinInput
+    versions: bool
+    final: bool = False
+    split: Split = NOT_SPLIT
+
+    def __post_init__(self) -> None:
+        """Check that the inputs can be joined."""
+        if self.has_stream and any(each.is_table and each.preserved for each in (self.left, self.right)):
+            raise ValueError("rows of a table do not trigger results in a join with a stream, so it cannot keep them")
+        if self.final and self.left.is_table and self.right.is_table:
+            raise ValueError("results of a join of two tables have no end at which they are final")
+
+    @property
+    def has_stream(self) -> bool:
+        """Whether an input is a stream."""
+        return not (self.left.is_table and self.right.is_table)
+
+    @property
+    def has_table(self) -> bool:
+        """Whether an input is a table."""
+        return self.left.is_table or self.right.is_table
+
+    @property
+    def inputs(self) -> tuple[pa.Schema, ...]:
+        """Schemas of the two inputs."""
+        return changes_of(self.left.values), changes_of(self.right.values)
+
+    @property
+    def output(self) -> pa.Schema:
+        """The values of the left and then the right input, without the columns of matching periods."""
+        return changes_of(pa.schema([*self.left.results, *self.right.results]))
+
+    @property
+    def lag(self) -> int | None:
+        """The lag of the inputs or, if longer, how long a result without a partner waits or can be replaced."""
+        if not (self.versions or self.has_stream):
+            return None
+        lags = [self.left.lag, self.right.lag]
+        for side, other in ((self.left, self.right), (self.right, self.left)):
+            if side.preserved:
+                lags.append(None if side.span is None else other.reach + side.span)
+        return None if None in lags else max(lag for lag in lags if lag is not None)
+
+    def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
+        """Apply the changes of a batch to a bucket, and then the watermark; see ``TableOperator``."""
+        sides = (self._side(self.left, store, "left"), self._side(self.right, store, "right"))
+        return _Batch(self, sides, watermark).run(changes)
+
+    def matched(self, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
+        """Yield the results of all rows of a ``MatchUnit`` that match."""
+        sides = ((self.left, left), (self.right, right))
+        codes = key_codes([left, right], [side.keys for side, _ in sides])
+        keyed = (
+            KeyedPeriods(keys, *side.matching_periods(rows, versions=self._has_versions))
+            for keys, (side, rows) in zip(codes, sides, strict=True)
+        )
+        yield from self.results(left, right, Overlap(*keyed))
+
+    def results(self, left: pa.Table, right: pa.Table, overlap: Overlap) -> Iterator[pa.Table]:
+        """Yield the results of the pairs of the rows of two tables."""
+        for rows, partners in overlap.pieces(MOST_RESULTS):
+            yield self._results(left.take(pa.array(rows)), right.take(pa.array(partners)))
+
+    def _results(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        """Return the results of matching rows, which are in the same places of both tables."""
+        (left_from, left_to), (right_from, right_to) = periods(left), periods(right)
+        if self.left.is_table and self.right.is_table:
+            starts, ends = np.maximum(left_from, right_from), np.minimum(left_to, right_to)
+        elif self.right.is_table:
+            starts, ends = left_from, left_to
+        elif self.left.is_table:
+            starts, ends = right_from, right_to
+        else:
+            starts = np.maximum(left_from, right_from)
+            ends = starts + 1
+        weights = left.column(WEIGHT).to_numpy() * right.column(WEIGHT).to_numpy()
+        values = [*_values(self.left, left), *_values(self.right, right)]
+        return with_changes(pa.Table.from_arrays(values, schema=values_of(self.output)), starts, ends, weights)
+
+    def _side(self, side: JoinInput, store: BucketStore, name: str) -> JoinSide:
+        later = self.final and not side.is_table and (self.has_table or side.preserved)
+        return JoinSide(side, store, name, versions=self._has_versions, emits_later=later)
+
+    @property
+    def _has_versions(self) -> bool:
+        return self.versions or self.has_stream
+
+
+@dataclass
+class _Rows:
+    """Rows of one side with what matching needs."""
+
+    side: JoinSide
+    table: pa.Table
+    keyed: KeyedPeriods
+
+    def filter(self, mask: NDArray[np.bool_]) -> _Rows:
+        """Return the rows where the mask is true."""
+        keyed = KeyedPeriods(self.keyed.keys[mask], self.keyed.starts[mask], self.keyed.ends[mask])
+        return _Rows(self.side, self.table.filter(pa.array(mask)), keyed)
+
+    def as_input(self) -> SplitSide:
+        """Return the rows with the columns of the join's input."""
+        side = self.side.side
+        return SplitSide(self.table.select(changes_of(side.values).names), self.keyed, side.keys)
+
+    def __add__(self, other: _Rows) -> _Rows:
+        """Return the rows of both."""
+        pairs = ((getattr(self.keyed, name), getattr(other.keyed, name)) for name in ("keys", "starts", "ends"))
+        keyed = KeyedPeriods(*(np.concatenate(pair) for pair in pairs))
+        return _Rows(self.side, pa.concat_tables([self.table, other.table]), keyed)
+
+
+class _Batch:
+    """One batch of a join in one bucket."""
+
+    def __init__(self, join: TemporalJoin, sides: tuple[JoinSide, JoinSide], watermark: int) -> None:
+        self._join = join
+        self._left, self._right = sides
+        self._watermark = watermark
+        self._is_deferred = join.final and join.has_table
+        self._outcome = OperatorResult()
+
+    def run(self, changes: Sequence[pa.Table]) -> OperatorResult:
+        """Process the batch."""
+        outcome, left, right = self._outcome, self._left, self._right
+        outcome.late = left.take(changes[0], self._watermark) + right.take(changes[1], self._watermark)
+        made: list[Iterable[pa.Table]] = []
+        if not self._is_deferred and (left.new.num_rows or right.new.num_rows):
+            made += self._updates()
+        if self._join.final:
+            made += self._finals(left, right)
+            made += self._finals(right, left)
+        outcome.changes = (each for each in chain.from_iterable(made) if each.num_rows)
+        limits = (self._limit(left, right), self._limit(right, left))
+        for side, other, limit in zip((left, right), (right, left), limits, strict=True):
+            side.apply(limit, other)
+        wakes = [self._next_wake(side, other) for side, other in ((left, right), (right, left))]
+        outcome.wake = min((wake for wake in wakes if wake is not None), default=None)
+        outcome.kept = left.held.rows + right.held.rows
+        for side in (left, right):
+            side.save()
+        return outcome
+
+    def _updates(self) -> Iterator[Iterable[pa.Table]]:
+        """Yield the changes of the result that follow from the changes of the inputs."""
+        left, right, eager = self._left, self._right, not self._join.final
+        keeps_left, keeps_right = eager and self._join.left.preserved, eager and self._join.right.preserved
+        left_near, right_near = left.relevant((right, right.new)), right.relevant((left, left.new))
+        # whether a row held is alone depends on all rows near it, not only on the changes
+        left_held = left.relevant((right, right.new), (right, right_near)) if keeps_right else left_near
+        right_held = right.relevant((left, left.new), (left, left_near)) if keeps_left else right_near
+        left_after, right_after = _after(left_held, left.new), _after(right_held, right.new)
+        removes_left, removes_right = _removes(left.new), _removes(right.new)
+        from_right = removes_left and not removes_right
+        needs_after = keeps_right or from_right
+        rows = self._keyed(
+            (left, left.new), (left, left_held), (left, left_after if needs_after else left_after.slice(0, 0)),
+            (right, right.new), (right, right_held), (right, right_after),
+        )  # fmt: skip
+        # of rows that are only added and match what the other side has become, no result is taken back by another pair
+        added, others = (
+            ((rows[2], rows[3]), (rows[0], rows[4])) if from_right else ((rows[0], rows[5]), (rows[1], rows[3]))
+        )
+        pairs = chain(
+            self._pairs(*added, splits=not (removes_left and removes_right)),
+            self._pairs(*others, splits=not (removes_left or removes_right)),
+        )
+        yield _netted(pairs) if removes_left or removes_right else pairs
+        if keeps_left:
+            yield [self._lonely_changes(new=rows[0], held=rows[1], others=rows[3:6])]
+        if keeps_right:
+            yield [self._lonely_changes(new=rows[3], held=rows[4], others=rows[0:3])]
+
+    def _keyed(self, *tables: tuple[JoinSide, pa.Table]) -> tuple[_Rows, ...]:
+        codes = key_codes([table for _, table in tables], [side.side.keys for side, _ in tables])
+        return tuple(
+            _Rows(side, table, KeyedPeriods(keys, *side.periods(table)))
+            for (side, table), keys in zip(tables, codes, strict=True)
+        )
+
+    def _pairs(self, left: _Rows, right: _Rows, *, splits: bool = True) -> Iterable[pa.Table]:
+        """Return the results of the rows that match, without those that are left to workers, if it ``splits``."""
+        overlap, split = Overlap(left.keyed, right.keyed), self._join.split
+        self._outcome.pairs += overlap.pairs
+        if splits and overlap.pairs > split.pairs:
+            hot = HotKeys((left.as_input(), right.as_input()), overlap, split.pairs)
+            self._outcome.hot += hot.pairs
+            if hot.pairs and split.place is not None:
+                self._outcome.units = chain(self._outcome.units, hot.units(split.place))
+                overlap = overlap.only(~hot.left, ~hot.right)
+        return self._join.results(left.table, right.table, overlap)
+
+    def _lonely_changes(self, new: _Rows, held: _Rows, others: tuple[_Rows, ...]) -> pa.Table:
+        """Return the changes of one side's results without a partner; others: new, held before, held after."""
+        other_new, before, after = others
+        affected = held.filter(Overlap(held.keyed, other_new.keyed).left_counts > 0)
+        changes = [self._lonely(affected, before, sign=-1), self._lonely(affected + new, after, sign=1)]
+        return net(pa.concat_tables(changes))
+
+    def _lonely(self, rows: _Rows, others: _Rows, *, sign: int) -> pa.Table:
+        """Return the results of rows without a partner among the others, as changes with the given sign."""
+        starts, ends = periods(rows.table)
+        rows = rows.filter(ends > starts)  # deletes of a table have no result
+        if rows.side.side.is_table and self._join.versions:
+            indices, starts, ends = uncovered(rows.keyed, others.keyed)
+            found = rows.table.take(pa.array(indices))
+        else:
+            found = rows.table.filter(pa.array(Overlap(rows.keyed, others.keyed).left_counts == 0))
+            starts, ends = periods(found)
+        nulls = {side: [pa.nulls(found.num_rows, field.type) for field in side.side.results]
+                 for side in (self._left, self._right)}  # fmt: skip
+        values = [
+            *(_values(self._join.left, found) if rows.side is self._left else nulls[self._left]),
+            *(_values(self._join.right, found) if rows.side is self._right else nulls[self._right]),
+        ]
+        table = pa.Table.from_arrays(values, schema=values_of(self._join.output))
+        return with_changes(table, starts, ends, sign * found.column(WEIGHT).to_numpy())
+
+    def _finals(self, side: JoinSide, other: JoinSide) -> Iterator[Iterable[pa.Table]]:
+        """Yield the results of a side's records that can no longer change."""
+        if not side.emits_later:
+            return
+        until = self._reached(other)
+        due = pa.concat_tables([side.held.ended(side.settled, until), side.new_ended(until)])
+        side.settled = max(side.settled, until)
+        if not due.num_rows:
+            return
+        near = _after(other.relevant((side, due)), other.new)
+        rows, partners = self._keyed((side, due), (other, near))
+        if self._is_deferred:
+            yield self._pairs(rows, partners) if side is self._left else self._pairs(partners, rows)
+        if side.side.preserved:
+            yield [self._lonely(rows, partners, sign=1)]
+
+    def _reached(self, other: JoinSide) -> int:
+        """Return the time before which no further row of the other side can match."""
+        return BEGINNING if self._watermark == BEGINNING else self._watermark - other.side.reach
+
+    def _limit(self, side: JoinSide, other: JoinSide) -> int:
+        """Return the time by which a side's rows must end to be removed.
+
+        No row to come matches them, and no row of the other side needs them: neither for a result that is still to be
+        emitted, nor because a row to come makes it look again whether it is alone.
+        """
+        reached = self._reached(other)
+        if other.emits_later:
+            return min(reached, other.first_start(after=other.settled))
+        if other.side.preserved and not other.side.is_table and not self._join.final:
+            return min(reached, other.first_start(after=self._reached(side)))
+        return reached
+
+    def _next_wake(self, side: JoinSide, other: JoinSide) -> int | None:
+        """Return the watermark at which records of a side are due or no longer needed; None if it has none."""
+        if side.side.is_table:
+            return None  # slots are cleared of old versions whenever they are written
+        due = side.held.first_end(after=side.settled) if side.emits_later else side.held.next_removal
+        return None if due == FOREVER else max(due + other.side.reach, self._watermark + 1)
+
+
+def _after(held: pa.Table, new: pa.Table) -> pa.Table:
+    """Return the rows held once the changes are applied."""
+    after = pa.concat_tables([held, new])
+    return net(after) if _removes(new) else after
+
+
+def _netted(changes: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the changes summed up: most results of a row that is cut stay as they are."""
+    tables = list(changes)
+    if tables:
+        yield net(pa.concat_tables(tables))
+
+
+def _removes(changes: pa.Table) -> bool:
+    """Whether changes remove rows."""
+    return bool((changes.column(WEIGHT).to_numpy() < 0).any())
+
+
+def _values(side: JoinInput, rows: pa.Table) -> list[pa.ChunkedArray]:
+    """Return the columns of one side's rows in the result."""
+    return [rows.column(field.name) for field in side.results]

@@ -1,0 +1,83 @@
+"""Versions of groups in order: where they meet rows, where their periods end, and sums over all earlier ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from millrace_jobs.changes import FOREVER
+
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+def group_numbers(keys: list[pa.Array], rows: int) -> Integers:
+    """Return a number for each row, from 0, that only rows with equal keys share; NULL is equal to NULL."""
+    numbers = np.zeros(rows, np.int64)
+    for column in keys:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        pairs = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+        numbers = pa.array(pairs).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return numbers
+
+
+class Timeline:
+    """The versions that rows begin: the distinct pairs of a group and a start, ordered by group and then by start.
+
+    Arrays and masks of the versions have shape ``(versions,)``.
+
+    Attributes:
+        of_row: the version of each row, shape ``(rows,)``.
+        row: the first row of each version.
+        group: the number of its group.
+        start: the start of its period.
+        first: the first version of its group.
+    """
+
+    def __init__(self, groups: Integers, starts: Integers) -> None:
+        order = np.lexsort((starts, groups))
+        group, start = groups[order], starts[order]
+        new = np.ones(len(order), bool)
+        new[1:] = (group[1:] != group[:-1]) | (start[1:] != start[:-1])
+        self.of_row = np.empty(len(order), np.int64)
+        self.of_row[order] = np.cumsum(new) - 1
+        self.row, self.group, self.start = order[new], group[new], start[new]
+        self._index = np.arange(len(self.row))
+        self.first = self._previous(self.leading(np.ones(len(self.row), bool)))
+
+    def leading(self, mask: Mask) -> Mask:
+        """Return which versions are the first of their group in ``mask``."""
+        found = np.zeros(len(mask), bool)
+        at = np.flatnonzero(mask)
+        found[at] = np.append(True, self.group[at[1:]] != self.group[at[:-1]])[: len(at)]
+        return found
+
+    def ends(self, mask: Mask) -> Integers:
+        """Return, for versions in ``mask``, the start of the next one of the group in it; FOREVER without one."""
+        ends = np.full(len(mask), FOREVER)
+        at = np.flatnonzero(mask)
+        together = self.group[at[1:]] == self.group[at[:-1]]
+        ends[at[:-1][together]] = self.start[at[1:][together]]
+        return ends
+
+    def last(self, mask: Mask) -> Integers:
+        """Return the index of the last version of the group in ``mask`` so far, itself included; -1 without one."""
+        found = self._previous(mask)
+        return np.where(found >= self.first, found, -1)
+
+    def merged(self, ufunc: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+        """Return, for each version, the values of its group's versions so far, itself included, merged by ``ufunc``.
+
+        Step k merges what lies 2^k versions before, so the longest group decides how many steps there are.
+        """
+        merged, behind, step = values.copy(), self._index - self.first, 1
+        while (reached := np.flatnonzero(behind >= step)).size:
+            merged[reached] = ufunc(merged[reached - step], merged[reached])
+            step *= 2
+        return merged
+
+    def _previous(self, mask: Mask) -> Integers:
+        return np.maximum.accumulate(np.where(mask, self._index, -1))

@@ -1,0 +1,165 @@
+"""What the SQL of a table query may name: the columns of its relations, each by an internal name of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql.types import DataType
+from sqlglot import exp
+
+from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.join_conditions import Side
+from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.relations import Relation
+
+_INTERNAL = re.compile(r"\bc\d+\b")
+
+
+def with_labels(text: str, labels: Mapping[str, str]) -> str:
+    """Return a text with what the query calls its columns in place of their internal names."""
+    return _INTERNAL.sub(lambda found: labels.get(found[0], found[0]), text)
+
+
+def internals_in(text: str) -> set[str]:
+    """Return the internal names in a text."""
+    return set(_INTERNAL.findall(text))
+
+
+class NotATableQueryError(Exception):
+    """Error that carries the reason a query cannot be run by the operators on tables."""
+
+
+@dataclass(frozen=True)
+class InputTraits:
+    """What the translation has to know of a source: columns, event-time column, and the primary key of a table.
+
+    ``static``: it is a table that was read once.
+    """
+
+    columns: Mapping[str, DataType]
+    time: str | None
+    keys: tuple[str, ...] = ()
+    static: bool = False
+
+
+@dataclass(frozen=True)
+class Name:
+    """A column of a relation: the table it is found under in the query, its name there, and its internal name.
+
+    A window is two columns, ``internal`` for its start and ``end`` for its end. ``merged``: a join has made it one with
+    another column, by USING, for which ``*`` stands.
+    """
+
+    table: str
+    column: str
+    internal: str
+    end: str = ""
+    merged: bool = field(default=False, kw_only=True)
+
+    @property
+    def sql(self) -> str:
+        """The column over internal names."""
+        return f"named_struct('start', {self.internal}, 'end', {self.end})" if self.end else self.internal
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A relation with what the query may name in it.
+
+    ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
+    event time of its row. ``bounds`` are other columns that say until when a row can come or change: until the
+    watermark has passed the column by so many microseconds. ``keys`` are the primary keys that a table has, each as
+    internal names; without one nothing identifies its rows. ``lag`` is how far, in microseconds, changes of the
+    relation can be behind the watermark; None without limit.
+    """
+
+    relation: Relation
+    names: tuple[Name, ...]
+    contents: Contents
+    times: Mapping[str, int] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    keys: tuple[tuple[str, ...], ...] = ()
+    lag: int | None = 0
+
+    @property
+    def closings(self) -> dict[str, int]:
+        """All columns that say until when a row can come or change; see ``bounds``."""
+        return {**self.bounds, **self.times}
+
+    @property
+    def internals(self) -> tuple[str, ...]:
+        """Internal names of all columns."""
+        return tuple(each for name in self.names for each in (name.internal, name.end) if each)
+
+
+class Scopes:
+    """One or two relations whose columns an expression may name."""
+
+    def __init__(self, left: Scope, right: Scope | None = None) -> None:
+        self.left = left
+        self.right = right if right is not None else replace(left, names=())
+        self._sides: dict[str, Side] = dict.fromkeys(self.left.internals, "left")
+        self._sides |= dict.fromkeys(self.right.internals, "right")
+        windows = [name for name in (*self.left.names, *self.right.names) if name.end]
+        self._windows = {to_sql(parse_expression(name.sql)): (name.internal, name.end) for name in windows}
+
+    @property
+    def are_streams(self) -> bool:
+        """Whether none of the relations is a table."""
+        return Contents.TABLE not in (self.left.contents, self.right.contents)
+
+    def knows(self, expression: exp.Expr) -> bool:
+        """Whether all columns of an expression are columns of these relations."""
+        return all(self._found(column) is not None for column in expression.find_all(exp.Column))
+
+    def resolved(self, expression: exp.Expr, keep: str | None = None) -> exp.Expr:
+        """Return an expression over internal columns; ``keep`` is a name that is not theirs, and stays."""
+
+        def replaced(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column):
+                return node
+            found = self._found(node)
+            if found is None and keep in (node.table.lower(), node.name.lower()):
+                return node
+            if found is None:
+                raise NotATableQueryError(f"it reads {to_sql(node)}, which is a column of none of its tables")
+            name, fields = found
+            if name.end and fields:
+                return exp.column(name.end if fields[0].name.lower() == "end" else name.internal)
+            result = parse_expression(name.sql)
+            for each in fields:
+                result = exp.Dot(this=result, expression=each.copy())
+            return result
+
+        return expression.copy().transform(replaced)
+
+    def window_in(self, resolved: exp.Expr) -> tuple[str, str] | None:
+        """Return the internal names of start and end, if a resolved expression is a window of these relations."""
+        return self._windows.get(to_sql(resolved))
+
+    def side_of(self, expression: exp.Expr) -> Side | None:
+        """Return the side that all columns of a resolved expression belong to."""
+        sides = {self._sides[column.name] for column in expression.find_all(exp.Column)}
+        return sides.pop() if len(sides) == 1 else None
+
+    def lag_of(self, expression: exp.Expr) -> int | None:
+        """Return how far a resolved column may be behind the event time of its row; None if it is not event time."""
+        if not isinstance(expression, exp.Column):
+            return None
+        return {**self.left.times, **self.right.times}.get(expression.name)
+
+    def _found(self, column: exp.Column) -> tuple[Name, list[exp.Expr]] | None:
+        """Return the name that a column refers to, and the fields that are read from it."""
+        parts = list(column.parts)
+        names = [*self.left.names, *self.right.names]
+        first = parts[0].name.lower()
+        if len(parts) > 1:
+            for name in names:
+                if name.table == first and name.column == parts[1].name.lower():
+                    return name, parts[2:]
+        for name in names:
+            if name.column == first:
+                return name, parts[1:]
+        return None

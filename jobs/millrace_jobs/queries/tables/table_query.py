@@ -1,0 +1,298 @@
+"""A query by operators on tables; see ``docs/tables.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import StructType
+
+from millrace_api.errors import Problem
+from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.groups import Group
+from millrace_jobs.changes import CHANGE, WEIGHT
+from millrace_jobs.partitioners.hash import Hash
+from millrace_jobs.partitioners.registry import NATIVE, is_routed
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.dedicated_needs import unrouted_problem
+from millrace_jobs.queries.execution import Execution
+from millrace_jobs.queries.explain import outputs, seconds, source_step
+from millrace_jobs.queries.reading import RunContext, records
+from millrace_jobs.queries.results import window_in_key
+from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
+from millrace_jobs.queries.tables.build import build_tables
+from millrace_jobs.queries.tables.needs import timed_sources
+from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.operators.operator import BUCKETS
+from millrace_jobs.queries.tables.operators.state import SLOTS
+from millrace_jobs.queries.tables.relations import (
+    WINDOW,
+    Enriched,
+    Grouping,
+    Join,
+    Relation,
+    Selection,
+    Upserted,
+    below,
+    contents_of,
+    groups_of,
+    joins_streams,
+    lag_of,
+    wrong_in_spark,
+)
+from millrace_jobs.queries.tables.scopes import internals_in, with_labels
+from millrace_jobs.selection.costs import Resources
+from millrace_jobs.selection.join_forecast import JOIN_CANDIDATES, JOIN_MARGIN, JoinForecaster
+from millrace_jobs.selection.selector import Selector
+from millrace_jobs.sinks.base import ResultKeys
+from millrace_jobs.sources.base import Source
+
+_STREAM_JOIN_BUCKETS = "buckets of joins of streams"
+"""Entry of the state layout of a query with such a join; earlier checkpoints have as many of them as other stages."""
+
+_WAKES = "timers"
+"""Entry of the state layout of a query that has no timers; earlier checkpoints have some."""
+
+
+@dataclass(frozen=True)
+class TableQuery(Execution):
+    """A query by operators on tables: its SQL as text in one form, the relation, and its columns as SQL over that.
+
+    ``ahead``: how long before its group closes a row of the result is emitted first, for each output, as in
+    ``operators.emission``; empty if changes are emitted as they are made. ``waits``: some results wait for the
+    watermark. ``longest`` is how long, in microseconds, a result can wait for it after the event time of its records.
+    ``labels`` are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with
+    their types, in the order in which its state has them. ``key`` has the places of the result's columns that identify
+    a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest.
+
+    Three things are as they were when the state began. ``partitions`` is the number of state partitions, which decides
+    into which buckets rows are cut; ``stream_join_buckets`` is their least number in joins of two streams. ``wakes`` is
+    whether Spark's timers have buckets processed without input, as the watermark moves.
+    """
+
+    sql: str
+    relation: Relation
+    items: tuple[str, ...]
+    contents: Contents
+    waits: bool
+    longest: int
+    labels: Mapping[str, str]
+    columns: tuple[str, ...]
+    partitions: int
+    key: tuple[int, ...] | None
+    ahead: tuple[int | None, ...] = ()
+    versions: bool = False
+    stream_join_buckets: int = BUCKETS
+    wakes: bool = True
+
+    @property
+    def groups(self) -> Grouping | None:
+        """The grouping of which each row of the result is a group; None if they are no groups."""
+        return groups_of(self.relation)
+
+    @property
+    def has_join(self) -> bool:
+        """Whether rows are matched by key, in state."""
+        relation = self.relation
+        while isinstance(relation, Selection | Enriched | Grouping | Upserted):
+            relation = relation.input
+        return isinstance(relation, Join)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a row of the result is taken back only by a newer one of its group."""
+        return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
+
+    def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
+        """Return the changes of the result; ``routed``: the hot keys of joins are matched by the plan's workers."""
+        timed = timed_sources(spec)
+        names = {name.lower(): name for name in spec.sources}
+
+        @cache  # Spark takes the notes of a source that is read twice for one, if they are of the same DataFrame
+        def read(source: str) -> DataFrame:
+            name = names[source]
+            if spec.sources[name].is_static:
+                return context.spark.table(source)
+            since_epoch = name in timed and spec.sources[name].table is None
+            return records(name, spec, context, has_watermark=name in timed, since_epoch=since_epoch)
+
+        changes = build_tables(self, read, context.spark, has_watermark=bool(timed), splits=routed)
+        columns = [
+            F.expr(item).cast(field.dataType).alias(field.name) for item, field in zip(self.items, result, strict=True)
+        ]
+        marks = self.marks(spec)
+        if not marks and self.contents is not Contents.RECORDS:
+            changes = changes.where(F.col(WEIGHT) > 0)  # a sink without keys shows rows that are new or replace another
+        return changes.select(*columns, *marks)
+
+    def marks(self, spec: Spec) -> list[str]:
+        """Return the columns that the sink needs beside the results; those of changes if it keeps all versions."""
+        return list(CHANGE.names) if self.versions and spec.additional_outputs is None else super().marks(spec)
+
+    def explain(
+        self, result: StructType, spec: Spec, sources: Mapping[str, Source], pin: Pin, partitions: int | None
+    ) -> tuple[str, list[str]]:
+        """Return where rows of joins are matched, and a step for each relation."""
+        how = "runs by operators on tables"
+        reason = wrong_in_spark(self.relation) if pin.algorithm == NATIVE else None
+        if reason is not None:
+            how += with_labels(f", as Spark's own join {reason}", self.labels)
+        if self.is_routed(pin.algorithm):
+            how += f"; rows of hot keys are matched by n={pin.workers} workers, placed by {pin.algorithm}"
+        elif self.has_join:
+            how += "; rows are matched in the bucket of their key"
+        return how, list(self._steps(spec, partitions))
+
+    def _steps(self, spec: Spec, partitions: int | None) -> Iterator[str]:
+        yield from (source_step(name, source) for name, source in spec.sources.items())
+        yield from (with_labels(step, self.labels) for step in _relation_steps(self.relation))
+        for when, sink in outputs(spec, partitions):
+            if self.contents is Contents.RECORDS:
+                when = "when final" if self.waits else "every result"
+            yield f"emit     {when} -> {sink}"
+        table = spec.sink.table
+        if table is not None and table.history is not None:
+            yield f"emit     earlier versions, for {table.history.retention} -> topic {table.history.topic}"
+
+    def layout(self) -> dict[str, Any]:
+        """Return the SQL, the columns, and how rows are cut into buckets."""
+        buckets = self.stream_join_buckets
+        differs = buckets != BUCKETS and any(map(joins_streams, below(self.relation)))
+        return {
+            STAGES: self.sql,
+            "columns": list(self.columns),
+            "waits for the watermark": self.waits,
+            "buckets": BUCKETS,
+            "slots": SLOTS,
+            PARTITIONS: self.partitions,
+            **({_STREAM_JOIN_BUCKETS: buckets} if differs else {}),
+            **({} if self.wakes else {_WAKES: False}),
+            **({"versions": "kept for the table's history"} if self.versions else {}),
+        }
+
+    def continued(self, before: Mapping[str, Any]) -> TableQuery:
+        """Return the query with the buckets and timers that its state began with."""
+        if PARTITIONS not in before:
+            return self
+        return replace(
+            self,
+            partitions=before[PARTITIONS],
+            stream_join_buckets=before.get(_STREAM_JOIN_BUCKETS, BUCKETS),
+            wakes=before.get(_WAKES, True),
+        )
+
+    @property
+    def has_native_form(self) -> bool:
+        """True without versions, of which Spark's own plan has none."""
+        return not self.versions
+
+    @property
+    def row_key(self) -> tuple[int, ...] | None:
+        """The key of the last relation."""
+        return self.key
+
+    @property
+    def result_names(self) -> Sequence[str]:
+        """What the query calls the items, each of which is an internal column or a window of two."""
+        start = ((min(internals_in(item), key=lambda internal: int(internal[1:]))) for item in self.items)
+        return [self.labels[internal] for internal in start]
+
+    def result_keys(
+        self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
+    ) -> ResultKeys:
+        """Return the keys of rows that end where the operators end them, or when the watermark passes their group."""
+        if self.versions:
+            return ResultKeys(columns, weighted=True, versioned=True, lag=lag_of(self.relation) or 0)
+        weighted, window, grouping = self.is_weighted(spec), None, self.groups
+        expires = grouping is not None and grouping.window is not None and grouping.closing is not None
+        if expires and weighted and spec.emit is Emit.ON_UPDATE:
+            window = window_in_key(columns, names, groups, grouping.closing.lag)
+        return ResultKeys(columns, window, weighted=weighted)
+
+    def result_partitions(self, state: int) -> int | None:
+        """Return the number of partitions for rows that are groups; matched rows may be shuffled to workers."""
+        return None if self.groups is None else state
+
+    @property
+    def emits_changes(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether the result is no stream of records alone."""
+        return self.contents is not Contents.RECORDS or bool(self.ahead)
+
+    @property
+    def waits_for_watermark(self) -> bool:
+        """Whether final results, or groups that are held back, are emitted then."""
+        return self.waits
+
+    @property
+    def longest_wait(self) -> int:
+        """See ``longest``: a timer in Spark's state is only the next one of its bucket."""
+        return self.longest
+
+    def is_routed(self, algorithm: str) -> bool:
+        """Whether the algorithm places the units of a join's hot keys; ``hash`` leaves them in their buckets."""
+        return self.has_join and is_routed(algorithm) and algorithm != Hash.NAME
+
+    @property
+    def unplaced(self) -> str:
+        """Without a join, whose hot keys an algorithm could place."""
+        return "by operators on tables without a join"
+
+    def candidates(self, placement: Placement) -> tuple[str, ...]:
+        """Return the algorithms for the hot keys of a join."""
+        return JOIN_CANDIDATES if self.has_join else ()
+
+    def first_algorithm(self, placement: Placement) -> Algorithm:
+        """Return ``hash``, under which nothing is sent a second time, for a query with a join."""
+        return Algorithm.HASH if self.has_join else Algorithm.NATIVE
+
+    def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
+        """Return a selector that goes by the pairs which each key has."""
+        return Selector(JoinForecaster(), resources, first, apart=Hash.NAME, margin=JOIN_MARGIN)
+
+    def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem:
+        """Return that nothing is routed before the operators."""
+        return unrouted_problem("it runs by operators on tables")
+
+
+def _relation_steps(relation: Relation) -> Iterator[str]:
+    if isinstance(relation, Join):
+        yield from _relation_steps(relation.left)
+        yield from _relation_steps(relation.right)
+        keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
+        yield f"join     {relation.type} on {keys}; {_join_state(relation)}"
+    elif isinstance(relation, Enriched):
+        yield from _relation_steps(relation.input)
+        kind = "left" if relation.preserved else "inner"
+        yield f"Spark    {kind} join with the static table {relation.table.source} on {relation.on}"
+    elif isinstance(relation, Grouping):
+        yield from _relation_steps(relation.input)
+        keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
+        window = f" and window of {seconds(relation.window.size)}" if relation.window is not None else ""
+        state = "state for ever" if relation.closing is None else "state until the watermark passes the group"
+        yield f"group    by {keys}{window}; {state}"
+    elif isinstance(relation, Upserted):
+        yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
+    elif isinstance(relation, Selection):
+        yield from _relation_steps(relation.input)
+        if relation.where:
+            yield f"filter   {relation.where}"
+
+
+def _join_state(join: Join) -> str:
+    if join.match is None:
+        streams = [side for side in (join.left, join.right) if contents_of(side) is not Contents.TABLE]
+        return "state until the watermark, and the tables" if streams else "state of both tables"
+    if join.match.end:
+        return f"state until the watermark passes {join.match.end}"
+    return f"state for {seconds(join.match.longest)} of event time"

@@ -1,0 +1,195 @@
+"""How far results of joins and groups can be behind the watermark, and what no operator on tables can join."""
+
+import pytest
+from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
+
+from millrace_jobs.queries.tables.relations import Grouping, Join
+from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError
+from millrace_jobs.queries.tables.translation import translate
+
+SECOND = 1_000_000
+COLUMNS = {
+    "at": TimestampType(),
+    "until": TimestampType(),
+    "k": StringType(),
+    "n": LongType(),
+    "tags": ArrayType(StringType()),
+}
+STREAM, TABLE = InputTraits(COLUMNS, "at"), InputTraits(COLUMNS, "at", ("k",))
+SOURCES = {"a": STREAM, "b": STREAM, "c": STREAM, "d": STREAM, "p": TABLE, "q": TABLE}
+
+
+def translated(sql, *, final_joins=False, final_groups=False):
+    def types_of(columns, expressions):
+        """Spark's types of columns; every other expression is a number."""
+        return [columns.get(text, LongType()) for text in expressions]
+
+    return translate(sql, SOURCES, types_of, partitions=4, final_joins=final_joins, final_groups=final_groups)
+
+
+def relations(relation, kind):
+    """Return the relations of a kind, the last one of the query first."""
+    inputs = [getattr(relation, name) for name in ("input", "left", "right") if hasattr(relation, name)]
+    return [relation] * isinstance(relation, kind) + [found for each in inputs for found in relations(each, kind)]
+
+
+def joins(sql, **options):
+    return relations(translated(sql, **options).relation, Join)
+
+
+def within(seconds, left="a", right="b"):
+    return f"{left}.k = {right}.k AND {right}.at BETWEEN {left}.at AND {left}.at + INTERVAL {seconds} SECONDS"
+
+
+@pytest.mark.parametrize(("kind", "lag"), [("", 0), ("LEFT", 60), ("RIGHT", 0), ("FULL", 60)])
+def test_the_versions_of_a_table_are_kept_for_outer_results_that_are_behind(kind, lag):
+    outer, inner = joins(f"SELECT a.n FROM a {kind} JOIN b ON {within(60)} JOIN p ON p.k = coalesce(a.k, b.k)")
+    assert (outer.lag, outer.reach("left"), outer.reach("right")) == (
+        {"left": lag * SECOND, "right": 0},
+        lag * SECOND,
+        0,
+    )
+    assert inner.lag == {"left": 0, "right": 0}
+    assert outer.result_lag == lag * SECOND
+
+
+@pytest.mark.parametrize("selected", ["a.k, a.n", "*"])
+def test_the_lag_of_a_selection_is_that_of_its_rows(selected):
+    outer, _ = joins(
+        f"SELECT x.n FROM (SELECT {selected} FROM a LEFT JOIN (SELECT b.k AS k2, b.at AS at2 FROM b) b "
+        f"ON a.k = b.k2 AND b.at2 BETWEEN a.at AND a.at + INTERVAL 60 SECONDS) x JOIN p ON p.k = x.k"
+    )
+    assert outer.lag == {"left": 60 * SECOND, "right": 0}
+
+
+def test_a_lag_adds_up_over_joins():
+    outer, middle, _ = joins(
+        f"SELECT a.n FROM a LEFT JOIN b ON {within(60)} LEFT JOIN c ON {within(10, 'a', 'c')} JOIN p ON p.k = a.k"
+    )
+    # a record waits for c as long as its own time can be behind, and then ten seconds
+    assert middle.lag == {"left": 60 * SECOND, "right": 0}
+    assert middle.match.reach == {"left": 60 * SECOND, "right": 0}
+    assert outer.reach("left") == 60 * SECOND
+
+
+def test_the_time_of_a_record_with_the_version_of_a_table_is_as_far_behind_as_the_table():
+    groups = f"(SELECT a.k, count(*) AS n FROM a LEFT JOIN b ON {within(60)} GROUP BY a.k) g"
+    pairs = f"(SELECT c.at, c.k FROM c JOIN {groups} ON g.k = c.k) x"
+    last, first, _ = joins(
+        f"SELECT x.k FROM {pairs} JOIN d ON x.k = d.k AND d.at BETWEEN x.at AND x.at + INTERVAL 1 SECOND"
+    )
+    assert first.lag == {"left": 0, "right": 60 * SECOND}
+    assert last.match.reach == {"left": 60 * SECOND, "right": 0}
+
+
+def test_a_time_in_a_range_of_times_that_are_behind_is_as_far_behind():
+    """The time of a is up to 60 seconds behind the pair with b; the record of c that it finds may be as late as that."""
+    pairs = f"(SELECT a.at, a.k FROM a JOIN b ON {within(60)}) x"
+    others = f"(SELECT c.at AS first, d.at AS last, c.k FROM c JOIN d ON {within(5, 'c', 'd')}) y"
+    both = f"(SELECT y.first, y.k FROM {pairs} JOIN {others} ON x.k = y.k AND x.at BETWEEN y.first AND y.last) z"
+    last, *_ = joins(
+        f"SELECT z.k FROM {both} JOIN b ON z.k = b.k AND b.at BETWEEN z.first AND z.first + INTERVAL 1 SECOND"
+    )
+    assert last.match.reach["left"] >= 60 * SECOND
+
+
+def test_a_group_is_open_until_the_records_behind_it_have_come():
+    pairs = f"(SELECT a.at, a.k FROM a JOIN b ON {within(60)}) x"
+    sql = (
+        f"SELECT c.until, count(*) FROM {pairs} JOIN c ON x.k = c.k AND x.at BETWEEN c.at AND c.until GROUP BY c.until"
+    )
+    (groups,) = relations(translated(sql, final_groups=True).relation, Grouping)
+    assert groups.closing.lag == 60 * SECOND
+
+
+@pytest.mark.parametrize(("final", "lag"), [(False, 60), (True, 60)])
+def test_the_lag_of_groups_is_that_of_their_rows(final, lag):
+    groups = f"(SELECT a.k, window(a.at, '10 seconds') AS w, count(*) AS n FROM a LEFT JOIN b ON {within(60)} GROUP BY 1, 2) g"
+    outer, *_ = joins(f"SELECT g.n FROM {groups} JOIN p ON p.k = g.k", final_joins=final, final_groups=final)
+    assert outer.lag == {"left": lag * SECOND, "right": 0}
+
+
+def test_a_join_of_tables_has_all_changes_even_below_final_results():
+    outer, inner = joins(
+        "SELECT a.n FROM a JOIN (SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.k = q.k) x ON x.k = a.k", final_joins=True
+    )
+    assert (outer.final, inner.final) == (True, False)
+
+
+GROUPS = "(SELECT q.n, count(*) AS many FROM q GROUP BY q.n) g"
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        ("SELECT n, k FROM p", [1]),
+        ("SELECT n, upper(k) AS k FROM p", None),
+        ("SELECT p.n, p.k FROM p JOIN q ON p.k = q.k", [1]),
+        ("SELECT p.n, q.k FROM p JOIN q ON p.k = q.k", [1]),
+        ("SELECT * FROM p LEFT JOIN q ON p.k = q.k", [2]),
+        ("SELECT p.n, q.k FROM p LEFT JOIN q ON p.k = q.k", None),
+        ("SELECT p.k AS one, q.k AS other FROM p RIGHT JOIN q ON p.k = q.k", [1]),
+        ("SELECT q.k AS other, p.k AS one FROM p FULL JOIN q ON p.k = q.k", [1, 0]),
+        ("SELECT p.k AS one, q.k AS other FROM p JOIN q ON p.n = q.n", [0, 1]),
+        ("SELECT p.k, p.n FROM p JOIN q ON p.n = q.k", [0]),
+        ("SELECT p.k, p.n FROM p JOIN q ON p.n = q.n", None),
+        (f"SELECT g.many, p.k FROM p JOIN {GROUPS} ON p.n = g.n", [1]),
+        (f"SELECT g.many, g.n FROM {GROUPS} WHERE g.many > 1", [1]),
+        (f"SELECT g.many, g.n, p.k FROM {GROUPS} LEFT JOIN p ON p.n = g.n", [1, 2]),
+        ("SELECT a.k, p.n FROM a JOIN p ON a.k = p.k", None),
+    ],
+)
+def test_the_columns_that_identify_the_rows_of_a_result(sql, key):
+    assert translated(sql).key == (None if key is None else tuple(key))
+
+
+def test_a_window_of_groups_is_one_column_of_the_key():
+    groups = "(SELECT window(a.at, '10 seconds') AS w, a.k, count(*) AS n FROM a GROUP BY 1, 2) g"
+    assert translated(f"SELECT g.n, g.w, g.k, p.n AS m FROM {groups} JOIN p ON p.k = g.k", final_groups=True).key == (
+        1,
+        2,
+    )
+
+
+OTHERS = ["at", "until", "n", "tags"]
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("", [(0,), (0,)]), ("LEFT", [(0,), None]), ("RIGHT", [None, (0,)])])
+def test_using_makes_one_column_of_two(kind, keys):
+    """It is that of the table whose rows are kept."""
+    query = translated(f"SELECT * FROM p {kind} JOIN q USING (k)")
+    assert [query.labels[item] for item in query.items] == ["k", *OTHERS, *OTHERS]
+    assert query.key == (0,)
+    assert [translated(f"SELECT {column} FROM p {kind} JOIN q USING (k)").key for column in ("p.k", "q.k")] == keys
+
+
+def test_using_several_times():
+    joined = "FROM p JOIN q USING (k) JOIN p AS r USING (k)"
+    query = translated(f"SELECT * {joined}")
+    assert [query.labels[item] for item in query.items] == ["k", *OTHERS, *OTHERS, *OTHERS]
+    outer, _ = joins(f"SELECT r.n {joined}")
+    assert [[query.labels[name] for name in names] for names in outer.keys.values()] == [["p.k"], ["r.k"]]
+
+
+def test_two_streams_that_use_a_column_have_their_range_in_where():
+    (join,) = joins("SELECT k FROM a JOIN b USING (k) WHERE b.at BETWEEN a.at AND a.at + INTERVAL 60 SECONDS")
+    assert join.match.longest == 60 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT p.n FROM a RIGHT JOIN p ON a.k = p.k", "its RIGHT JOIN keeps rows of a table"),
+        ("SELECT p.n FROM p LEFT JOIN a ON a.k = p.k", "its LEFT JOIN keeps rows of a table"),
+        ("SELECT p.n FROM p FULL JOIN q USING (k)", r"its FULL JOIN has USING: write ON a.key = b.key, and coalesce"),
+        ("SELECT p.n FROM p NATURAL JOIN q", "it has a NATURAL JOIN"),
+        ("SELECT p.n FROM p JOIN q ON p.tags = q.tags", "compares p.tags, which is of type array<string>"),
+        (
+            "SELECT a.n FROM a LEFT JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.until JOIN p ON p.k = a.k",
+            "does not end an interval after an event time",
+        ),
+    ],
+)
+def test_what_cannot_be_joined(sql, reason):
+    with pytest.raises(NotATableQueryError, match=reason):
+        translated(sql)
