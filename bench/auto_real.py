@@ -24,7 +24,7 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
-from millrace_jobs.run.auto import AutoPlans, first_algorithm
+from millrace_jobs.run.plans import AutoPlans, first_algorithm
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.session import local_session

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    DataType,
+    StructField,
+    StructType,
+)
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.queries.execution import CompiledQuery, Execution
-from millrace_jobs.queries.expression_types import ExpressionTypes, SparkTypes
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.routed.aggregation import Aggregation, aggregation_of
 from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, compile_aggregator
@@ -21,6 +26,36 @@ from millrace_jobs.queries.sql_scope import check_scope, sql_problem
 from millrace_jobs.queries.tables.compile import compile_tables
 from millrace_jobs.queries.tables.needs import holds_back, needs_tables
 from millrace_jobs.queries.tables.stages import state_partitions
+
+
+class ExpressionTypes(Protocol):
+    """What the compilation of a query asks about types."""
+
+    def of(self, columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
+        """Return the types of expressions over columns of these types."""
+
+    def in_source(self, source: str, expression: str) -> str:
+        """Return the type, as text, of an expression over a source, which may be a call of an aggregate."""
+
+
+class SparkTypes:
+    """The types that Spark's analyzer gives; the sources are views of its session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._found: dict[tuple[str, str], str] = {}
+
+    def of(self, columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
+        """Return the types of expressions over columns of these types."""
+        rows = self._spark.createDataFrame([], StructType([StructField(*column) for column in columns.items()]))
+        return [field.dataType for field in rows.selectExpr(*expressions).schema]
+
+    def in_source(self, source: str, expression: str) -> str:
+        """Return the type, as text, of an expression over a source."""
+        if (source, expression) not in self._found:
+            kind = self._spark.sql(f"SELECT {expression} FROM {source}").schema[0].dataType
+            self._found[source, expression] = kind.simpleString()
+        return self._found[source, expression]
 
 
 def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:

@@ -6,19 +6,104 @@ decide is not refused here.
 
 from __future__ import annotations
 
-from pyspark.sql.types import StructField, StructType
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.dialect import StreamingSql, parse_expression
 from millrace_api.sql.nested_times import with_flat_times
 from millrace_api.validation.results import known_columns, result_groups
 from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.queries.expression_types import UNKNOWN, DeclaredTypes
 from millrace_jobs.queries.results import closes, require_partitions, require_rows_that_stay, result_keys, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.sources.source_factory import schema_of
+
+UNKNOWN = TimestampType()
+"""The type of an expression whose type only Spark knows. No operator refuses a time: as a key, in a window, compared
+or aggregated."""
+
+_SIMPLE: Mapping[exp.DType, DataType] = {
+    exp.DType.BOOLEAN: BooleanType(),
+    exp.DType.TINYINT: ByteType(),
+    exp.DType.SMALLINT: ShortType(),
+    exp.DType.INT: IntegerType(),
+    exp.DType.BIGINT: LongType(),
+    exp.DType.FLOAT: FloatType(),
+    exp.DType.DOUBLE: DoubleType(),
+    exp.DType.TEXT: StringType(),
+    exp.DType.BINARY: BinaryType(),
+    exp.DType.DATE: DateType(),
+}
+_NESTED: Mapping[exp.DType, DataType] = {
+    exp.DType.ARRAY: ArrayType(StringType()),
+    exp.DType.MAP: MapType(StringType(), StringType()),
+    exp.DType.STRUCT: StructType([StructField("field", StringType())]),
+}
+"""No operator asks for the types of what is in them."""
+
+
+class DeclaredTypes:
+    """The types that follow from the declared columns of the sources; ``UNKNOWN`` for all others."""
+
+    def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
+        self._columns = {
+            name: {field.name.lower(): field.dataType for field in from_arrow_schema(schema)}
+            for name, schema in schemas.items()
+        }
+
+    def of(self, columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
+        """Return the types of expressions over columns of these types, as far as they are known."""
+        return [_type_of(text, columns) for text in expressions]
+
+    def in_source(self, source: str, expression: str) -> str:
+        """Return the type, as text, of an expression over a source, as far as it is known."""
+        return _type_of(expression, self._columns[source]).simpleString()
+
+
+def _type_of(text: str, columns: Mapping[str, DataType]) -> DataType:
+    expression = parse_expression(text)
+    if isinstance(expression, exp.Column):
+        return columns.get(expression.name.lower(), UNKNOWN) if not expression.table else UNKNOWN
+    for column in expression.find_all(exp.Column):
+        kind = UNKNOWN if column.table else columns.get(column.name.lower(), UNKNOWN)
+        column.type = exp.DType.UNKNOWN if kind is UNKNOWN else exp.DataType.build(kind.simpleString(), StreamingSql)
+    try:
+        found = annotate_types(expression, dialect=StreamingSql, overwrite_types=False).type
+    except (SqlglotError, KeyError):  # KeyError: a field of a struct
+        return UNKNOWN
+    if found is None:
+        return UNKNOWN
+    if found.this is exp.DType.DECIMAL:
+        sizes = [int(each.name) for each in found.expressions]
+        return DecimalType(*sizes) if sizes else DecimalType()
+    return _SIMPLE.get(found.this) or _NESTED.get(found.this, UNKNOWN)
 
 
 def dry_compile(spec: Spec, sql: str) -> list[Problem]:

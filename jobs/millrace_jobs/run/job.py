@@ -34,7 +34,6 @@ from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.explain import explain
 from millrace_jobs.queries.results import lookup_columns, require_partitions, result_keys
 from millrace_jobs.queries.state_layout import continue_from, spec_to_continue
-from millrace_jobs.run.auto import AutoPlans
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
@@ -52,7 +51,7 @@ from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
-from millrace_jobs.run.plans import AUTO_IS_INLINE, first_plan, followed_plans, given_plans, unused_algorithm
+from millrace_jobs.run.plans import AUTO_IS_INLINE, AutoPlans, first_plan, followed_plans, given_plans, unused_algorithm
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl

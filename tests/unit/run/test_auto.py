@@ -14,7 +14,7 @@ from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.run.auto import AutoPlans, first_algorithm, measured
+from millrace_jobs.run.plans import AutoPlans, first_algorithm, measured
 from millrace_jobs.selection.costs import CombineTask, Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.sketches.key_profile import add_counts, profile

@@ -14,7 +14,6 @@ from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, tak
 from millrace_jobs.queries.tables.needs import own_aggregates
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.operator import stream_join_buckets
-from millrace_jobs.queries.tables.ranges import bounds_of, match_of, times_of
 from millrace_jobs.queries.tables.relations import (
     Enriched,
     Join,
@@ -35,7 +34,10 @@ from millrace_jobs.queries.tables.scopes import (
     NotATableQueryError,
     Scope,
     Scopes,
+    bounds_of,
     internals_in,
+    match_of,
+    times_of,
     with_labels,
 )
 from millrace_jobs.queries.tables.table_query import TableQuery
