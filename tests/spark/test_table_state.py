@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
-from millrace_jobs.queries.tables.operators import group_slots, state
+from millrace_jobs.queries.tables.operators import state
 
 from .streams import Placing, Stream
 from .tables import parquet
@@ -53,7 +53,7 @@ def rows_in_store(spark: SparkSession, stream: Stream, stage: int) -> int:
     found = pieces.where("user_map_key.name LIKE '%index'").select("user_map_key.name", "user_map_value.block")
     rows = 0
     for name, block in found.collect():
-        schema = group_slots._INDEX_COLUMNS if name == "index" else state._INDEX
+        schema = state._SLOT_COLUMNS if name == "index" else state._INDEX
         rows += sum(pa.ipc.read_record_batch(pa.py_buffer(bytes(block)), schema).column("rows").to_pylist())
     return rows
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.groups import Group
 from millrace_jobs.changes import OUTPUT, WEIGHT
@@ -28,6 +29,9 @@ from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sources.base import Source
 from millrace_jobs.windows import Window
 
+_FIELD = "spec.partitioner.placement"
+_INLINE = "write placement: Inline"
+
 
 class RoutingMode(Enum):
     """The forms of a query in Spark; it changes from one to another between two batches."""
@@ -38,6 +42,25 @@ class RoutingMode(Enum):
     """The batch's own tasks route its records."""
     DEDICATED = auto()
     """Replicas in processes of their own have routed the records before the batch."""
+
+
+@dataclass(frozen=True)
+class ResultTraits:
+    """What is known of the results of a query, beside their columns; the defaults are those of Spark's own plan.
+
+    ``key`` has the places of the columns that identify a row, where its groups do not; None if nothing does.
+    ``emits_changes``: operators on tables emit the results, as changes. ``takes_back``: these can take a row back.
+    ``waits``: some are held until the watermark has come, even if every change is to be emitted, and ``longest`` is how
+    long after the event time of their records that can take, in microseconds; None if that follows from what Spark's
+    operators hold. ``closing_window``: under OnWindowClose, results come at the end of this window alone.
+    """
+
+    key: tuple[int, ...] | None = None
+    emits_changes: bool = False
+    takes_back: bool = False
+    waits: bool = False
+    longest: int | None = None
+    closing_window: Window | None = None
 
 
 class Execution(ABC):
@@ -78,13 +101,13 @@ class Execution(ABC):
         return False
 
     @property
-    def row_key(self) -> tuple[int, ...] | None:
-        """Places of the result's columns that identify a row, beside its groups; None if nothing does."""
-        return None
+    def results(self) -> ResultTraits:
+        """What is known of the results."""
+        return ResultTraits()
 
     @property
     def result_names(self) -> Sequence[str] | None:
-        """Names of the result's columns, as far as they are known without Spark; None if the SQL alone has them."""
+        """Names of the result's columns, where not the SQL alone has them."""
         return None
 
     @abstractmethod
@@ -117,43 +140,15 @@ class Execution(ABC):
             "the results may be shuffled after the state, and a repeated batch would divide them among other partitions"
         )
 
-    @property
-    def emits_changes(self) -> bool:
-        """Whether operators on tables emit the results, as changes of their rows."""
-        return False
-
-    @property
-    def takes_back(self) -> bool:
-        """Whether changes of the result can take a row back."""
-        return False
-
     def is_weighted(self, spec: Spec) -> bool:
         """Whether the sink has to know the weights of results, since they can be taken back."""
-        return spec.sink.replaces_rows and self.takes_back
+        return spec.sink.replaces_rows and self.results.takes_back
 
     def marks(self, spec: Spec) -> list[str]:
         """Return the columns that the sink needs beside the results: weights, and the output that a result is for."""
         if spec.additional_outputs is not None:
             return [OUTPUT, WEIGHT]
         return [WEIGHT] if self.is_weighted(spec) else []
-
-    @property
-    def waits_for_watermark(self) -> bool:
-        """Whether results are held until the watermark has come, even if every change is to be emitted."""
-        return False
-
-    @property
-    def longest_wait(self) -> int | None:
-        """How long, in microseconds, a result can wait for the watermark after the event time of its records.
-
-        None if that follows from what Spark's operators hold.
-        """
-        return None
-
-    @property
-    def closing_window(self) -> Window | None:
-        """The window by whose end alone results are emitted under OnWindowClose; None if others may be."""
-        return None
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places parts of a batch on workers: records, or the units of a join's hot keys.
@@ -188,6 +183,31 @@ class Execution(ABC):
         """Return why replicas in processes of their own cannot place the records of the query; None if they can."""
 
 
+def unrouted_problem(why: str) -> Problem:
+    """Return that replicas cannot place the records of a query, which is not routed."""
+    return Problem(f"placement Dedicated needs a query that is routed: {why}", _INLINE, field=_FIELD)
+
+
+def source_problem(source: SourceSpec) -> Problem | None:
+    """Return why replicas cannot read a source; None if they can."""
+    kafka = source.kafka
+    if kafka is None or not (kafka.topic or kafka.topics):
+        message = "placement Dedicated reads whole topics of Kafka, by name"
+        return Problem(message, f"{_INLINE}, or name them in topic: or topics:", field=_FIELD)
+    if kafka.ending_timestamp is not None:
+        message = "placement Dedicated does not know which records are before endingTimestamp"
+        return Problem(message, f"{_INLINE}, or write endingOffsets: latest", field=_FIELD)
+    return None
+
+
+def expression_problem(only_spark: object) -> Problem | None:
+    """Return why replicas cannot evaluate a projection; ``only_spark`` is what of it only Spark can, as text."""
+    if not isinstance(only_spark, str):
+        return None
+    message = f"placement Dedicated needs expressions that Arrow computes, which {only_spark} is not"
+    return Problem(message, f"{_INLINE}, or write another expression (docs/pipeline.md lists them)", field=_FIELD)
+
+
 @dataclass(frozen=True)
 class CompiledQuery:
     """A query ready to be built.
@@ -213,7 +233,7 @@ class CompiledQuery:
 
     def output_mode(self, spec: Spec) -> Literal["update", "append"]:
         """Return the Spark output mode that matches when results are emitted."""
-        if self.execution.emits_changes:
+        if self.execution.results.emits_changes:
             return "append"  # of changes
         return "update" if spec.emit is Emit.ON_UPDATE and self.aggregates else "append"
 

@@ -8,6 +8,7 @@ tasks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
@@ -19,7 +20,7 @@ from millrace_api.sql.groups import Group
 from millrace_api.validation.results import result_groups, row_key
 from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.queries.execution import CompiledQuery, Execution
-from millrace_jobs.sinks.base import ResultKeys, WindowColumn
+from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
 from millrace_jobs.sinks.files.csv_text import require_csv
 from millrace_jobs.sinks.files.output_partitions import require_partitions as require_output_partitions
 from millrace_jobs.sinks.kafka.messages import require_json
@@ -46,7 +47,7 @@ def _result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
         return ResultKeys()
     if spec.sink.lakehouse is None:
         require_json(query.result, f"spec.sink.{spec.sink.kind}")
-    names, row = query.result.names, query.execution.row_key
+    names, row = query.result.names, query.execution.results.key
     groups = result_groups(spec)
     known = None if groups is None else [group.known_by(names) for group in groups]
     if known is None and not spec.sink.key and row is not None:
@@ -135,3 +136,25 @@ def require_partitions(execution: Execution, spec: Spec) -> None:
         if output.sink.by_partition:
             place = f"{field}.sink.{output.sink.kind}.transaction"
             raise MillraceError(Problem(execution.unpartitioned, "write transaction: Batch", field=place))
+
+
+class ClosingWindows:
+    """Marks the batches of a query that close no windows; those of which nothing is known count as closing some.
+
+    Under OnWindowClose, Spark's aggregation emits a group in the first batch whose watermark has reached the end of its
+    window, and drops records of windows that an earlier batch has closed. So a batch has no results if no window ends
+    between the watermark of the batch before and its own. A sink then need not be prepared for many.
+    """
+
+    def __init__(self, query: CompiledQuery, spec: Spec) -> None:
+        self._window = query.execution.results.closing_window if spec.emit is Emit.ON_WINDOW_CLOSE else None
+        self._before: ResultBatch | None = None
+
+    def marked(self, batch: ResultBatch) -> ResultBatch:
+        """Return the batch that is about to be written, with ``may_have_results`` false if it closes no window."""
+        before, self._before = self._before, batch
+        follows = before is not None and before.number + 1 == batch.number  # else, a batch is repeated
+        if self._window is None or before is None or not follows:
+            return batch
+        closes = self._window.ends_between(before.watermark * 1000, batch.watermark * 1000)
+        return batch if closes else replace(batch, may_have_results=False)

@@ -78,7 +78,7 @@ class EndOfInput:
         the latest event time.
         """
         held = held_results(plan, self.spark, self.checkpoint.spark, timers=self._waits)
-        longest = self.query.execution.longest_wait
+        longest = self.query.execution.results.longest
         if longest is None:
             return held
         latest = max(latest_event, self.checkpoint.watermark_ms() * 1000 + self._delay)
@@ -88,7 +88,7 @@ class EndOfInput:
     @property
     def _waits(self) -> bool:
         """Whether groups, and results of operators with timers, are emitted when they are final."""
-        return self.spec.emit is not Emit.ON_UPDATE or self.query.execution.waits_for_watermark
+        return self.spec.emit is not Emit.ON_UPDATE or self.query.execution.results.waits
 
     def _may_hold_results(self, last: int) -> bool:
         """Whether the state after the last batch may hold results: earlier runs have not found that it does not.

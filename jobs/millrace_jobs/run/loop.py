@@ -27,9 +27,9 @@ from millrace_jobs.pipeline.refreshed_tables import announce_contents
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
 from millrace_jobs.queries.reading import RunContext
+from millrace_jobs.queries.results import ClosingWindows
 from millrace_jobs.queries.sql_scope import sql_problem
 from millrace_jobs.queries.tables.stages import announce
-from millrace_jobs.run.closing_windows import ClosingWindows
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher

@@ -16,7 +16,7 @@ from millrace_api.sql.groups import group_expressions, is_window, select_aliases
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.projection import deviating_setting
-from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
+from millrace_jobs.queries.execution import expression_problem, source_problem
 from millrace_jobs.queries.sql_aggregates import (
     GroupingKey,
     NotRoutableError,

@@ -23,7 +23,6 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace_jobs.aggregates.builtin import Part
 from millrace_jobs.aggregates.protocol import State
 from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonReduction, field_array, merge_into
 from millrace_jobs.changes import FROM, TO, WEIGHT
@@ -57,11 +56,11 @@ def merge_partials(partials: DataFrame, query: Aggregation) -> DataFrame:
     groups = [F.col(key.name) for key in query.keys]
     if query.window is not None:
         groups.insert(0, F.col("window"))
-    return partials.groupBy(*groups).agg(*(_merged(part).alias(part.name) for part in query.parts))
-
-
-def _merged(part: Part) -> Column:
-    return deviations_between(F.col(part.name), F.col(part.weight)) if part.weight else F.expr(part.merge)
+    merged = {
+        part.name: deviations_between(F.col(part.name), F.col(part.weight)) if part.weight else F.expr(part.merge)
+        for part in query.parts
+    }
+    return partials.groupBy(*groups).agg(*(column.alias(name) for name, column in merged.items()))
 
 
 def deviations_between(mean: Column, count: Column) -> Column:

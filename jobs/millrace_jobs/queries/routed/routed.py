@@ -32,8 +32,7 @@ from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection,
 from millrace_jobs.pipeline.reader import SourceTask
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
-from millrace_jobs.queries.execution import Execution
+from millrace_jobs.queries.execution import Execution, ResultTraits, expression_problem, source_problem
 from millrace_jobs.queries.explain import outputs, seconds
 from millrace_jobs.queries.reading import RunContext, observe_notes, read, records, rows_of, watermark_of
 from millrace_jobs.queries.results import keys_of_groups, updates_table
@@ -257,24 +256,13 @@ class Routed(Execution):
         return 1 if query is not None and not query.keys and query.window is None else state
 
     @property
-    def emits_changes(self) -> bool:
-        """Whether operators on tables decide when groups are emitted."""
-        return bool(self.ahead)
-
-    @property
-    def takes_back(self) -> bool:
-        """Whether a group that was emitted ahead of its end can change."""
-        return bool(self.ahead)
-
-    @property
-    def waits_for_watermark(self) -> bool:
-        """Whether an output has groups that are held back."""
-        return any(ahead is not None for ahead in self.ahead)
-
-    @property
-    def closing_window(self) -> Window | None:
-        """The window of Spark's own aggregation; the states of a Python aggregator are emitted by timers."""
-        return self.window if self.aggregation is not None and not self.ahead else None
+    def results(self) -> ResultTraits:
+        """Whether groups are emitted ahead of their end by operators on tables, or by Spark's aggregation."""
+        if self.ahead:
+            waits = any(ahead is not None for ahead in self.ahead)
+            return ResultTraits(emits_changes=True, takes_back=True, waits=waits)
+        # the states of a Python aggregator are emitted by timers
+        return ResultTraits(closing_window=self.window if self.aggregation is not None else None)
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places records."""

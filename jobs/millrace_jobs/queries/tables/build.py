@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression
@@ -211,13 +210,10 @@ class _Build:
             name = f"{HIDDEN}key{number}"
             one, other = (rows[side].schema[name].dataType for side in _SIDES)
             if one != other:
-                common = self._common_type(one, other)
+                nulls = (f"CAST(NULL AS {kind.simpleString()})" for kind in (one, other))
+                common = self.spark.sql(f"SELECT coalesce({', '.join(nulls)})").schema[0].dataType
                 rows = {side: each.withColumn(name, F.col(name).cast(common)) for side, each in rows.items()}
         return rows
-
-    def _common_type(self, one: DataType, other: DataType) -> DataType:
-        nulls = (f"CAST(NULL AS {kind.simpleString()})" for kind in (one, other))
-        return self.spark.sql(f"SELECT coalesce({', '.join(nulls)})").schema[0].dataType
 
     def _input(self, join: Join, side: Side, rows: DataFrame) -> JoinInput:
         relation = getattr(join, side)

@@ -252,15 +252,12 @@ class GroupTranslation:
 
     def _columns_of(self, resolved: exp.Expr) -> list[str]:
         """Return the SQL of an item over the groups; a window is its start and its end."""
-        window = self._own_window(resolved)
-        if window or (window := self._scopes.window_in(resolved)):
+        is_own = self._window is not None and (is_window(resolved) or _is_named_window(resolved))
+        window = (f"{WINDOW}.start", f"{WINDOW}.end") if is_own else self._scopes.window_in(resolved)
+        if window:
             by_sql = {key.sql: key.name for key in self._keys}
             return [by_sql.get(text, text) for text in window]
         return [self._over_groups(resolved)]
-
-    def _own_window(self, resolved: exp.Expr) -> tuple[str, str] | None:
-        is_own = self._window is not None and (is_window(resolved) or _is_named_window(resolved))
-        return (f"{WINDOW}.start", f"{WINDOW}.end") if is_own else None
 
     def _over_groups(self, expression: exp.Expr) -> str:
         """Return the SQL of an expression over the columns of the groups."""

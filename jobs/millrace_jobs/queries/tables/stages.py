@@ -171,16 +171,13 @@ class Unpacked:
                 yield pa.ipc.read_record_batch(block.as_buffer(), self.operator.output)
             if isinstance(self.operator, TemporalJoin):
                 units = (batch.column(_LEFT).drop_null(), batch.column(_RIGHT).drop_null())
-                for blocks in zip(*units, strict=True):
-                    yield from self._matched(self.operator, blocks)
-
-    def _matched(self, join: TemporalJoin, blocks: Sequence[pa.BinaryScalar]) -> Iterator[pa.RecordBatch]:
-        left, right = (
-            pa.Table.from_batches([pa.ipc.read_record_batch(block.as_buffer(), schema)])
-            for block, schema in zip(blocks, join.inputs, strict=True)
-        )
-        for table in join.matched(left, right):
-            yield from table.combine_chunks().to_batches(max_chunksize=MAX_ROWS)
+                for unit in zip(*units, strict=True):
+                    left, right = (
+                        pa.Table.from_batches([pa.ipc.read_record_batch(block.as_buffer(), schema)])
+                        for block, schema in zip(unit, self.operator.inputs, strict=True)
+                    )
+                    for table in self.operator.matched(left, right):
+                        yield from table.combine_chunks().to_batches(max_chunksize=MAX_ROWS)
 
 
 def state_partitions(spark: SparkSession) -> int:
@@ -358,7 +355,6 @@ class _SparkStore:
 
 
 def _packed(rows: pa.Table) -> bytes:
-    """Return a table as one block."""
     batches = rows.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_arrays(
         [pa.array([], field.type) for field in rows.schema], schema=rows.schema
@@ -371,20 +367,11 @@ def _shuffle_key(placement: UnitPlacement, worker: int) -> int:
     return int(shuffle_keys(placement.workers)[worker])
 
 
-def _row(
-    shuffle_key: int,
-    *,
-    block: bytes | None = None,
-    left: bytes | None = None,
-    right: bytes | None = None,
-    note: str | None = None,
-) -> Row:
-    """Return a row of the stage's output."""
-    return Row(shuffle_key=shuffle_key, block=block, left=left, right=right, note=note)
+def _row(shuffle_key: int, **values: bytes | str) -> Row:
+    return Row(**{**dict.fromkeys(_RESULT.names), _SHUFFLE_KEY: shuffle_key, **values})
 
 
 def _note(bucket: int, rows: int, outcome: OperatorResult) -> str:
-    """Return the note of a bucket that has been processed."""
     note: dict[str, Any] = {"bucket": bucket, "late": outcome.late, "kept": outcome.kept}
     context = TaskContext.get()
     if outcome.pairs and context is not None:

@@ -20,8 +20,7 @@ from millrace_jobs.changes import CHANGE, WEIGHT
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import NATIVE, is_routed
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.dedicated_needs import unrouted_problem
-from millrace_jobs.queries.execution import Execution
+from millrace_jobs.queries.execution import Execution, ResultTraits, unrouted_problem
 from millrace_jobs.queries.explain import outputs, seconds, source_step
 from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import window_in_key
@@ -193,15 +192,21 @@ class TableQuery(Execution):
         return not self.versions
 
     @property
-    def row_key(self) -> tuple[int, ...] | None:
-        """The key of the last relation."""
-        return self.key
+    def results(self) -> ResultTraits:
+        """The changes of the last relation."""
+        return ResultTraits(
+            key=self.key,
+            emits_changes=True,
+            takes_back=self.contents is not Contents.RECORDS or bool(self.ahead),
+            waits=self.waits,
+            longest=self.longest,
+        )
 
     @property
     def result_names(self) -> Sequence[str]:
-        """What the query calls the items, each of which is an internal column or a window of two."""
-        start = ((min(internals_in(item), key=lambda internal: int(internal[1:]))) for item in self.items)
-        return [self.labels[internal] for internal in start]
+        """What the query calls the items, each of which is an internal column, or a window whose start is the first."""
+        first = (min(internals_in(item), key=lambda internal: int(internal[1:])) for item in self.items)
+        return [self.labels[internal] for internal in first]
 
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
@@ -218,26 +223,6 @@ class TableQuery(Execution):
     def result_partitions(self, state: int) -> int | None:
         """Return the number of partitions for rows that are groups; matched rows may be shuffled to workers."""
         return None if self.groups is None else state
-
-    @property
-    def emits_changes(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def takes_back(self) -> bool:
-        """Whether the result is no stream of records alone."""
-        return self.contents is not Contents.RECORDS or bool(self.ahead)
-
-    @property
-    def waits_for_watermark(self) -> bool:
-        """Whether final results, or groups that are held back, are emitted then."""
-        return self.waits
-
-    @property
-    def longest_wait(self) -> int:
-        """See ``longest``: a timer in Spark's state is only the next one of its bucket."""
-        return self.longest
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places the units of a join's hot keys; ``hash`` leaves them in their buckets."""

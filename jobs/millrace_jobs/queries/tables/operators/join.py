@@ -328,10 +328,8 @@ def _netted(changes: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _removes(changes: pa.Table) -> bool:
-    """Whether changes remove rows."""
     return bool((changes.column(WEIGHT).to_numpy() < 0).any())
 
 
 def _values(side: JoinInput, rows: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the columns of one side's rows in the result."""
     return [rows.column(field.name) for field in side.results]

@@ -58,7 +58,13 @@ class MergedPart:
             raise ValueError(
                 f"the parts of column {self.name!r} cannot be merged by {self.merge!r}: use sum, min or max"
             )
-        if self.merge == "sum" and not (pa.types.is_int64(self.type) or _is_float(self.type) or _is_decimal(self.type)):
+        is_number = (
+            pa.types.is_int64(self.type)
+            or _is_float(self.type)
+            or pa.types.is_decimal128(self.type)
+            or pa.types.is_decimal256(self.type)
+        )
+        if self.merge == "sum" and not is_number:
             raise ValueError(f"column {self.name!r} cannot be summed as {self.type}: use int64, double or a decimal")
         if not has_order(self.type):
             raise ValueError(f"column {self.name!r} of type {self.type} has no {self.merge}: use a type with an order")
@@ -277,7 +283,3 @@ def _null_where(condition: NDArray[np.bool_], column: pa.Array) -> pa.Array:
 
 def _is_float(kind: pa.DataType) -> bool:
     return bool(pa.types.is_float64(kind))
-
-
-def _is_decimal(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,10 @@ Periods = tuple[Integers, Integers]
 """Starts and ends of rows' periods, in microseconds since 1970, each of shape ``(rows,)``."""
 
 _INDEX = pa.schema((name, pa.int64()) for name in ("piece", "rows", "first_start", "first_end", "last_end"))
+
+
+_SLOT_INDEX: Final = "index"
+_SLOT_COLUMNS: Final = pa.schema([("slot", pa.int64()), ("deadline", pa.int64()), ("rows", pa.int64())])
 
 
 @dataclass
@@ -190,3 +195,72 @@ def slots_of(rows: pa.Table, keys: Sequence[str], slots: int = SLOTS) -> NDArray
     hashes = hash_columns([rows.column(name) for name in keys], rows.num_rows)
     # the lower half of the hash has chosen the bucket
     return ((hashes >> np.uint64(32)) % np.uint64(slots)).astype(np.int64)
+
+
+class GroupSlots:
+    """One table with one schema, in slots by the hash of its keys, so that a batch rewrites a part of it.
+
+    An index, which is the only table that every batch reads, has the slots that exist, and the watermark at which each
+    has something to do without input. The number of slots belongs to the layout of the state: it stays while the state
+    exists. Slots without rows have no table.
+    """
+
+    def __init__(self, store: BucketStore, schema: pa.Schema, slots: int) -> None:
+        self._store, self._schema = store, schema
+        self._deadlines, self._rows = np.full(slots, FOREVER), np.zeros(slots, np.int64)
+        index = store.get(_SLOT_INDEX, _SLOT_COLUMNS)
+        if index is not None:
+            numbers, deadlines, rows = (column.to_numpy() for column in index.columns)
+            self._deadlines[numbers], self._rows[numbers] = deadlines, rows
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self._rows.sum())
+
+    @property
+    def wake(self) -> int | None:
+        """The earliest deadline; None without one."""
+        earliest = int(self._deadlines.min())
+        return None if earliest == FOREVER else earliest
+
+    def due(self, watermark: int) -> Integers:
+        """Return the slots whose deadline has come."""
+        return np.flatnonzero(self._deadlines <= watermark)
+
+    def read(self, slots: Integers) -> tuple[pa.Table, Integers]:
+        """Return the rows of some slots, and the slot of each row."""
+        tables, numbers = [self._schema.empty_table()], [np.empty(0, np.int64)]
+        for slot in slots[self._rows[slots] > 0].tolist():
+            rows = self._store.get(f"slot-{slot}", self._schema)
+            if rows is None:
+                raise RuntimeError(
+                    f"the state of an aggregation is incomplete: its index has slot {slot}, its store not"
+                )
+            tables.append(rows)
+            numbers.append(np.full(rows.num_rows, slot))
+        return pa.concat_tables(tables), np.concatenate(numbers)
+
+    def write(self, slots: Integers, rows: pa.Table, slot_of_row: Integers, deadlines: Integers) -> None:
+        """Replace some slots by ``rows``; ``deadlines``, shape ``(slots,)``, are FOREVER for slots without one."""
+        before = np.stack([self._deadlines, self._rows])
+        order = np.argsort(slot_of_row, kind="stable")
+        rows = rows.take(pa.array(order))
+        bounds = np.searchsorted(slot_of_row[order], np.stack([slots, slots + 1]))
+        for slot, begin, end in zip(slots.tolist(), *bounds.tolist(), strict=True):
+            if end > begin:
+                self._store.put(f"slot-{slot}", rows.slice(begin, end - begin))
+            elif self._rows[slot]:
+                self._store.remove(f"slot-{slot}")
+        self._rows[slots] = bounds[1] - bounds[0]
+        self._deadlines[slots] = deadlines
+        if (before != np.stack([self._deadlines, self._rows])).any():
+            self._write_index()
+
+    def _write_index(self) -> None:
+        used = np.flatnonzero(self._rows)
+        if not len(used):
+            self._store.remove(_SLOT_INDEX)
+            return
+        columns = [pa.array(each) for each in (used, self._deadlines[used], self._rows[used])]
+        self._store.put(_SLOT_INDEX, pa.Table.from_arrays(columns, schema=_SLOT_COLUMNS))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.results import ClosingWindows
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.run.closing_windows import ClosingWindows
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.windows import Window
 
