@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.sinks import SinkSpec, TransactionScope
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.groups import Group
@@ -31,6 +32,14 @@ from millrace_jobs.windows import Window
 
 _FIELD = "spec.partitioner.placement"
 _INLINE = "write placement: Inline"
+
+
+_WHEN = {
+    Emit.ON_UPDATE: "every change",
+    Emit.ON_WINDOW_END: "first at the window's end, then every change",
+    Emit.ON_WINDOW_CLOSE: "when a window closes",
+}
+"""What is emitted when, by the strategy."""
 
 
 class RoutingMode(Enum):
@@ -114,16 +123,9 @@ class Execution(ABC):
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
     ) -> ResultKeys:
-        """Return what the sink of one output has to know of its rows.
+        """Return what the sink of one output has to know of its rows; raises MillraceError for those that it cannot keep.
 
-        Args:
-            columns: the columns that identify a row; None if nothing does.
-            names: names of all columns of the result.
-            groups: the groups in the result.
-            spec: spec of the output.
-
-        Raises:
-            MillraceError: rows that can go could not be retracted.
+        ``columns`` identify a row, or are None; ``names`` are those of all columns, and ``groups`` those in the result.
         """
 
     @abstractmethod
@@ -208,12 +210,39 @@ def expression_problem(only_spark: object) -> Problem | None:
     return Problem(message, f"{_INLINE}, or write another expression (docs/pipeline.md lists them)", field=_FIELD)
 
 
+def source_step(name: str, source: SourceSpec) -> str:
+    """Return the step that reads a source."""
+    contents = f", a table by {', '.join(source.table.keys)}" if source.table is not None else ""
+    read = ", read at the start" if source.is_static else ""
+    if source.table is not None and source.table.refresh_every is not None:
+        read += f" and every {source.table.refresh_every}"
+    return f"source   {name} ({source.kind}){contents}{read}"
+
+
+def outputs(spec: Spec, partitions: int | None) -> Iterator[tuple[str, str]]:
+    """Yield when each output emits, and its sink with the name of the output."""
+    for field, output in spec.outputs.items():
+        name = "" if field == "spec" else f" ({field.rpartition('.')[2]})"
+        yield _WHEN[output.emit], f"{output.sink.kind}{name}{transactions(output.sink, partitions)}"
+
+
+def transactions(sink: SinkSpec, partitions: int | None) -> str:
+    """Return what one transaction of a sink has; empty for sinks of which all have a batch in one."""
+    if sink.kafka is None and not sink.by_partition:
+        return ""
+    if sink.kafka is not None and sink.kafka.scope(partitions) is TransactionScope.BATCH:
+        return ", by the driver in one transaction a batch"
+    return f", by the tasks that merge in a transaction for each partition of the state (at most {partitions} a batch)"
+
+
+def seconds(micros: int) -> str:
+    """Return a length of time as text."""
+    return f"{micros / 1e6:g} s"
+
+
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A query ready to be built.
-
-    ``result`` is the schema of its results. ``aggregates`` is whether it has groups.
-    """
+    """A query ready to be built, with the schema of its results; ``aggregates`` is whether it has groups."""
 
     execution: Execution
     result: StructType
@@ -230,6 +259,14 @@ class CompiledQuery:
         results = self.execution.build(self.result, spec, context, routed=routed)
         check_functions(results)
         return results
+
+    def explain(self, spec: Spec, sources: Mapping[str, Source], pin: Pin, partitions: int) -> str:
+        """Return the text of ``millrace explain``; ``partitions`` is the number of those of its state."""
+        leaving = self.execution.result_partitions(partitions)
+        how, steps = self.execution.explain(self.result, spec, sources, pin, leaving)
+        drawn = "\n   |\n".join(f"  {step}" for step in steps)
+        code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
+        return "\n".join([f"{how}\n\n{drawn}", *([""] if code else []), *code])
 
     def output_mode(self, spec: Spec) -> Literal["update", "append"]:
         """Return the Spark output mode that matches when results are emitted."""

@@ -31,7 +31,6 @@ from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.queries.explain import explain
 from millrace_jobs.queries.results import lookup_columns, require_partitions, result_keys
 from millrace_jobs.queries.state_layout import continue_from, spec_to_continue
 from millrace_jobs.run.failures import attributed_to
@@ -151,7 +150,7 @@ class Job:
         problem = compiled.execution.dedicated_problem(self._spec, schemas) if pin.is_dedicated else None
         if problem is not None:
             raise MillraceError(problem)
-        return shown_times(explain(compiled, self._spec, sources, pin, partitions), self.query.spec)
+        return shown_times(compiled.explain(self._spec, sources, pin, partitions), self.query.spec)
 
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""

@@ -11,7 +11,7 @@ from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.databases.connection import DatabaseConnection
-from millrace_jobs.queries.explain import source_step
+from millrace_jobs.queries.execution import source_step
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.sources.database_table import DatabaseTable
 from millrace_jobs.sources.lakehouse.delta_snapshot import DeltaSnapshot

@@ -10,7 +10,6 @@ from millrace_api.model.streamquery import Spec
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.queries.explain import explain
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.windows import Window
@@ -66,4 +65,4 @@ def explained(sink, partitions, watermark):
     projection = Projection("", (("k0", "cell"), ("at", "`at`")), schema.remove(2), 1)
     routed = Routed("trips", window, projection, None, Aggregation("trips", "", (), window, (), (), ""))
     query = CompiledQuery(routed, StructType().add("n", LongType()), True)
-    return explain(query, spec, {"trips": SimpleNamespace(schema=schema)}, Pin(1, "native", 2, 4), partitions)
+    return query.explain(spec, {"trips": SimpleNamespace(schema=schema)}, Pin(1, "native", 2, 4), partitions)

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 JavaObject = Any
 """An object of Spark's JVM."""
 
-EVENT_TIME = "spark.watermarkDelayMs"
+_EVENT_TIME = "spark.watermarkDelayMs"
 """Entry in the metadata of the columns that have a watermark."""
 
 _OUTER = {"LEFT OUTER": (1,), "RIGHT OUTER": (0,), "FULL OUTER": (0, 1)}
@@ -45,7 +45,7 @@ def with_joins_of_sql(results: DataFrame) -> DataFrame:
     """Return the same query with joins of streams as SQL defines them."""
     correction = _Correction(results.sparkSession)
     analyzed = results._jdf.queryExecution().analyzed()
-    chosen = EventTimes(results.sparkSession).of_plan(analyzed)
+    chosen = _EventTimes(results.sparkSession).of_plan(analyzed)
     corrected = correction.of_plan(analyzed if chosen is None else chosen) or chosen
     return results if corrected is None else correction.as_rows(corrected)
 
@@ -59,20 +59,20 @@ class _Correction:
         self._jvm, catalyst = jvm, jvm.org.apache.spark.sql.catalyst
         self._plans, self._expressions = catalyst.plans.logical, catalyst.expressions
         rules = ("ReplaceExpressions", "RewriteWithExpression")  # by which the optimizer replaces BETWEEN and others
-        self._rules = [scala_object(catalyst.optimizer, name) for name in rules]
-        self._constraints = scala_object(catalyst.optimizer, "InferFiltersFromConstraints")
-        self._sets = scala_object(catalyst.expressions, "ExpressionSet")
+        self._rules = [_scala_object(catalyst.optimizer, name) for name in rules]
+        self._constraints = _scala_object(catalyst.optimizer, "InferFiltersFromConstraints")
+        self._sets = _scala_object(catalyst.expressions, "ExpressionSet")
 
     def as_rows(self, plan: JavaObject) -> DataFrame:
         """Return the DataFrame of a plan."""
         from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame  # the only one with a JVM behind it
 
-        datasets = scala_object(self._jvm.org.apache.spark.sql.classic, "Dataset")
+        datasets = _scala_object(self._jvm.org.apache.spark.sql.classic, "Dataset")
         return ClassicDataFrame(datasets.ofRows(self._spark._jsparkSession, plan), self._spark)
 
     def of_plan(self, plan: JavaObject) -> JavaObject | None:
         """Return the corrected plan, or None if no streams are joined in it."""
-        children = list(items_of(plan.children()))
+        children = list(_items_of(plan.children()))
         corrected = [self.of_plan(child) for child in children]
         if any(child is not None for child in corrected):
             children = [old if new is None else new for old, new in zip(children, corrected, strict=True)]
@@ -100,12 +100,12 @@ class _Correction:
             simple = rule.apply(simple)
         if simple.nodeName() == plan.nodeName():  # otherwise below a projection, which computes what is compared
             condition = simple.condition().get() if plan.nodeName() == "Join" else simple.condition()
-        return list(items_of(self._constraints.splitConjunctivePredicates(condition)))
+        return list(_items_of(self._constraints.splitConjunctivePredicates(condition)))
 
     def _never_null(self, parts: list[JavaObject], plan: JavaObject) -> Iterator[JavaObject]:
         """Yield what is not NULL where all parts of a condition hold: columns, and keys made of them."""
         conditions = self._sets.apply(self._jvm.PythonUtils.toSeq(parts))
-        for check in items_of(self._constraints.constructIsNotNullConstraints(conditions, plan.output())):
+        for check in _items_of(self._constraints.constructIsNotNullConstraints(conditions, plan.output())):
             yield check.child()
         for part in parts:
             if part.nodeName() == "EqualTo":
@@ -122,7 +122,7 @@ class _Correction:
 def _is_misread(part: JavaObject, plan: JavaObject) -> bool:
     """Whether Spark would take a part of a condition for a limit on event time that it is not."""
     columns = part.references()
-    is_timed = [column.metadata().contains(EVENT_TIME) for column in items_of(columns)]
+    is_timed = [column.metadata().contains(_EVENT_TIME) for column in _items_of(columns)]
     if part.nodeName() in _SOLVED and any(is_timed) and not all(is_timed):
         return True
     if plan.nodeName() != "Join" or plan.joinType().sql() not in ("LEFT OUTER", "RIGHT OUTER", "FULL OUTER"):
@@ -146,27 +146,27 @@ class _Chosen:
     changed: dict[int, JavaObject]
 
 
-class EventTimes:
+class _EventTimes:
     """The choice of event times in logical plans."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: JavaObject = spark._jvm
         self._jvm, catalyst = jvm, jvm.org.apache.spark.sql.catalyst
         self._plans, self._expressions = catalyst.plans.logical, catalyst.expressions
-        self._ids = scala_object(catalyst.expressions, "NamedExpression")
-        self._constraints = scala_object(catalyst.optimizer, "InferFiltersFromConstraints")
+        self._ids = _scala_object(catalyst.expressions, "NamedExpression")
+        self._constraints = _scala_object(catalyst.optimizer, "InferFiltersFromConstraints")
 
     def of_plan(self, plan: JavaObject) -> JavaObject | None:
         """Return the plan in which no stateful operator reads two event times, or None if that is so already."""
-        chosen = self._chosen(plan, _Above(frozenset(_id(each) for each in items_of(plan.output()))))
+        chosen = self._chosen(plan, _Above(frozenset(_id(each) for each in _items_of(plan.output()))))
         return None if chosen.plan.fastEquals(plan) else chosen.plan
 
     def _chosen(self, plan: JavaObject, above: _Above) -> _Chosen:
         if not plan.isStreaming():
             return _Chosen(plan, {})
         below = self._below(plan, above)
-        inputs = [self._chosen(child, below) for child in items_of(plan.children())]
-        times = [[each for each in items_of(one.plan.output()) if _is_event_time(each)] for one in inputs]
+        inputs = [self._chosen(child, below) for child in _items_of(plan.children())]
+        times = [[each for each in _items_of(one.plan.output()) if _is_event_time(each)] for one in inputs]
         changed = {old: new for one in inputs for old, new in one.changed.items()}
         rebuilt = self._rebuilt(plan, [one.plan for one in inputs], changed)
         if plan.nodeName() in ("Join", "Aggregate", "Distinct") and any(len(each) > 1 for each in times):
@@ -175,28 +175,30 @@ class EventTimes:
                 inputs[place] = self._without(inputs[place].plan, [one for one in candidates if _id(one) not in kept])
             more = {old: new for one in inputs for old, new in one.changed.items()}
             rebuilt = self._rebuilt(rebuilt, [one.plan for one in inputs], more)
-        return _Chosen(rebuilt, _differences(plan, rebuilt))
+        pairs = zip(_items_of(plan.output()), _items_of(rebuilt.output()), strict=True)
+        return _Chosen(rebuilt, {_id(old): new for old, new in pairs
+                                 if _id(old) != _id(new) or _is_event_time(old) != _is_event_time(new)})  # fmt: skip
 
     def _below(self, plan: JavaObject, above: _Above) -> _Above:
         """Return what stands above the inputs of a plan."""
         kind = plan.nodeName()
         if kind in ("Project", "Aggregate"):
             items = plan.projectList() if kind == "Project" else plan.aggregateExpressions()
-            read = {_id(each) for item in items_of(items) if _id(item) in above.columns
-                    for each in items_of(item.references())}  # fmt: skip
+            read = {_id(each) for item in _items_of(items) if _id(item) in above.columns
+                    for each in _items_of(item.references())}  # fmt: skip
             groups = plan.groupingExpressions() if kind == "Aggregate" else self._sequence([])
-            grouped = {_id(each) for group in items_of(groups) for each in items_of(group.references())}
+            grouped = {_id(each) for group in _items_of(groups) for each in _items_of(group.references())}
             return _Above(frozenset(read | grouped))
         if kind == "Distinct":
-            return _Above(frozenset(_id(each) for each in items_of(plan.output())))
-        columns = above.columns | {_id(each) for each in items_of(plan.references())}
+            return _Above(frozenset(_id(each) for each in _items_of(plan.output())))
+        columns = above.columns | {_id(each) for each in _items_of(plan.references())}
         conditions = above.conditions if kind in ("Filter", "Join", "SubqueryAlias") else ()
         if kind == "Filter":
-            conditions = (*conditions, *items_of(self._constraints.splitConjunctivePredicates(plan.condition())))
+            conditions = (*conditions, *_items_of(self._constraints.splitConjunctivePredicates(plan.condition())))
         elif kind == "Join" and plan.joinType().sql() != "INNER":
             conditions = ()
         if kind == "Join" and plan.condition().isDefined():
-            parts = items_of(self._constraints.splitConjunctivePredicates(plan.condition().get()))
+            parts = _items_of(self._constraints.splitConjunctivePredicates(plan.condition().get()))
             conditions = (*conditions, *parts)
         return _Above(columns, conditions)
 
@@ -205,37 +207,35 @@ class EventTimes:
         if len(candidates) < 2:
             return {_id(each) for each in candidates}
         if plan.nodeName() == "Join":
-            others = {_id(each) for number, child in enumerate(items_of(plan.children())) if number != place
-                      for each in items_of(child.output()) if _is_event_time(each)}  # fmt: skip
+            others = {_id(each) for number, child in enumerate(_items_of(plan.children())) if number != place
+                      for each in _items_of(child.output()) if _is_event_time(each)}  # fmt: skip
             compared = [ids for ids in map(_references, below.conditions) if ids & others]
             uses = {_id(each): sum(_id(each) in ids for ids in compared) for each in candidates}
         else:
             groups = plan.groupingExpressions() if plan.nodeName() == "Aggregate" else plan.output()
-            keys = {_id(each) for each in items_of(groups) if each.nodeName() == "AttributeReference"}
+            keys = {_id(each) for each in _items_of(groups) if each.nodeName() == "AttributeReference"}
             uses = {_id(each): int(_id(each) in keys) for each in candidates}
-        empty = set(_can_be_absent(items_of(plan.children()), place))
-        best = max(candidates, key=lambda each: (uses[_id(each)], _is_window(each), _id(each) not in empty,
+        empty = set(_can_be_absent(_items_of(plan.children()), place))
+        windows = {_id(each) for each in candidates if each.dataType().typeName() == "struct"}
+        best = max(candidates, key=lambda each: (uses[_id(each)], _id(each) in windows, _id(each) not in empty,
                                                  _id(each) in below.columns))  # fmt: skip
         return {_id(best)}
 
     def _without(self, plan: JavaObject, times: Iterable[JavaObject]) -> _Chosen:
         """Return a plan in which some columns are no event time."""
-        masked = {_id(each): self._masked(each) for each in times}
+        # the same values under a new id
+        masked = {_id(each): self._alias(each, each, self._ids.newExprId()) for each in times}
         if not masked:
             return _Chosen(plan, {})
-        items = [masked.get(_id(each), each) for each in items_of(plan.output())]
+        items = [masked.get(_id(each), each) for each in _items_of(plan.output())]
         projected = self._plans.Project(self._sequence(items), plan)
         return _Chosen(projected, {old: each.toAttribute() for old, each in masked.items()})
-
-    def _masked(self, time: JavaObject) -> JavaObject:
-        """Return a column with the same values under a new id, which is no event time."""
-        return self._alias(time, time, self._ids.newExprId())
 
     def _alias(self, value: JavaObject, column: JavaObject, new_id: JavaObject) -> JavaObject:
         """Return a value with the name of a column that was event time."""
         metadata = self._jvm.org.apache.spark.sql.types.MetadataBuilder().withMetadata(column.metadata())
         # without any metadata, the optimizer would take the column for the one that it renames
-        marked = self._jvm.scala.Some(metadata.remove(EVENT_TIME).putBoolean("millrace.value", True).build())
+        marked = self._jvm.scala.Some(metadata.remove(_EVENT_TIME).putBoolean("millrace.value", True).build())
         return self._expressions.Alias(value, column.name(), new_id, column.qualifier(), marked, self._sequence([]))
 
     def _rebuilt(
@@ -246,12 +246,12 @@ class EventTimes:
         if not changed:
             return rebuilt
         replaced = {}
-        for expression in items_of(rebuilt.expressions()):
-            for leaf in items_of(expression.collectLeaves()):
+        for expression in _items_of(rebuilt.expressions()):
+            for leaf in _items_of(expression.collectLeaves()):
                 new = changed.get(_id(leaf)) if leaf.nodeName() == "AttributeReference" else None
                 if new is not None:
                     replaced[leaf] = leaf.withExprId(new.exprId()).withMetadata(new.metadata())
-        for item in items_of(rebuilt.expressions()):
+        for item in _items_of(rebuilt.expressions()):
             if item.nodeName() == "Alias" and _is_event_time(item) and _references(item) & changed.keys():
                 value = item.child().transform(self._rule(replaced))
                 replaced[item] = self._alias(value, item, item.exprId())
@@ -268,48 +268,35 @@ class EventTimes:
         return self._jvm.PythonUtils.toSeq(list(items))
 
 
-def _differences(before: JavaObject, after: JavaObject) -> dict[int, JavaObject]:
-    """Return the columns of a plan that are others than before, by their former ids."""
-    pairs = zip(items_of(before.output()), items_of(after.output()), strict=True)
-    return {_id(old): new for old, new in pairs
-            if _id(old) != _id(new) or _is_event_time(old) != _is_event_time(new)}  # fmt: skip
-
-
 def _can_be_absent(children: Iterable[JavaObject], place: int) -> Iterator[int]:
     """Yield the ids of columns of an input that are NULL in rows of an outer join without a partner."""
     plan = list(children)[place]
-    below = list(items_of(plan.children()))
+    below = list(_items_of(plan.children()))
     outer = _OUTER.get(plan.joinType().sql(), ()) if plan.nodeName() == "Join" else ()
     for number, child in enumerate(below):
         if number in outer:
-            yield from (_id(each) for each in items_of(child.output()))
+            yield from (_id(each) for each in _items_of(child.output()))
         else:
             yield from _can_be_absent(below, number)
 
 
 def _is_event_time(column: JavaObject) -> bool:
-    return bool(column.metadata().contains(EVENT_TIME))
-
-
-def _is_window(column: JavaObject) -> bool:
-    return bool(column.dataType().typeName() == "struct")
+    return bool(column.metadata().contains(_EVENT_TIME))
 
 
 def _references(expression: JavaObject) -> set[int]:
-    return {_id(each) for each in items_of(expression.references())}
+    return {_id(each) for each in _items_of(expression.references())}
 
 
 def _id(column: JavaObject) -> int:
     return int(column.exprId().id())
 
 
-def items_of(scala_items: JavaObject) -> Iterator[JavaObject]:
-    """Yield the items of a collection of Scala."""
+def _items_of(scala_items: JavaObject) -> Iterator[JavaObject]:
     items = scala_items.iterator()
     while items.hasNext():
         yield items.next()
 
 
-def scala_object(package: JavaObject, name: str) -> JavaObject:
-    """Return the single object with this name."""
+def _scala_object(package: JavaObject, name: str) -> JavaObject:
     return getattr(getattr(package, f"{name}$"), "MODULE$")

@@ -32,8 +32,14 @@ from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection,
 from millrace_jobs.pipeline.reader import SourceTask
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.execution import Execution, ResultTraits, expression_problem, source_problem
-from millrace_jobs.queries.explain import outputs, seconds
+from millrace_jobs.queries.execution import (
+    Execution,
+    ResultTraits,
+    expression_problem,
+    outputs,
+    seconds,
+    source_problem,
+)
 from millrace_jobs.queries.reading import RunContext, observe_notes, read, records, rows_of, watermark_of
 from millrace_jobs.queries.results import keys_of_groups, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation

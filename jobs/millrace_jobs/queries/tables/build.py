@@ -43,10 +43,9 @@ if TYPE_CHECKING:
 _SIDES: tuple[Side, Side] = ("left", "right")
 
 
-def build_tables(
-    query: TableQuery, read: Callable[[str], DataFrame], spark: SparkSession, *, has_watermark: bool, splits: bool
-) -> DataFrame:
-    """Return the changes of a query's result: the columns ``query.items`` and those of ``changes.CHANGE``.
+@dataclass(frozen=True)
+class RelationBuilder:
+    """Builds the relations of a query: their changes, with the columns of ``changes.CHANGE``.
 
     Args:
         query: the query.
@@ -55,19 +54,18 @@ def build_tables(
         has_watermark: whether a source has a watermark that counts.
         splits: whether the hot keys of joins are matched by the workers of the plan.
     """
-    build = _Build(query, read, spark, has_watermark, splits)
-    return build.rows(query.relation, frozenset(_columns(query.items)), versions=query.versions)
 
-
-@dataclass(frozen=True)
-class _Build:
     query: TableQuery
     read: Callable[[str], DataFrame]
     spark: SparkSession
     has_watermark: bool
     splits: bool
-    numbers: Iterator[int] = field(default_factory=count)
+    _numbers: Iterator[int] = field(default_factory=count)
     """Numbers for the stages of the query."""
+
+    def result(self) -> DataFrame:
+        """Return the changes of the query's result, with the columns in ``query.items``."""
+        return self.rows(self.query.relation, frozenset(_columns(self.query.items)), versions=self.query.versions)
 
     def rows(self, relation: Relation, needed: frozenset[str], *, versions: bool) -> DataFrame:
         """Return the changes of a relation with the columns that are needed; of all ``versions``, or of the latest."""
@@ -135,7 +133,7 @@ class _Build:
         columns = [*keys, *((part.sql, part.name) for part in grouping.parts)]
         rows = self._windowed(grouping, _columns(sql for sql, _ in columns), versions=versions)
         rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
-        values = values_schema(rows)
+        values, is_last = values_schema(rows), grouping is self.query.groups
         groups = GroupedAggregate(
             pa.schema([values.field(name) for _, name in keys]),
             tuple(MergedPart(part.name, part.merge, values.field(part.name).type) for part in grouping.parts),
@@ -145,21 +143,16 @@ class _Build:
             final=grouping.final,
             checked=not _is_source(grouping.input),
             input_lag=(grouping.lag or 0) if versions else 0,
-            ends=self._ends(grouping),
+            ends=self.query.versions and is_last and grouping.window is not None and closing is not None,
         )
         operator: TableOperator = groups
-        if self.query.ahead and grouping is self.query.groups:
+        if self.query.ahead and is_last:
             operator = OperatorChain(groups, Emission(groups.output, tuple(groups.keys.names), self.query.ahead))
         changes = self._stage(operator, [rows], [[name for _, name in grouping.keys]])
         if not grouping.final or closing is None:
             return changes
         at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
         return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
-
-    def _ends(self, grouping: Grouping) -> bool:
-        """Whether the rows of groups end with their window, as they leave a table that has only the latest ones."""
-        has_end = grouping.window is not None and grouping.closing is not None
-        return self.query.versions and grouping is self.query.groups and has_end
 
     def _windowed(self, grouping: Grouping, needed: set[str], *, versions: bool) -> DataFrame:
         """Return the rows of a grouping's input, each once for every window that it is in."""
@@ -237,7 +230,7 @@ class _Build:
         buckets: int = BUCKETS,
     ) -> DataFrame:
         traits = {"has_watermark": self.has_watermark, "splits": self.splits, "wakes": self.query.wakes}
-        number, partitions = next(self.numbers), self.query.partitions
+        number, partitions = next(self._numbers), self.query.partitions
         return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
 
 

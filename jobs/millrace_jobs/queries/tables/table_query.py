@@ -20,12 +20,11 @@ from millrace_jobs.changes import CHANGE, WEIGHT
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import NATIVE, is_routed
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.execution import Execution, ResultTraits, unrouted_problem
-from millrace_jobs.queries.explain import outputs, seconds, source_step
+from millrace_jobs.queries.execution import Execution, ResultTraits, outputs, seconds, source_step, unrouted_problem
 from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import window_in_key
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
-from millrace_jobs.queries.tables.build import build_tables
+from millrace_jobs.queries.tables.build import RelationBuilder
 from millrace_jobs.queries.tables.needs import timed_sources
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.operator import BUCKETS
@@ -121,7 +120,7 @@ class TableQuery(Execution):
             since_epoch = name in timed and spec.sources[name].table is None
             return records(name, spec, context, has_watermark=name in timed, since_epoch=since_epoch)
 
-        changes = build_tables(self, read, context.spark, has_watermark=bool(timed), splits=routed)
+        changes = RelationBuilder(self, read, context.spark, has_watermark=bool(timed), splits=routed).result()
         columns = [
             F.expr(item).cast(field.dataType).alias(field.name) for item, field in zip(self.items, result, strict=True)
         ]
