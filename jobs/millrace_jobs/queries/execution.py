@@ -123,7 +123,7 @@ class Execution(ABC):
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
     ) -> ResultKeys:
-        """Return what the sink of one output has to know of its rows; raises MillraceError for those that it cannot keep.
+        """Return what the sink of one output has to know of its rows; raises MillraceError for what it cannot keep.
 
         ``columns`` identify a row, or are None; ``names`` are those of all columns, and ``groups`` those in the result.
         """
