@@ -1,7 +1,7 @@
 """Joins of two streams give the rows that DuckDB has for the whole input, by Spark's own plan and by operators on tables.
 
 Spark's operator takes NULL for a key, keeps rows without an event time for ever, and removes rows by what is no event
-time; see ``pipeline.native_joins``.
+time; see ``queries.native.joins``.
 """
 
 from __future__ import annotations
