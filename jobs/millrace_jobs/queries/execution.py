@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -95,7 +95,7 @@ class Execution(ABC):
     def layout(self) -> dict[str, Any]:
         """Return how the query lays out its state, as plain values that can be stored and compared."""
 
-    def continued(self, before: Mapping[str, Any]) -> Self:
+    def continued(self, before: Mapping[str, Any]) -> Execution:
         """Return the query as it goes on with a state of layout ``before``, which it can read."""
         return self
 

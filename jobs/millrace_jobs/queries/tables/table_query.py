@@ -213,11 +213,11 @@ class TableQuery(Execution):
         """Return the keys of rows that end where the operators end them, or when the watermark passes their group."""
         if self.versions:
             return ResultKeys(columns, weighted=True, versioned=True, lag=lag_of(self.relation) or 0)
-        weighted, window, grouping = self.is_weighted(spec), None, self.groups
-        expires = grouping is not None and grouping.window is not None and grouping.closing is not None
-        if expires and weighted and spec.emit is Emit.ON_UPDATE:
-            window = window_in_key(columns, names, groups, grouping.closing.lag)
-        return ResultKeys(columns, window, weighted=weighted)
+        weighted, grouping = self.is_weighted(spec), self.groups
+        closing = grouping.closing if grouping is not None and grouping.window is not None else None
+        if closing is None or not weighted or spec.emit is not Emit.ON_UPDATE:
+            return ResultKeys(columns, weighted=weighted)
+        return ResultKeys(columns, window_in_key(columns, names, groups, closing.lag), weighted=True)
 
     def result_partitions(self, state: int) -> int | None:
         """Return the number of partitions for rows that are groups; matched rows may be shuffled to workers."""
