@@ -112,7 +112,7 @@ class Native(Execution):
 
     @property
     def unplaced(self) -> str:
-        """By Spark's plan, and why."""
+        """Spark's plan, and why it is that."""
         return f"natively: {self.reason}"
 
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem:
