@@ -45,7 +45,7 @@ def with_joins_of_sql(results: DataFrame) -> DataFrame:
     """Return the same query with joins of streams as SQL defines them."""
     correction = _Correction(results.sparkSession)
     analyzed = results._jdf.queryExecution().analyzed()
-    chosen = _EventTimes(results.sparkSession).of_plan(analyzed)
+    chosen = _EventTimeChoice(results.sparkSession).of_plan(analyzed)
     corrected = correction.of_plan(analyzed if chosen is None else chosen) or chosen
     return results if corrected is None else correction.as_rows(corrected)
 
@@ -146,7 +146,7 @@ class _Chosen:
     changed: dict[int, JavaObject]
 
 
-class _EventTimes:
+class _EventTimeChoice:
     """The choice of event times in logical plans."""
 
     def __init__(self, spark: SparkSession) -> None:
