@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -61,7 +61,8 @@ class ResultTraits:
     ``emits_changes``: operators on tables emit the results, as changes. ``takes_back``: these can take a row back.
     ``waits``: some are held until the watermark has come, even if every change is to be emitted, and ``longest`` is how
     long after the event time of their records that can take, in microseconds; None if that follows from what Spark's
-    operators hold. ``closing_window``: under OnWindowClose, results come at the end of this window alone.
+    operators hold. ``closing_window``: under OnWindowClose, results come at the end of this window alone. ``versions``: all
+    versions of a row are emitted, of which Spark's own plan has none.
     """
 
     key: tuple[int, ...] | None = None
@@ -70,10 +71,14 @@ class ResultTraits:
     waits: bool = False
     longest: int | None = None
     closing_window: Window | None = None
+    versions: bool = False
 
 
 class Execution(ABC):
     """What runs a query: ``Native``, ``Routed`` or ``TableQuery``."""
+
+    is_spark_plan: ClassVar[bool] = False
+    """Whether Spark plans the SQL as it is written, and can refuse it on streams."""
 
     @abstractmethod
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
@@ -98,16 +103,6 @@ class Execution(ABC):
     def continued(self, before: Mapping[str, Any]) -> Execution:
         """Return the query as it goes on with a state of layout ``before``, which it can read."""
         return self
-
-    @property
-    def is_spark_plan(self) -> bool:
-        """Whether Spark plans the SQL as it is written, and can refuse it on streams."""
-        return False
-
-    @property
-    def has_native_form(self) -> bool:
-        """Whether Spark's own plan of the SQL can run in place of this."""
-        return False
 
     @property
     def results(self) -> ResultTraits:

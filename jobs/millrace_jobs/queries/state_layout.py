@@ -49,11 +49,12 @@ def continue_from(
     """
     if sql is None or not before:
         return query, None
-    if _NATIVE.intersection(before) and query.execution.has_native_form:
+    execution = query.execution
+    if _NATIVE.intersection(before) and not (execution.is_spark_plan or execution.results.versions):
         native = Native(sql, "the state in its checkpoint was built by Spark's own plan")
         why = f"the query runs natively, though it can be routed: {native.reason}"
         return replace(query, execution=native), f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed"
-    return replace(query, execution=query.execution.continued(before)), None
+    return replace(query, execution=execution.continued(before)), None
 
 
 def same_sql(one: Any, other: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -41,6 +41,7 @@ _CLAUSES = {"expressions", "from_", "from", "where", "group", "having"}
 class Native(Execution):
     """SQL that Structured Streaming runs by itself, and the reason it is not routed."""
 
+    is_spark_plan: ClassVar[bool] = True
     sql: str
     reason: str
 
@@ -67,11 +68,6 @@ class Native(Execution):
     def layout(self) -> dict[str, Any]:
         """Return what of the SQL decides the state of Spark's plan."""
         return dict(outline(self.sql, frozenset()).state)
-
-    @property
-    def is_spark_plan(self) -> bool:
-        """True."""
-        return True
 
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec

@@ -239,11 +239,6 @@ class Routed(Execution):
         """Return the query with the state partitions that its state began in."""
         return replace(self, partitions=before.get(PARTITIONS, self.partitions))
 
-    @property
-    def has_native_form(self) -> bool:
-        """True; a Python class has no SQL."""
-        return True
-
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
     ) -> ResultKeys:

@@ -186,11 +186,6 @@ class TableQuery(Execution):
         )
 
     @property
-    def has_native_form(self) -> bool:
-        """True without versions, of which Spark's own plan has none."""
-        return not self.versions
-
-    @property
     def results(self) -> ResultTraits:
         """The changes of the last relation."""
         return ResultTraits(
@@ -199,6 +194,7 @@ class TableQuery(Execution):
             takes_back=self.contents is not Contents.RECORDS or bool(self.ahead),
             waits=self.waits,
             longest=self.longest,
+            versions=self.versions,
         )
 
     @property
