@@ -61,8 +61,8 @@ class ResultTraits:
     ``emits_changes``: operators on tables emit the results, as changes. ``takes_back``: these can take a row back.
     ``waits``: some are held until the watermark has come, even if every change is to be emitted, and ``longest`` is how
     long after the event time of their records that can take, in microseconds; None if that follows from what Spark's
-    operators hold. ``closing_window``: under OnWindowClose, results come at the end of this window alone. ``versions``: all
-    versions of a row are emitted, of which Spark's own plan has none.
+    operators hold. ``closing_window``: under OnWindowClose, results come at the end of this window alone. ``versions``:
+    all versions of a row are emitted, of which Spark's own plan has none.
     """
 
     key: tuple[int, ...] | None = None
