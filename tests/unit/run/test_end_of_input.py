@@ -1,11 +1,12 @@
 """The end of a bounded input: which event time closes what the operators hold, with their state made up."""
 
-from types import SimpleNamespace
-
 import pytest
+from pyspark.sql.types import StructType
 
 from builders import a_query
 from millrace_api.errors import MillraceError
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.native.native import Native
 from millrace_jobs.run import end_of_input
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.held_results import ExecutedPlan, HeldResults
@@ -47,7 +48,7 @@ def closing_time(tmp_path, monkeypatch):
         monkeypatch.setattr(end_of_input, "executed_plan", lambda _: plan)
         monkeypatch.setattr(end_of_input, "held_results", lambda *_, timers: list(held) if timers else [])
         spec = a_query("spec", "emit", value=emit).spec
-        query = SimpleNamespace(execution=None, waits=False, aggregates=aggregates)
+        query = CompiledQuery(Native("SELECT 1", ""), StructType(), aggregates)
         ask.checkpoint = Checkpoint(tmp_path, **checkpoint)
         return EndOfInput(None, spec, query, ask.checkpoint).closing_time(None, 0)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from builders import a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
@@ -15,6 +16,7 @@ from millrace_api.model.status import FailureClass
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.queries.tables.operators.join_side import Contents
@@ -43,7 +45,7 @@ class Start:
             "checkpoint_root": lambda _: root,
             "check_sinks": lambda _: None,
             "stop": self._step("spark stopped"),
-            "compile_query": self._step("planned", SimpleNamespace(execution=DISTINCT, result=[])),
+            "compile_query": self._step("planned", CompiledQuery(DISTINCT, StructType(), True)),
             "result_keys": lambda *_: None,
             "open_sinks": self._step("sink", sink),
             "QueryRun": lambda **_: SimpleNamespace(drain=lambda: None),
@@ -218,7 +220,7 @@ PLACED = Routed("trips", None, Projection("", (), pa.schema([]), 1), None, None)
     ],
 )
 def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, capsys, algorithm, execution, why):
-    monkeypatch.setattr(module, "compile_query", lambda *_: SimpleNamespace(execution=execution, result=[]))
+    monkeypatch.setattr(module, "compile_query", lambda *_: CompiledQuery(execution, StructType(), True))
     monkeypatch.setattr(Routed, "layout", lambda _: {})
     start(a_query("spec", "partitioner", value={"algorithm": algorithm}))
     said = " ".join(capsys.readouterr().out.split())
@@ -228,7 +230,7 @@ def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, cap
 
 def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_its_state(start, monkeypatch):
     joined = Native("SELECT count(*) AS n FROM trips JOIN cells ON a = b", "the state was built by Spark's own plan")
-    monkeypatch.setattr(module, "continue_from", lambda *_: (SimpleNamespace(execution=joined, result=[]), None))
+    monkeypatch.setattr(module, "continue_from", lambda *_: (CompiledQuery(joined, StructType(), True), None))
     kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
     with pytest.raises(MillraceError, match="the results may be shuffled after the state"):
         start(a_query("spec", "sink", value={"kafka": kafka}))

@@ -6,13 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
+from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import jvm
 from millrace_jobs.plan.plan_source import FixedPlan
-from millrace_jobs.queries.execution import RoutingMode
+from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.native.native import Native
 from millrace_jobs.run import loop as run_module
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.loop import QueryRun
@@ -99,7 +101,7 @@ def run(tmp_path, monkeypatch, log):
         spark=None,
         name="fares",
         spec=StreamQuery.model_validate(DOCUMENT).spec,
-        query=SimpleNamespace(execution=None, aggregates=True, mode=lambda _: RoutingMode.NATIVE, waits=False),
+        query=CompiledQuery(Native("SELECT 1", ""), StructType(), aggregates=True),
         sources={"trips": SimpleNamespace(exhausted=lambda _: True)},
         sink=None,
         checkpoint=Checkpoint(tmp_path),
