@@ -21,8 +21,7 @@ from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import result_keys
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.queries.tables.compile import times_ahead
-from millrace_jobs.queries.tables.needs import holds_back
+from millrace_jobs.queries.tables.needs import holds_back, times_ahead
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.console.sink import ConsoleSink, _Head
