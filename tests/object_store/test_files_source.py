@@ -25,9 +25,9 @@ from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.files import file_log
 from millrace_jobs.sources.files import source as files_module
-from millrace_jobs.sources.files.object_listing import ObjectListing
+from millrace_jobs.sources.files.listing import ObjectListing
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.listing_pause import SHARE, ListingPause
+from millrace_jobs.sources.stored_files import SHARE, ListingPause
 
 from .test_runs import MILLRACE
 

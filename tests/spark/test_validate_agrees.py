@@ -17,7 +17,7 @@ from millrace_jobs.pipeline.build import check_streaming
 from millrace_jobs.pipeline.compile import compile_query
 from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.run.query_file import execution_problems
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 
 pytestmark = pytest.mark.spark
 

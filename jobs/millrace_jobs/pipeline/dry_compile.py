@@ -26,7 +26,7 @@ from millrace_jobs.pipeline.result_keys import require_rows_that_stay, result_ke
 from millrace_jobs.pipeline.result_partitions import require_partitions
 from millrace_jobs.pipeline.table_relations import TableQuery
 from millrace_jobs.pipeline.table_scopes import internals_in
-from millrace_jobs.sources.source_factory import schema_of
+from millrace_jobs.sources.connector import schema_of
 
 
 def dry_compile(spec: Spec, sql: str) -> list[Problem]:

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from fastavro.validation import ValidationError, validate
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.avro_schemas import read_avro_schema
-from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.formats.nested_columns import is_nested, taken_apart
+from millrace_jobs.sources.formats.avro_records import read_avro_schema
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, is_nested, taken_apart
 
 Encode = Callable[[pa.RecordBatch], list[bytes]]
 """Function that returns one message value per record."""

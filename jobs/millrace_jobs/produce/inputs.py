@@ -20,9 +20,9 @@ from millrace_api.model.sources import SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_api.validation.places import path_problem
 from millrace_jobs.sources.base import Rejected
+from millrace_jobs.sources.connector import schema_of
 from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.formats.compression import without_ending
-from millrace_jobs.sources.formats.csv_records import CsvQuotes
+from millrace_jobs.sources.formats.csv_parser import CsvQuotes
 from millrace_jobs.sources.formats.decoding import BadRecord
 from millrace_jobs.sources.formats.file_formats import (
     FORMATS_BY_SUFFIX,
@@ -38,7 +38,7 @@ from millrace_jobs.sources.formats.typed_columns import suitable_type
 from millrace_jobs.sources.generated.nexmark import NexmarkSource, share
 from millrace_jobs.sources.generated.rows import GeneratedRows, GeneratedSource, RateSource
 from millrace_jobs.sources.pacing import RatePace
-from millrace_jobs.sources.source_factory import schema_of
+from millrace_jobs.sources.stored_files import without_ending
 
 _ROWS = 10_000
 """Rows that are generated at a time."""

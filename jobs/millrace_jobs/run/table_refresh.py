@@ -30,7 +30,7 @@ from millrace_api.model.tables import TableSpec
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import Rejected
-from millrace_jobs.sources.source_factory import open_table, schema_of
+from millrace_jobs.sources.connector import open_table, schema_of
 from millrace_jobs.sources.static_tables import StaticTable, TableLimits, WholeTable, static_table
 from millrace_jobs.sources.table_contents import TableContent, TableContents
 from millrace_support.backoff import Backoff

@@ -1,21 +1,22 @@
-"""The interface of a connector for sources: what checks and opens the sources of one kind."""
+"""Connectors for sources: what checks and opens the sources of one kind, found by the kinds of a query's sources."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from millrace_api.model.base import Model
 from millrace_api.model.sources import SourceSpec
 from millrace_api.sql.schema_ddl import is_nested_time
+from millrace_jobs.connectors import connector
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.places import Place
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.formats.column_types import declared_schema, with_time_formats
-from millrace_jobs.sources.formats.event_time_column import with_event_time
+from millrace_jobs.sources.formats.format_reader import with_event_time
 from millrace_jobs.sources.static_tables import WholeTable
 
 _Kind = TypeVar("_Kind", bound=Model, contravariant=True)
@@ -95,3 +96,32 @@ def with_event_time_of(columns: pa.Schema, source: SourceSpec) -> pa.Schema:
     watermark = source.watermark
     nested = watermark is not None and is_nested_time(watermark.column)
     return with_event_time(columns, watermark.column) if watermark is not None and nested else columns
+
+
+SOURCES = "millrace.sources"
+"""Entry points of connectors for sources, by the field of ``spec.sources.NAME``."""
+
+
+def open_source(name: str, spec: SourceSpec, state: Place, cache: Path) -> Source:
+    """Return the source that a spec describes: see ``SourceConnector.open`` and ``SourceContext``."""
+    return _connector(spec).open(spec.given, SourceContext(name, spec, state, cache))
+
+
+def open_table(name: str, spec: SourceSpec, workspace: Path) -> WholeTable:
+    """Return a static table, see ``SourceConnector.open_table``; ``workspace`` is for what it needs while it reads."""
+    return _connector(spec).open_table(spec.given, SourceContext(name, spec, workspace / "static" / name, workspace))
+
+
+def check_input(name: str, spec: SourceSpec, state: Path) -> None:
+    """Check what a source reads without reading it, see ``SourceConnector.check``."""
+    _connector(spec).check(spec.given, SourceContext(name, spec, state, state))
+
+
+def schema_of(spec: SourceSpec) -> pa.Schema:
+    """Return the Arrow schema of a source's records, see ``SourceConnector.schema``."""
+    return _connector(spec).schema(spec)
+
+
+def _connector(spec: SourceSpec) -> SourceConnector[Any]:
+    found: SourceConnector[Any] = connector(SOURCES, spec.kind)
+    return found

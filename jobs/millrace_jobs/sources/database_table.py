@@ -19,9 +19,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.databases import DatabaseSourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_jobs.databases.connection import DatabaseConnection
-from millrace_jobs.sources.formats import decimal_texts
-from millrace_jobs.sources.formats.column_types import spark_type
-from millrace_jobs.sources.formats.nested_columns import is_nested
+from millrace_jobs.sources.formats.column_types import is_nested, spark_type
+from millrace_jobs.sources.formats.text_conversions import decimals
 from millrace_jobs.sources.static_tables import TableRead
 
 _BLOCK_BYTES = 4 << 20
@@ -149,7 +148,7 @@ class DatabaseTable(ABC):
         others = values.filter(pc.invert(fits))
         if len(others):
             raise self._misfit(column, f"invalid value '{others[0]}'")
-        return decimal_texts.decimals(values, column.type)
+        return decimals(values, column.type)
 
     def _value_error(self, error: pa.ArrowInvalid) -> MillraceError:
         found = _VALUE.search(str(error))

@@ -12,7 +12,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.aggregates.python_reducing import input_column
 from millrace_jobs.pipeline.aggregation import compile_sql
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed, compile_query
-from millrace_jobs.sources.source_factory import schema_of
+from millrace_jobs.sources.connector import schema_of
 
 from .documents import FILES, SQL, query
 from .probe import ABSENT, Probe, probes

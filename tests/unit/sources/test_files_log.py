@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass
-from millrace_jobs.sources import source_factory as opening
+from millrace_jobs.sources import connector as opening
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.replay.source import require_file

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, within_range
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.messages import RejectAt
+from millrace_jobs.sources.formats.text_values import within_range
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """What stands for a large value that the change has not touched, and that PostgreSQL therefore does not send."""

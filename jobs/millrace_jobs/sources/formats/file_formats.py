@@ -16,18 +16,22 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.schema_ddl import Column, not_in_csv
-from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS, spark_type
-from millrace_jobs.sources.formats.compression import SIGNATURES, codec_of, decompressed
-from millrace_jobs.sources.formats.csv_records import CsvQuotes
+from millrace_jobs.sources.formats.column_types import is_nested, spark_type
+from millrace_jobs.sources.formats.csv_parser import CsvParser, CsvQuotes, header_columns
 from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode, line_layout
-from millrace_jobs.sources.formats.event_time_column import ReaderWithEventTime, without_event_time
-from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, RejectIn
+from millrace_jobs.sources.formats.format_reader import (
+    MAX_ROWS,
+    FormatReader,
+    ReaderWithEventTime,
+    ReaderWithPathColumns,
+    RejectIn,
+    path_columns,
+    without_event_time,
+)
 from millrace_jobs.sources.formats.json_parser import JsonParser
-from millrace_jobs.sources.formats.nested_columns import is_nested
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
-from millrace_jobs.sources.formats.path_columns import ReaderWithPathColumns, path_columns
-from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
-from millrace_jobs.sources.seen_file import open_bytes, unreadable
+from millrace_jobs.sources.formats.text_values import TIMESTAMP_FORMATS
+from millrace_jobs.sources.stored_files import SIGNATURES, codec_of, decompressed, open_bytes, unreadable
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20

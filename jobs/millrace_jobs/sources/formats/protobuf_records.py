@@ -11,14 +11,11 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
-from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema
-from millrace_jobs.schemas.registered_protobuf import protobuf_schema
+from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema, protobuf_schema
 from millrace_jobs.schemas.registry import SchemaRegistry
-from millrace_jobs.sources.formats.avro_schemas import spark_type_of
-from millrace_jobs.sources.formats.messages import RejectAt
-from millrace_jobs.sources.formats.protobuf_columns import ProtobufColumns, rewriter
-from millrace_jobs.sources.formats.protobuf_fields import MessagePart, part_of
-from millrace_jobs.sources.formats.record_groups import Part, by_framing, convertible, in_order
+from millrace_jobs.sources.formats.avro_records import spark_type_of
+from millrace_jobs.sources.formats.messages import Part, RejectAt, by_framing, convertible, in_order
+from millrace_jobs.sources.formats.protobuf_columns import MessagePart, ProtobufColumns, part_of, rewriter
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
 _MOST_READERS = 64
@@ -134,7 +131,7 @@ class _MessageReader:
             if not column.fits:
                 raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
 
-    def read(self, messages: list[bytes]) -> pa.RecordBatch:
+    def read(self, messages: Sequence[bytes]) -> pa.RecordBatch:
         """Return the records of rewritten messages. Raises ValueError if a value does not fit."""
         found = self._source.read(messages)
         arrays = [

@@ -17,9 +17,18 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
-from millrace_jobs.schemas.avro_unions import is_member, is_union
-from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, time_format
-from millrace_jobs.sources.formats.nested_columns import is_list, is_nested, parts_of, put_together, taken_apart
+from millrace_jobs.schemas.avro_schemas import is_member, is_union
+from millrace_jobs.sources.formats.column_types import (
+    MAX_PRECISION,
+    TIMESTAMP,
+    is_list,
+    is_nested,
+    parts_of,
+    put_together,
+    spark_type,
+    taken_apart,
+    time_format,
+)
 from millrace_jobs.sources.formats.type_conversions import (
     Conversion,
     conversion_of,

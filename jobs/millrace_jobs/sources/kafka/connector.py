@@ -20,16 +20,14 @@ from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
 from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.connector import SourceConnector, SourceContext, completed_schema, with_event_time_of
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema, spark_type_of
+from millrace_jobs.sources.formats.avro_records import AvroDecoder, AvroSchema, read_avro_schema, spark_type_of
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema, with_time_formats
 from millrace_jobs.sources.formats.connect_json import ConnectJsonDecoder
 from millrace_jobs.sources.formats.debezium import envelope_schema
-from millrace_jobs.sources.formats.event_time_column import DecoderWithEventTime, field_type
+from millrace_jobs.sources.formats.format_reader import DecoderWithEventTime, field_type
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
-from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Moment, Subscription
-from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
-from millrace_jobs.sources.kafka.metadata import METADATA
+from millrace_jobs.sources.kafka.message_records import METADATA, ChangeDecoder
+from millrace_jobs.sources.kafka.offsets import ChosenPartition, Moment, Subscription
 from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 
 if TYPE_CHECKING:

@@ -26,14 +26,29 @@ from millrace_jobs.sources.base import (
     ignore_arrivals,
 )
 from millrace_jobs.sources.formats.messages import MessageDecoder
-from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
 from millrace_jobs.sources.kafka.backlog import BacklogCutter, RecordSize
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
-from millrace_jobs.sources.kafka.change_messages import NEAR, ChangeDecoder
-from millrace_jobs.sources.kafka.metadata import METADATA, arrivals, metadata_columns
-from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
+from millrace_jobs.sources.kafka.message_records import (
+    METADATA,
+    NEAR,
+    ChangeDecoder,
+    TombstoneDecoder,
+    arrivals,
+    metadata_columns,
+    with_positions,
+)
+from millrace_jobs.sources.kafka.offsets import (
+    AvailableOffsets,
+    KafkaSlice,
+    KafkaStateFile,
+    OffsetRange,
+    Offsets,
+    Subscription,
+    cut_ranges,
+    of_position,
+    to_position,
+)
 from millrace_jobs.sources.kafka.range_reader import RangeReader, offset_of, partition_of
-from millrace_jobs.sources.kafka.tombstones import TombstoneDecoder, with_positions
 
 LONGEST_LAGS = 8
 """Most partitions whose lags are reported: enough to see a few that are behind the others, in little room."""

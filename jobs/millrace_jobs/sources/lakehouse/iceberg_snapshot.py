@@ -22,7 +22,7 @@ from millrace_jobs.lakehouse.iceberg_catalog import REFUSED_LOGIN, catalog_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
-from millrace_jobs.sources.lakehouse.declared_columns import DeclaredColumns
+from millrace_jobs.sources.lakehouse.table_columns import DeclaredColumns
 from millrace_jobs.sources.static_tables import TableRead
 
 

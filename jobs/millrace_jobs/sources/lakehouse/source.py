@@ -20,13 +20,12 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.places import Place, may_be_away, write_durably
 from millrace_jobs.sources.base import CHANGED, OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
-from millrace_jobs.sources.formats.event_time_column import completed, without_event_time
+from millrace_jobs.sources.formats.format_reader import completed, without_event_time
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
-from millrace_jobs.sources.lakehouse.change_reader import ChangeReader
-from millrace_jobs.sources.lakehouse.data_file_reader import DataFileReader, FilePart
-from millrace_jobs.sources.lakehouse.field_keys import place_of
+from millrace_jobs.sources.lakehouse.data_files import ChangeReader, DataFileReader, FilePart
+from millrace_jobs.sources.lakehouse.table_columns import place_of
 from millrace_jobs.sources.lakehouse.table_commits import AddedFile, TableCommits, TablePosition
-from millrace_jobs.sources.listing_pause import ListingPause
+from millrace_jobs.sources.stored_files import ListingPause
 
 _NAMES_SHOWN = 20
 
@@ -111,12 +110,10 @@ class LakehouseSource(Source):
 
     def _opened(self) -> TableCommits:
         if isinstance(self._spec, DeltaSourceSpec):
-            from millrace_jobs.sources.lakehouse.delta_changes import DeltaChanges
-            from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
+            from millrace_jobs.sources.lakehouse.delta_commits import DeltaChanges, DeltaCommits
 
             return (DeltaChanges if self._keys else DeltaCommits)(self._spec, self.name)
-        from millrace_jobs.sources.lakehouse.iceberg_changes import IcebergChanges
-        from millrace_jobs.sources.lakehouse.iceberg_commits import IcebergCommits
+        from millrace_jobs.sources.lakehouse.iceberg_commits import IcebergChanges, IcebergCommits
 
         return (IcebergChanges if self._keys else IcebergCommits)(self._spec, self.name)
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 from millrace_jobs.sources.base import Position
-from millrace_jobs.sources.lakehouse.deletion_vectors import DeletionVector
-from millrace_jobs.sources.lakehouse.field_keys import FieldKeys
+from millrace_jobs.sources.lakehouse.deleted_rows import DeletionVector
+from millrace_jobs.sources.lakehouse.table_columns import FieldKeys
 
 BYTES_PER_RECORD = 100
 """Size of a record in a file of which the table does not say how many it has: an estimate, for the backlog only."""

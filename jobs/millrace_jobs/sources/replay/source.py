@@ -41,9 +41,8 @@ from millrace_jobs.sources.base import (
 )
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.formats.event_time_column import field_type, field_values
 from millrace_jobs.sources.formats.file_formats import file_format
-from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader
+from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, field_type, field_values
 from millrace_jobs.sources.generated.rows import report_due
 from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pace, Pacer, RatePace
 

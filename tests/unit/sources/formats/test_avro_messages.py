@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import read_avro_schema, spark_type_of
+from millrace_jobs.sources.formats.avro_records import AvroDecoder, read_avro_schema, spark_type_of
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
 
 FIELDS = [

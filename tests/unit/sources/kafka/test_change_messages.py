@@ -15,8 +15,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from change_messages import envelope
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.base import CHANGED
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.source_factory import open_source
 
 FOLDER = Path(__file__).parent / "messages_of_debezium"
 AT = datetime(2024, 5, 1, 12, 0, 0, 123456, UTC)

@@ -1,26 +1,98 @@
-"""Compressed files as streams of bytes: gzip, bzip2, Zstandard and xz, by the ending of their names.
+"""Files and objects as sources read them: as they were first seen, opened and decompressed, and listed with pauses.
 
-A file may have several members (frames, streams) one after the other. Whoever writes a file is not trusted: it is
-decompressed piece by piece, in buffers whose size does not depend on the file, whatever it would come to as a whole.
+They are compressed by gzip, bzip2, Zstandard or xz, by the ending of their names, and may have several members (frames,
+streams) one after the other. Whoever writes a file is not trusted: it is decompressed piece by piece, in buffers whose
+size does not depend on the file, whatever it would come to as a whole.
 """
 
 from __future__ import annotations
 
 import bz2
 import lzma
+import os
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import SEEK_CUR, SEEK_SET, BufferedReader, RawIOBase
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_api.validation.places import is_object
+from millrace_jobs.object_store import ObjectPath
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file as it was first seen: absolute path or URI, size in bytes, modification time in ns."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+def look(path: str) -> SeenFile:
+    """Return a file as it is now.
+
+    Raises:
+        OSError: it is not there, or cannot be looked at.
+    """
+    if is_object(path):
+        found = ObjectPath.of_file(path).look()
+        return SeenFile(path, found.size, found.mtime_ns)
+    status = os.stat(path)  # noqa: PTH116 - a Path for each of 86,400 files takes as long as the call
+    return SeenFile(path, status.st_size, status.st_mtime_ns)
+
+
+def open_bytes(path: str) -> BufferedReader:
+    """Open a file, or an object, for reading at any place.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return ObjectPath.of_file(path).open() if is_object(path) else Path(path).open("rb")
+
+
+def unreadable(path: str, error: OSError) -> MillraceError:
+    """Return the error for a file that cannot be read; it is transient where an object store may be away."""
+    hint = "check that the object store answers, and that the login may read there" if is_object(path) else ""
+    problem = Problem(f"cannot be read: {error.strerror or error}", hint, path)
+    may_pass = is_object(path) and not isinstance(error, FileNotFoundError | PermissionError)
+    return TransientError(problem) if may_pass else MillraceError(problem)
+
+
+SHARE = 10
+"""A listing is followed by a pause of so many times its duration."""
+
+_QUICK_SECONDS = 1.0
+"""A listing that takes less than this is not followed by a pause."""
+
+
+class ListingPause:
+    """How long to wait before the next listing; ``clock`` is in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._until = clock, clock()
+
+    def is_over(self) -> bool:
+        """Return whether to list."""
+        return self._clock() >= self._until
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure the listing of the ``with`` block."""
+        begin = self._clock()
+        yield
+        taken = self._clock() - begin
+        self._until = begin if taken < _QUICK_SECONDS else self._clock() + SHARE * taken
+
 
 _CHUNK_BYTES = 128 << 10
 """Compressed bytes that are read at once, and decompressed ones that are kept at most."""
