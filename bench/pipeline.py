@@ -40,7 +40,7 @@ from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.run.steering import BatchSettings
 from millrace_jobs.session import local_session
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 KEYS = 200
 STREAMS: Mapping[str, Callable[[], NDArray[np.float64]]] = {

@@ -94,7 +94,7 @@ def test_a_path_names_objects_as_if_keys_were_paths(place: ObjectPath, path: str
     for key in keys:
         put(place, key, b"{}")
     listing = ObjectListing(f"{place}{path}")
-    found = {each.path for each in listing.files()}
+    found = {path for path, _ in listing.entries()}
     assert found == {f"{place}/{key}" for key in expected}
     assert all(map(listing.covers, found))
 

@@ -24,20 +24,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.kafka import KafkaConnection, KafkaSourceSpec
 from millrace_api.model.sources import RecordFormat, SourceSpec
-from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import PositiveDuration
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_all
-from millrace_jobs.produce.encoding import Encode, avro_encoder, csv_encoder, json_encoder, key_encoder
-from millrace_jobs.produce.inputs import RecordInput, file_input, generator_input
+from millrace_jobs.produce.records import (
+    Encode,
+    RecordInput,
+    avro_encoder,
+    csv_encoder,
+    file_input,
+    generator_input,
+    json_encoder,
+    key_encoder,
+)
 from millrace_jobs.signals import on_shutdown_request, restore_default_action
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
-_CREATE_SECONDS = 10.0
-"""Timeout of one request to create a topic, in seconds."""
+_CREATE_SECONDS = 10.0  # timeout of one request to create a topic, in seconds
+
+_EVENT_RATE = 1000.0  # generated records per second of event time if the request gives no rate
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,7 @@ class ProduceTarget:
 def named_target(topic: str | None, servers: str | None, format: str) -> ProduceTarget:
     """Return the topic of ``--topic`` on a cluster without login.
 
-    Raises:
-        MillraceError: the topic or the servers are missing, or the format is unknown.
+    Raises MillraceError if the topic or the servers are missing, or the format is unknown.
     """
     if not topic or not servers:  # an option may be empty: --topic "$TOPIC" with a variable that is not set
         missing = "--bootstrap-servers" if topic else "--topic"
@@ -75,12 +82,16 @@ def query_target(
 ) -> ProduceTarget:
     """Return the topic that a query's Kafka source reads, with the source's cluster and format.
 
-    Raises:
-        MillraceError: the file has problems, or the source or topic is ambiguous or missing.
+    Raises MillraceError if the file has problems, or the source or topic is ambiguous or missing.
     """
+    queries = load_queries(file, connections)
+    chosen = [each for each in queries if query in (None, each.name)]
+    if not chosen:
+        hint = f"write one of {', '.join(each.name for each in queries)}"
+        raise MillraceError(Problem(f"the file has no query {query}", hint, str(file)))
     found = {
         f"{each.name}.{name}": spec
-        for each in _chosen(load_queries(file, connections), query, file)
+        for each in chosen
         for name, spec in each.spec.sources.items()
         if spec.kafka is not None and source in (None, name)
     }
@@ -117,8 +128,7 @@ def query_target(
 def require_topic(target: ProduceTarget, partitions: int | None) -> int:
     """Return the topic's number of partitions; create the topic with ``partitions`` if it does not exist.
 
-    Raises:
-        MillraceError: the topic does not exist and ``partitions`` is None, or the cluster cannot be reached.
+    Raises MillraceError if the topic does not exist and ``partitions`` is None, or the cluster cannot be reached.
     """
     cluster = KafkaCluster(target.connection)
     topic = cluster.topics([target.topic], None).get(target.topic)
@@ -141,14 +151,6 @@ def require_topic(target: ProduceTarget, partitions: int | None) -> int:
     return partitions
 
 
-def _chosen(queries: Sequence[StreamQuery], name: str | None, file: Path) -> list[StreamQuery]:
-    chosen = [query for query in queries if name in (None, query.name)]
-    if not chosen:
-        names = ", ".join(query.name for query in queries)
-        raise MillraceError(Problem(f"the file has no query {name}", f"write one of {names}", str(file)))
-    return chosen
-
-
 def _only_topic(kafka: KafkaSourceSpec, file: Path) -> str:
     topics = kafka.topics or tuple({partition.topic for partition in kafka.partitions or ()})
     if kafka.topic is not None or len(topics) == 1:
@@ -165,20 +167,16 @@ def _writer_schema(spec: SourceSpec, file: Path) -> str | None:
     return spec.avro.writer_schema
 
 
-_EVENT_RATE = 1000.0
-"""Generated records per second of event time if the request gives no rate."""
-
-
 @dataclass(frozen=True)
 class ProduceRequest:
-    """The options of the command, as the user wrote them."""
+    """The options of the command, as the user wrote them and under their names (``produce.command``)."""
 
     file: Path | None
     query: str | None
-    connections: tuple[Path, ...]
+    connections: list[Path] | None
     source: str | None
     topic: str | None
-    servers: str | None
+    bootstrap_servers: str | None
     format: str | None
     partitions: int | None
     input: Path | None
@@ -202,8 +200,7 @@ class ProduceRequest:
 def run(request: ProduceRequest) -> None:
     """Fill the topic and print a summary.
 
-    Raises:
-        MillraceError: the request is invalid, or messages could not be delivered.
+    Raises MillraceError if the request is invalid, or messages could not be delivered.
     """
     target = _target(request)
     pace = _pace(request)
@@ -229,7 +226,6 @@ def run(request: ProduceRequest) -> None:
 
 
 def _progress(console: Console) -> Progress:
-    """Return a progress line that redraws itself; it shows nothing if the output is not a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -245,7 +241,6 @@ def _progress(console: Console) -> Progress:
 def _print_summary(
     console: Console, outcome: str, topic: str, partitions: int, delivery: Delivery, seconds: float
 ) -> None:
-    """Print the summary: a sentence in a terminal, otherwise a line of ``key=value`` pairs."""
     per_second = delivery.delivered / seconds if seconds else 0.0
     if console.is_terminal:
         text = (
@@ -280,11 +275,11 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 
 def _target(request: ProduceRequest) -> ProduceTarget:
     if request.file is None:
-        return named_target(request.topic, request.servers, request.format or "json")
-    for option, value in (("--bootstrap-servers", request.servers), ("--format", request.format)):
+        return named_target(request.topic, request.bootstrap_servers, request.format or "json")
+    for option, value in (("--bootstrap-servers", request.bootstrap_servers), ("--format", request.format)):
         if value is not None:
             raise MillraceError(Problem(f"{option} {value} is set by the query", "leave it out", str(request.file)))
-    return query_target(request.file, request.query, request.source, request.topic, request.connections)
+    return query_target(request.file, request.query, request.source, request.topic, request.connections or ())
 
 
 def _pace(request: ProduceRequest) -> RatePace | None:

@@ -23,6 +23,9 @@ import pyarrow as pa
 
 _NAMED = ("record", "error", "enum", "fixed")
 
+_MERGED = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
+_MEMBER = re.compile(r"member\d+")
+
 
 def with_named(schema: Any, named: Sequence[Any]) -> Any:
     """Return a schema with the definitions of the ``named`` schemas that it refers to, directly or through others."""
@@ -37,7 +40,6 @@ class _Writer:
         self._written: set[str] = set()
 
     def written(self, schema: Any, namespace: str) -> Any:
-        """Return a schema of a namespace."""
         if isinstance(schema, list):
             return [self.written(branch, namespace) for branch in schema]
         if isinstance(schema, str):
@@ -73,10 +75,6 @@ class _Writer:
 def _full_name(schema: dict[str, Any], namespace: str) -> str:
     name, within = str(schema.get("name")), schema.get("namespace", namespace)
     return f"{within}.{name}" if within and "." not in name else name
-
-
-_MERGED = (({"int", "long"}, "long"), ({"float", "double"}, "double"))
-_MEMBER = re.compile(r"member\d+")
 
 
 def branches_of(union: Sequence[Any]) -> list[Any]:
@@ -130,7 +128,6 @@ class _ReadingSchema:
         self._numbers = itertools.count()
 
     def of(self, schema: Any) -> Any:
-        """Return a part of the schema as it is read."""
         if isinstance(schema, list):
             return self._union(schema)
         if not isinstance(schema, dict):
@@ -148,10 +145,13 @@ class _ReadingSchema:
         branches = branches_of(union)
         if len(branches) < 2 or merged_type(branches) is not None:
             return [self.of(branch) for branch in union]
-        numbers = itertools.count()
-        return [branch if _kind(branch) == "null" else self._member(branch, next(numbers)) for branch in union]
-
-    def _member(self, branch: Any, number: int) -> dict[str, Any]:
-        """Return the record of a branch; without a namespace of its own, names in it mean what they meant before."""
-        name = f"_millrace_{next(self._numbers)}"
-        return {"type": "record", "name": name, "fields": [{"name": member(number), "type": self.of(branch)}]}
+        found, number = [], 0
+        for branch in union:
+            if _kind(branch) == "null":
+                found.append(branch)
+                continue
+            name = f"_millrace_{next(self._numbers)}"  # without a namespace, names in it mean what they meant before
+            fields = [{"name": member(number), "type": self.of(branch)}]
+            found.append({"type": "record", "name": name, "fields": fields})
+            number += 1
+        return found

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.confinement import require_data
 from millrace_jobs.schemas.proto_text import read_proto
-from millrace_jobs.schemas.registry import AVRO, MOST_SCHEMAS, Referenced, SchemaRegistry, referenced
+from millrace_jobs.schemas.registry import AVRO, MOST_SCHEMAS, SchemaRegistry, referenced
 
 MOST_BYTES = 4 << 20
 """Most bytes of a descriptor set."""
@@ -53,8 +53,7 @@ class ProtobufSchema:
 def read_descriptor_file(path: str) -> bytes:
     """Return the contents of a file with a descriptor set.
 
-    Raises:
-        MillraceError: it cannot be read, is larger than ``MOST_BYTES``, or the query may not read it.
+    Raises MillraceError if it cannot be read, is larger than ``MOST_BYTES``, or the query may not read it.
     """
     require_data(path)
     try:
@@ -106,8 +105,7 @@ def message_names(files: bytes) -> list[str]:
 def name_at(file: descriptor_pb2.FileDescriptorProto, indexes: Sequence[int]) -> str:
     """Return the full name of the message at a path of indexes, as the registry's framing counts them.
 
-    Raises:
-        ValueError: the file has no message there.
+    Raises ValueError if the file has no message there.
     """
     names, within = [file.package] if file.package else [], file.message_type
     for index in indexes:
@@ -133,8 +131,7 @@ def check_schema(schema: ProtobufSchema) -> None:
 def _pool(files: bytes) -> descriptor_pool.DescriptorPool:
     """Return a pool with the files of a descriptor set, in whatever order they are, and the well-known ones.
 
-    Raises:
-        ValueError: it is no descriptor set, or a file in it does not fit the others.
+    Raises ValueError if it is no descriptor set, or a file in it does not fit the others.
     """
     if len(files) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
@@ -220,8 +217,7 @@ def is_map(field: FieldDescriptor) -> bool:
 def protobuf_schema(registry: SchemaRegistry, number: int, indexes: tuple[int, ...]) -> ProtobufSchema | str:
     """Return the message at ``indexes`` of a Protobuf schema, or the reason why no message can be read by it.
 
-    Raises:
-        MillraceError, TransientError: as ``SchemaRegistry.schema`` does.
+    Raises MillraceError or TransientError as ``SchemaRegistry.schema`` does.
     """
     found = _protobuf_files(registry, number)
     if isinstance(found, str):
@@ -245,25 +241,19 @@ def _protobuf_files(registry: SchemaRegistry, number: int) -> tuple[descriptor_p
     if kind != "PROTOBUF":
         return f"schema {number} of the registry is {kind}, not Protobuf"
     try:
-        main = file_of(document)
-        imported = [_imported(each) for each in referenced(registry, document, is_known=_is_well_known)]
+        main, imported = file_of(document), []
+        for each in referenced(registry, document, is_known=lambda name: well_known_file(name) is not None):
+            imported.append(file_of(each.document))
+            imported[-1].name = each.name  # by which others import it
     except ValueError as error:
         return f"schema {number} of the registry cannot be used: {error}"
     return main, descriptor_set([*imported, main])
 
 
-def _imported(found: Referenced) -> descriptor_pb2.FileDescriptorProto:
-    """Return the file of a schema under the name by which others import it."""
-    file = file_of(found.document)
-    file.name = found.name
-    return file
-
-
 def file_of(document: Mapping[str, Any]) -> descriptor_pb2.FileDescriptorProto:
     """Return the file that a registry has, as serialized descriptors or as the text of a ``.proto`` file.
 
-    Raises:
-        ValueError: it is neither.
+    Raises ValueError if it is neither.
     """
     try:
         file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(document["schema"], validate=True))
@@ -271,7 +261,3 @@ def file_of(document: Mapping[str, Any]) -> descriptor_pb2.FileDescriptorProto:
         return read_proto(document["schema"])
     file.name = file.name or "schema.proto"
     return file
-
-
-def _is_well_known(name: str) -> bool:
-    return well_known_file(name) is not None

@@ -18,8 +18,7 @@ from millrace_jobs.sources.formats.decoding import BadRecord
 FIX_HINT = "correct it or the schema, or set corruptRecords.policy to drop or deadLetter"
 """The hint for the user about a record that does not decode."""
 
-_SHOWN = 200
-"""Characters of a bad record that a message shows."""
+_SHOWN = 200  # characters of a bad record that a message shows
 
 
 class DeadLetterFile:

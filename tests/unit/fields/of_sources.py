@@ -17,7 +17,7 @@ from millrace_jobs.run.inputs import open_sources, read_static_tables
 from millrace_jobs.sources.base import Position, Rejected, Source
 from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.generated.rows import GeneratedSource
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 from .documents import COLUMNS, FILES, query
 from .probe import ABSENT, Probe, probes, written

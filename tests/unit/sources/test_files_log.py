@@ -14,7 +14,7 @@ from millrace_api.model.status import FailureClass
 from millrace_jobs.sources import connector as opening
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.replay.source import require_file
+from millrace_jobs.sources.replay.connector import require_file
 from record_tables import all_rows, no_file_above, rows_of
 
 SCHEMA = arrow_schema([("n", "INT")])

@@ -10,6 +10,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -36,7 +37,8 @@ class FileListing:
         """The parts of the path from the first one with a wildcard on."""
         parts = Path(path).parts
         for index, part in enumerate(parts):
-            if is_wildcard(part) and not _is_literal(self.root / part):
+            # an existing name may have brackets that, as a pattern, do not match it
+            if is_wildcard(part) and (fnmatch.fnmatchcase(part, part) or not (self.root / part).exists()):
                 self.pattern = parts[index:]
                 break
             self.root = absolute_path(self.root / part)
@@ -123,11 +125,6 @@ def is_file(entry: os.DirEntry[str] | Path) -> bool:
     return _is(entry.is_file)
 
 
-def _is_literal(path: Path) -> bool:
-    """Return whether an existing name has brackets that, as a pattern, do not match it."""
-    return path.exists() and not fnmatch.fnmatchcase(path.name, path.name)
-
-
 def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
     """Yield the entries below a folder that match the parts of a glob pattern, reading each folder once.
 
@@ -145,17 +142,17 @@ def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
             if len(parts) > 1 or parts[0] == "**"
         ]
         try:
-            for entry in _visible(folder):
-                name = entry.name
-                if here(name):
-                    yield entry
-                below = {
-                    rest
-                    for matches, rest, links in deeper
-                    if matches(name) and _is(entry.is_dir, follow_symlinks=links)
-                }
-                if below:
-                    folders.append((entry.path, below))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if not is_visible(name):
+                        continue
+                    if here(name):
+                        yield entry
+                    deep = [each for each in deeper if each[0](name)]
+                    below = {rest for _, rest, links in deep if _is(entry.is_dir, follow_symlinks=links)}
+                    if below:
+                        folders.append((entry.path, below))
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             if folder == root:
                 raise
@@ -179,15 +176,7 @@ def _without_leading_stars(parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _matcher(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
-    """Return a function that matches a name against these glob patterns."""
     return re.compile("|".join(map(fnmatch.translate, names)) or "(?!)").match
-
-
-def _visible(folder: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if is_visible(entry.name):
-                yield entry
 
 
 class ObjectListing:
@@ -223,21 +212,15 @@ class ObjectListing:
         """Whether the path is taken for a folder, into which objects may still come."""
         return not self.pattern and self._one is None
 
-    def files(self) -> Iterator[SeenFile]:
-        """Yield every object that matches."""
-        if self._one is not None:
-            try:
-                yield self._seen(self.root.look())
-            except FileNotFoundError:
-                return
-        else:
-            found = _matching(self.root, self.pattern or ("*",))
-            yield from (self._seen(each) for each in found if each.size)
-
     def entries(self) -> Iterator[tuple[str, SeenFile]]:
         """Yield every object that matches, with its URI."""
-        for found in self.files():
-            yield found.path, found
+        if self._one is None:
+            found = (self._seen(each) for each in _matching(self.root, self.pattern or ("*",)) if each.size)
+            yield from ((each.path, each) for each in found)
+            return
+        with suppress(FileNotFoundError):
+            now = self._seen(self.root.look())
+            yield now.path, now
 
     def entries_after(self, path: str) -> Iterator[tuple[str, SeenFile]]:
         """Yield the objects that match and whose URIs come after this one, in their order, with their URIs."""
@@ -252,7 +235,7 @@ class ObjectListing:
 
     def has_files(self) -> bool:
         """Return whether any object matches."""
-        return any(self.files())
+        return any(self.entries())
 
     def covers(self, path: str) -> bool:
         """Return whether an object that a listing once showed can be one of this path."""

@@ -13,18 +13,15 @@ from functools import lru_cache, partial
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import SchemaParseException, expand_schema, parse_schema
-from numpy.typing import NDArray
 
 from millrace_api.sql.schema_ddl import MOST_LEVELS
 from millrace_jobs.schemas.avro_schemas import branches_of, member, merged_type, reading_schema, with_named
 from millrace_jobs.schemas.registry import AVRO, MOST_SCHEMAS, SchemaRegistry, referenced
 from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
-from millrace_jobs.sources.formats.connect_json import LOGICAL_TYPES
-from millrace_jobs.sources.formats.messages import FRAME, Part, RejectAt, by_framing, convertible, in_order
+from millrace_jobs.sources.formats.messages import FRAME, GroupedDecoder, Part, converted_records, grouped_by_schema_id
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, suitable_type
 
 _PRIMITIVES = {
@@ -49,6 +46,19 @@ _LOGICAL = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 _STORED = {pa.time32("ms"): pa.int32(), pa.time64("us"): pa.int64(), pa.uuid(): pa.binary()}
+
+_LOGICAL_OF_CONNECT = {
+    "io.debezium.time.Date": "date",
+    "org.apache.kafka.connect.data.Date": "date",
+    "io.debezium.time.Timestamp": "timestamp-millis",
+    "org.apache.kafka.connect.data.Timestamp": "timestamp-millis",
+    "io.debezium.time.MicroTimestamp": "timestamp-micros",
+    "io.debezium.time.NanoTimestamp": "timestamp-nanos",
+    "io.debezium.time.Time": "time-millis",
+    "org.apache.kafka.connect.data.Time": "time-millis",
+    "io.debezium.time.MicroTime": "time-micros",
+}
+"""The logical type of Avro that a type of Connect means, by the name that its converter writes into the schema."""
 
 _TOO_DEEP = "its types are too deep within each other"
 
@@ -91,6 +101,14 @@ def read_avro_schema(text: str, named: Sequence[str] = (), *, of_connect: bool =
     return AvroSchema(parsed, {field["name"]: _type_or_reason(field["type"]) for field in expanded["fields"]})
 
 
+def columns_of_avro(writer: AvroSchema) -> pa.Schema:
+    """Return all fields of an Avro schema as columns. Raises ValueError if no column can hold a field."""
+    for name, kind in writer.types.items():
+        if isinstance(kind, str):
+            raise ValueError(f"field {name} is {kind}, which no column can hold")
+    return pa.schema([(name, spark_type_of(kind)) for name, kind in writer.types.items()])
+
+
 def spark_type_of(decoded: pa.DataType) -> pa.DataType:
     """Return the column type for a type of AvroSchema, such as Spark's TIMESTAMP for timestamps of any unit.
 
@@ -112,7 +130,7 @@ def _with_logical_types(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {name: _with_logical_types(value) for name, value in schema.items()}
-    logical = LOGICAL_TYPES.get(str(schema.get("connect.name")))
+    logical = _LOGICAL_OF_CONNECT.get(str(schema.get("connect.name")))
     return found if logical is None or "logicalType" in found else found | {"logicalType": logical}
 
 
@@ -183,10 +201,7 @@ def _nested_type(schema: Any, levels: int) -> pa.DataType:
 def avro_schema(registry: SchemaRegistry, number: int, *, of_connect: bool = False) -> AvroSchema | str:
     """Return an Avro schema, with those that it refers to, or the reason why no record can be read by it.
 
-    ``of_connect`` as in ``read_avro_schema``.
-
-    Raises:
-        MillraceError, TransientError: as ``SchemaRegistry.schema`` does.
+    ``of_connect`` as in ``read_avro_schema``. Raises MillraceError or TransientError as ``SchemaRegistry.schema`` does.
     """
     document = registry.schema(number)
     if document is None:
@@ -202,7 +217,7 @@ def avro_schema(registry: SchemaRegistry, number: int, *, of_connect: bool = Fal
         return f"schema {number} of the registry cannot be used: {error}: {hint}"
 
 
-class AvroDecoder:
+class AvroDecoder(GroupedDecoder):
     """Decoder of messages with one known schema, or framed by a schema registry, where each message names its schema.
 
     Columns are found by name and converted to the declared type, as with Parquet (``typed_columns``). A column that the
@@ -210,36 +225,21 @@ class AvroDecoder:
     """
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        timestamp_format: str,
-        writer: AvroSchema | SchemaRegistry,
-        *,
-        of_connect: bool = False,
+        self, schema: pa.Schema, timestamp_format: str, writer: AvroSchema | SchemaRegistry, *, of_connect: bool = False
     ) -> None:
         self.schema = schema
         self._of_connect = of_connect
         self._timestamp_format = timestamp_format
         self._writer = writer
 
-    def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """Decode a record from every message that has a value.
-
-        Messages with a schema of which a type does not fit a column are bad: who may write to the topic may not end
-        the query, unless its policy says so. Raises MillraceError if the registry does not answer.
-        """
-        bad: dict[int, str] = {}
-        parts: list[Part] = []
+    def _parts(self, values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[Part]:
         for name, writer, messages in self._by_schema(values, bad):
             try:
                 columns = self._columns(writer)
             except ValueError as error:
                 bad |= dict.fromkeys(messages, f"{name}: {error}")
             else:
-                parts += convertible(partial(self._batch, columns), *_decoded(writer, messages, bad), bad)
-        for index in sorted(bad):
-            reject(index, bad[index])
-        return in_order(parts, self.schema)
+                yield from converted_records(partial(self._batch, columns), *_decoded(writer, messages, bad), bad)
 
     def names(self, value: bytes) -> frozenset[str]:
         """Return the names of the fields that the writer of a message has; none if its schema is not known."""
@@ -259,14 +259,13 @@ class AvroDecoder:
         self._columns(writer)
 
     def _by_schema(
-        self, values: Sequence[bytes | None], bad: dict[int, str]
+        self, values: Mapping[int, bytes], bad: dict[int, str]
     ) -> Iterator[tuple[str, AvroSchema, Mapping[int, bytes]]]:
         """Yield the payloads of the messages by index, grouped by schema, and what messages call the schema."""
-        present = {index: value for index, value in enumerate(values) if value is not None}
         if isinstance(self._writer, AvroSchema):
-            yield "the Avro schema", self._writer, present
+            yield "the Avro schema", self._writer, values
             return
-        for schema_id, messages in by_framing(present, bad):
+        for schema_id, messages in grouped_by_schema_id(values, bad):
             writer = avro_schema(self._writer, schema_id, of_connect=self._of_connect)
             if isinstance(writer, str):
                 bad |= dict.fromkeys(messages, writer)
@@ -276,23 +275,21 @@ class AvroDecoder:
     def _columns(self, writer: AvroSchema) -> list[TypedColumn | None]:
         """Return how each column is read from records of ``writer``; None if the writer does not have it.
 
-        Raises:
-            ValueError: a type does not fit its column.
+        Raises ValueError if a type does not fit its column.
         """
-        return [self._column(writer, field) for field in self.schema]
-
-    def _column(self, writer: AvroSchema, field: pa.Field) -> TypedColumn | None:
-        kind = writer.types.get(field.name)
-        if kind is None:
-            return None
-        if isinstance(kind, str):
-            message = f"column {field.name} is {kind}, which no column can hold, in the Avro schema"
-            raise ValueError(f"{message}: leave {field.name} out of the schema")
+        columns: list[TypedColumn | None] = []
         only = isinstance(self._writer, AvroSchema)
-        column = TypedColumn(kind, field, self._timestamp_format, by_writer=True, only_writer=only)
-        if not column.fits:
-            raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
-        return column
+        for field in self.schema:
+            kind = writer.types.get(field.name)
+            if isinstance(kind, str):
+                message = f"column {field.name} is {kind}, which no column can hold, in the Avro schema"
+                raise ValueError(f"{message}: leave {field.name} out of the schema")
+            column = None
+            if kind is not None:
+                column = TypedColumn(kind, field, self._timestamp_format, by_writer=True, only_writer=only)
+                column.require_fit()
+            columns.append(column)
+        return columns
 
     def _batch(self, columns: list[TypedColumn | None], records: Sequence[Any]) -> pa.RecordBatch:
         arrays = []
@@ -305,7 +302,6 @@ class AvroDecoder:
 
 
 def _decoded(writer: AvroSchema, messages: Mapping[int, bytes], bad: dict[int, str]) -> tuple[list[Any], list[int]]:
-    """Return the records of the messages that decode, and their indexes."""
     records, indexes = [], []
     for index, payload in messages.items():
         stream = BytesIO(payload)

@@ -18,6 +18,32 @@ from millrace_api.sql.schema_ddl import Column, parse_schema, parse_type, type_p
 ConvertPart = Callable[[pa.Array, pa.Field], pa.Array]
 """Converts a part of a column to the type of a field, whose name is the path to it, such as ``user.country``."""
 
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+"""Spark's TIMESTAMP: microseconds since 1970-01-01 UTC."""
+
+_TYPES = {
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": TIMESTAMP,
+    "BINARY": pa.binary(),
+}
+
+_SYNONYMS = {"BYTE": "TINYINT", "SHORT": "SMALLINT", "INTEGER": "INT", "LONG": "BIGINT", "REAL": "FLOAT"}
+_DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_NAMES_SHOWN = 20
+
+MAX_PRECISION = 38
+"""The maximum number of digits of a DECIMAL."""
+
+_FORMAT = b"time"  # key of a field's metadata with the format of its times, if that is another one than the source's
+
 
 def is_nested(kind: pa.DataType) -> bool:
     """Whether a type is a struct, a list of any layout, or a map."""
@@ -94,31 +120,6 @@ def put_together(declared: pa.DataType, parts: list[pa.Array], offsets: pa.Array
     return pa.ListArray.from_arrays(offsets, *parts, declared, mask=missing)
 
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-"""Spark's TIMESTAMP: microseconds since 1970-01-01 UTC."""
-
-_TYPES = {
-    "STRING": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": TIMESTAMP,
-    "BINARY": pa.binary(),
-}
-_SYNONYMS = {"BYTE": "TINYINT", "SHORT": "SMALLINT", "INTEGER": "INT", "LONG": "BIGINT", "REAL": "FLOAT"}
-_DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-MAX_PRECISION = 38
-"""The maximum number of digits of a DECIMAL."""
-
-_FORMAT = b"time"
-"""Key of a field's metadata with the format of its times, if that is another one than the source's."""
-
-
 def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """Return the Arrow schema of (name, Spark type) pairs; every column is nullable.
 
@@ -126,7 +127,7 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """
     fields, problems = [], []
     for position, (name, declared) in enumerate(columns):
-        column = _column(name, declared)
+        column = parse_type(name, declared) if "<" in declared else Column(name, declared)
         arrow_type = _arrow_type(column)
         if arrow_type is None:
             problems.append(Problem(*(type_problem(column) or unreadable(column))))
@@ -144,10 +145,6 @@ def declared_schema(ddl: str) -> pa.Schema:
     return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
 
 
-def _column(name: str, declared: str) -> Column:
-    return parse_type(name, declared) if "<" in declared else Column(name, declared)
-
-
 def spark_type(arrow_type: pa.DataType) -> str:
     """Return the Spark name of a type, for messages; of a nested type without what is in it."""
     if is_nested(arrow_type):
@@ -160,7 +157,12 @@ def spark_type(arrow_type: pa.DataType) -> str:
 
 def _arrow_type(column: Column) -> pa.DataType | None:
     if column.parts:
-        return _nested_type(column)
+        types = [_arrow_type(part) for part in column.parts]
+        if None in types:
+            return None
+        if column.is_struct:
+            return pa.struct([(part.name, kind) for part, kind in zip(column.parts, types, strict=True)])
+        return pa.list_(types[0]) if len(types) == 1 else pa.map_(*types)
     text = column.type.strip().upper()
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1] or 10), int(match[2] or 0)
@@ -170,13 +172,9 @@ def _arrow_type(column: Column) -> pa.DataType | None:
     return _TYPES.get(_SYNONYMS.get(text, text))
 
 
-def _nested_type(column: Column) -> pa.DataType | None:
-    types = [_arrow_type(part) for part in column.parts]
-    if None in types:
-        return None
-    if column.is_struct:
-        return pa.struct([(part.name, kind) for part, kind in zip(column.parts, types, strict=True)])
-    return pa.list_(types[0]) if len(types) == 1 else pa.map_(*types)
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first names of a file's or a table's columns, for messages."""
+    return ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
 
 
 def time_format(field: pa.Field, of_source: str) -> str:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache, partial
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from millrace_api.sql.time_formats import ISO
 from millrace_jobs.sources.formats.column_types import (
@@ -29,7 +27,7 @@ from millrace_jobs.sources.formats.column_types import (
     with_parts,
 )
 from millrace_jobs.sources.formats.json_parser import parsed_object, written_value
-from millrace_jobs.sources.formats.messages import Part, RejectAt, TextDecoder, convertible, in_order
+from millrace_jobs.sources.formats.messages import GroupedDecoder, Part, TextDecoder, converted_records
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
 _PLAIN = {
@@ -56,25 +54,16 @@ _TIMES = {
     "io.debezium.time.MicroTime": pa.time64("us"),
     "io.debezium.time.NanoTime": pa.time64("ns"),
 }
-LOGICAL_TYPES: Mapping[str, str] = {
-    "io.debezium.time.Date": "date",
-    "org.apache.kafka.connect.data.Date": "date",
-    "io.debezium.time.Timestamp": "timestamp-millis",
-    "org.apache.kafka.connect.data.Timestamp": "timestamp-millis",
-    "io.debezium.time.MicroTimestamp": "timestamp-micros",
-    "io.debezium.time.NanoTimestamp": "timestamp-nanos",
-    "io.debezium.time.Time": "time-millis",
-    "org.apache.kafka.connect.data.Time": "time-millis",
-    "io.debezium.time.MicroTime": "time-micros",
-}
-"""The logical type of Avro that a type of Connect means, by the name that its converter writes into the schema."""
-
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 _ISO_DATE = "io.debezium.time.IsoDate"
 _EXACT = Context(prec=1000)
 
 Convert = Callable[[pa.Array], pa.Array]
+
+_BEGIN: Final = b'{"schema":'
+_PAYLOAD: Final = b',"payload":'
+_MOST_READERS = 64  # schemas that are kept ready to read; a topic has a few, one for each change of its table
 
 
 @dataclass(frozen=True)
@@ -89,14 +78,15 @@ class ConnectType:
 def connect_type(schema: Mapping[str, Any], declared: pa.Field) -> ConnectType:
     """Return how values with a schema of Connect are read for a declared column.
 
-    Of a struct, only the fields that are declared are read.
-
-    Raises:
-        ValueError: the schema has a type that Connect does not have.
+    Of a struct, only the fields that are declared are read. Raises ValueError if the schema has a type that Connect
+    does not have.
     """
     kind, name = schema.get("type"), schema.get("name")
-    if name == _VARIABLE_DECIMAL:
-        return _variable_decimal(declared.type)
+    if name == _VARIABLE_DECIMAL:  # each has a scale of its own, so they are read right away as the declared type
+        read, expected = pa.struct([("scale", pa.int32()), ("value", pa.string())]), declared.type
+        is_number = pa.types.is_decimal(expected) or pa.types.is_floating(expected) or pa.types.is_integer(expected)
+        meant = expected if is_number else pa.string()
+        return ConnectType(read, meant, partial(_from_variable, meant))
     if name == _DECIMAL and kind == "bytes":
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         if scale > MAX_PRECISION:
@@ -161,14 +151,6 @@ def _decimal(text: str, scale: int) -> Decimal:
     return Decimal(int.from_bytes(_bytes(text), "big", signed=True)).scaleb(-scale, _EXACT)
 
 
-def _variable_decimal(declared: pa.DataType) -> ConnectType:
-    """Return how decimals are read of which each has a scale of its own: right away as the declared type."""
-    read = pa.struct([("scale", pa.int32()), ("value", pa.string())])
-    is_number = pa.types.is_decimal(declared) or pa.types.is_floating(declared) or pa.types.is_integer(declared)
-    meant = declared if is_number else pa.string()
-    return ConnectType(read, meant, partial(_from_variable, meant))
-
-
 def _as_meant(number: Decimal, meant: pa.DataType) -> Any:
     if pa.types.is_integer(meant):
         if number != number.to_integral_value():
@@ -192,12 +174,6 @@ def _from_variable(meant: pa.DataType, column: pa.Array) -> pa.Array:
     return pa.array(values, pa.decimal256(76, meant.scale)).cast(meant)
 
 
-_BEGIN: Final = b'{"schema":'
-_PAYLOAD: Final = b',"payload":'
-_MOST_READERS = 64
-"""Schemas that are kept ready to read; a topic has a few, one for each change of its table."""
-
-
 @dataclass(frozen=True)
 class _Reader:
     """How payloads with one schema are read: their text by ``decoder``, whose columns ``convert`` declares."""
@@ -206,7 +182,7 @@ class _Reader:
     convert: Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class ConnectJsonDecoder:
+class ConnectJsonDecoder(GroupedDecoder):
     """A decoder of JSON objects with or without the schema of Kafka Connect.
 
     With it, values have the types that it says. Without it, they are read as in other JSON, except that a DATE is the
@@ -215,41 +191,29 @@ class ConnectJsonDecoder:
 
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self.schema = schema
-        self._bare = _bare_reader(schema, timestamp_format)
+        read = pa.schema([_with_days(field) for field in schema])
+        self._bare = _Reader(TextDecoder("json", read, timestamp_format), partial(_from_days, schema))
         self._readers: dict[bytes, _Reader | str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_readers": {}}
-
-    def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """Decode a record from every message that has a value."""
-        bad: dict[int, str] = {}
-        parts: list[Part] = []
-        for reader, payloads in self._by_schema(values, bad):
-            parts += _records(reader, payloads, self.schema, bad)
-        for index in sorted(bad):
-            reject(index, bad[index])
-        return in_order(parts, self.schema)
 
     def names(self, value: bytes) -> frozenset[str]:
         """Return the names of the fields of a message's object; none if it is not an object."""
         found = _object_of(_split(value)[1])
         return frozenset() if found is None else frozenset(found)
 
-    def _by_schema(
-        self, values: Sequence[bytes | None], bad: dict[int, str]
-    ) -> Iterator[tuple[_Reader, dict[int, bytes]]]:
+    def _parts(self, values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[Part]:
         groups: dict[bytes, dict[int, bytes]] = {}
-        for index, value in enumerate(values):
-            if value is not None:
-                schema, payload = _split(value)
-                groups.setdefault(schema, {})[index] = payload
+        for index, value in values.items():
+            schema, payload = _split(value)
+            groups.setdefault(schema, {})[index] = payload
         for schema, payloads in groups.items():
             reader = self._reader(schema) if schema else self._bare
             if isinstance(reader, str):
                 bad |= dict.fromkeys(payloads, reader)
             else:
-                yield reader, payloads
+                yield from _records(reader, payloads, self.schema, bad)
 
     def _reader(self, schema: bytes) -> _Reader | str:
         """Return how payloads with a schema are read, or the reason why they are not."""
@@ -308,9 +272,7 @@ def _schema_reader(found: dict[str, Any], schema: pa.Schema) -> _Reader:
         for field, kind in zip(fields, types, strict=True)
     }
     for _, column in columns.values():
-        if not column.fits:
-            raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
-
+        column.require_fit()
     convert = partial(_by_types, schema, columns)
     return _Reader(TextDecoder("json", read, ISO) if fields else None, convert)
 
@@ -326,11 +288,6 @@ def _by_types(
         kind, column = columns[field.name]
         arrays.append(column.convert(kind.convert(records.column(field.name))))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _bare_reader(schema: pa.Schema, timestamp_format: str) -> _Reader:
-    read = pa.schema([_with_days(field) for field in schema])
-    return _Reader(TextDecoder("json", read, timestamp_format), partial(_from_days, schema))
 
 
 def _with_days(field: pa.Field) -> pa.Field:
@@ -362,7 +319,7 @@ def _records(reader: _Reader, payloads: dict[int, bytes], schema: pa.Schema, bad
     )
     # of nested columns that were sliced, Arrow's kernels do not all see the offsets, so bad records are taken apart
     convert = reader.convert
-    yield from convertible(
+    yield from converted_records(
         lambda rows: convert(read if len(rows) == read.num_rows else read.take(pa.array(rows, pa.int64()))),
         range(read.num_rows),
         [indexes[origin] for origin in origins],

@@ -26,13 +26,7 @@ from numpy.typing import NDArray
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.sources.formats.column_types import time_format
 from millrace_jobs.sources.formats.decoding import Layout, line_breaks
-from millrace_jobs.sources.formats.text_values import (
-    IN_UTF8,
-    declared_batch,
-    from_text,
-    single_array,
-    stored_type,
-)
+from millrace_jobs.sources.formats.text_values import IN_UTF8, declared_batch, from_text, single_array, stored_type
 
 _QUOTE, _NEWLINE, _RETURN = b'"\n\r'
 _NOT_CLOSED = "a quote is not closed: close it, or double it if it belongs to the value"
@@ -40,8 +34,10 @@ _AFTER_QUOTE = "text after a closing quote: double the quotes inside a quoted fi
 _BLANK_QUOTE = "a blank before an opening quote: remove the blank, or quote the whole field"
 _LONE_RETURN = "a carriage return inside the line: end each line with LF or CRLF, or quote the field"
 
-_MATCHED = 128
-"""The least number of quotes that are matched from an irregular one on."""
+_MATCHED = 128  # the least number of quotes that are matched from an irregular one on
+
+_CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
+_OTHER_DELIMITERS = ";\t|,"
 
 
 @dataclass
@@ -175,10 +171,6 @@ def _lone_returns(block: bytes, quotes: NDArray[np.int64]) -> NDArray[np.int64]:
     return lone
 
 
-_CSV_FIELDS = re.compile(r"Expected (\d+) columns?, got (\d+)")
-_OTHER_DELIMITERS = ";\t|,"
-
-
 class CsvParser:
     """Parser of records of CSV in the dialect of RFC 4180; where they end and how they are quoted says ``CsvQuotes``.
 
@@ -250,7 +242,6 @@ class CsvParser:
 
 
 def _text_type(declared: pa.DataType) -> pa.DataType:
-    """Return the type that takes a column's text as it is."""
     return declared if pa.types.is_binary(declared) else pa.string()
 
 
@@ -268,8 +259,7 @@ def _may_be_hexadecimal(text: bytes) -> bool:
 def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str, number: int = 1) -> list[str]:
     """Return the column names in a header, which begins on the line ``number`` of its file.
 
-    Raises:
-        MillraceError: the line is not CSV in UTF-8, or does not have each column of the schema exactly once.
+    Raises MillraceError if the line is not CSV in UTF-8, or does not have each column of the schema exactly once.
     """
     try:
         text = line.decode().rstrip("\r\n")
@@ -296,7 +286,6 @@ def header_columns(line: bytes, schema: pa.Schema, delimiter: str, path: str, nu
 
 
 def _header_hint(text: str, schema: pa.Schema, names: list[str], delimiter: str) -> str:
-    """Return what to write where the header lacks a column."""
     if text.startswith("sep=") and len(text) == len("sep=") + 1:
         return f"remove this line, which only Excel knows, and set delimiter: {json.dumps(text[-1])}"
     for other in _OTHER_DELIMITERS.replace(delimiter, ""):

@@ -22,8 +22,7 @@ from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, de
 from millrace_jobs.sources.formats.format_reader import (
     MAX_ROWS,
     FormatReader,
-    ReaderWithEventTime,
-    ReaderWithPathColumns,
+    ReaderWithAddedColumns,
     RejectIn,
     path_columns,
     without_event_time,
@@ -65,22 +64,15 @@ def file_format(
 ) -> FormatReader:
     """Return the format called ``name``; the columns ``in_path`` are those of paths.
 
-    Raises:
-        MillraceError: the format is unknown, or an option is invalid.
+    Raises MillraceError if the format is unknown, or an option is invalid.
     """
     if timestamp_format not in TIMESTAMP_FORMATS:
         hint = f"write one of {', '.join(TIMESTAMP_FORMATS)}"
         raise MillraceError(Problem(f"timestampFormat {timestamp_format!r} is unknown", hint))
-    stored = without_event_time(schema)
+    stored = pa.schema([field for field in without_event_time(schema) if field.name not in in_path])
     if len(stored) < len(schema):
-        reader = file_format(
-            name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format, in_path=in_path
-        )
-        return ReaderWithEventTime(reader, schema)
-    if in_path:
-        stored = pa.schema([field for field in schema if field.name not in in_path])
         reader = file_format(name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format)
-        return ReaderWithPathColumns(reader, schema, path_columns(schema, in_path, timestamp_format))
+        return ReaderWithAddedColumns(reader, schema, path_columns(schema, in_path, timestamp_format))
     if name == "csv":
         check_delimiter(delimiter)
         require_flat(schema)
@@ -122,7 +114,6 @@ class _TextFormat:
         return codec_of(path) is None
 
     def check(self, path: str) -> None:
-        """Check the header of a CSV file; JSON has no header."""
         with open_text(path) as stream:
             self._parser(stream, path)
 
@@ -164,7 +155,6 @@ class _LineNumbers:
         """The offset of the current block."""
 
     def reject(self, bad: BadRecord) -> None:
-        """Reject a record whose line number counts from the beginning of the block."""
         offset, lines = self._counted
         if offset < self.block:
             self._counted = (self.block, lines + _count_lines(self._path, offset, self.block))
@@ -185,8 +175,7 @@ def open_text(path: str) -> Iterator[IO[bytes]]:
 def first_byte(stream: IO[bytes], path: str) -> int:
     """Return the offset at which the text begins: after the byte order mark, if any.
 
-    Raises:
-        MillraceError: the file is not text in an encoding like UTF-8.
+    Raises MillraceError if the file is not text in an encoding like UTF-8.
     """
     stream.seek(0)
     start = stream.read(_SIGNATURE)
@@ -292,7 +281,6 @@ def _header(stream: IO[bytes], path: str, begin: int, quotes: CsvQuotes) -> tupl
 
 
 def _count_lines(path: str, begin: int, end: int) -> int:
-    """Return the number of line breaks in ``[begin, end)``."""
     count = 0
     with open_text(path) as stream:
         stream.seek(begin)

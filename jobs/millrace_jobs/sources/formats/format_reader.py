@@ -8,7 +8,7 @@ declares it holds the path to it. Other readers and decoders never see these col
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote_to_bytes
@@ -31,29 +31,26 @@ MAX_ROWS = 131_072
 RejectIn = Callable[[str, BadRecord], None]
 """Handler that leaves out a bad record of the file at a path, or raises, as the policy requires."""
 
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for NULL in a path."""
+
+_PATH = b"path"
+
 
 class FormatReader(Protocol):
     """A reader of one file format. ``begin`` and ``end`` are in the unit of ``extent``."""
 
     def extent(self, path: str, size: int) -> int:
         """Return the length of a file of ``size`` bytes: in bytes for text, in rows for Parquet."""
-        ...
 
     def divisible(self, path: str) -> bool:
         """Return whether a range of the file can be read without the data before it."""
-        ...
 
     def check(self, path: str) -> None:
         """Check the columns that the file declares. Raises MillraceError if the schema does not fit them."""
-        ...
 
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
         """Yield the records that begin in ``[begin, end)``, at most MAX_ROWS per batch. Raises MillraceError."""
-        ...
-
-
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for NULL in a path."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,7 @@ class PathColumns:
     def values(self, path: str) -> list[pa.Array]:
         """Return the value of each column, as an array of one.
 
-        Raises:
-            MillraceError: the path lacks a column, has it twice, or has a value that is none of its type.
+        Raises MillraceError if the path lacks a column, has it twice, or has a value that is none of its type.
         """
         return [self._value(field, path) for field in self.schema]
 
@@ -95,40 +91,6 @@ class PathColumns:
         raise MillraceError(Problem(message, "", path)) from None
 
 
-@dataclass(frozen=True)
-class ReaderWithPathColumns:
-    """A file format that adds the columns of paths to what another one reads, which lacks them.
-
-    A column of the same name in the file is not read: the path is what others have filtered by.
-    """
-
-    reader: FormatReader
-    schema: pa.Schema
-    columns: PathColumns
-
-    def extent(self, path: str, size: int) -> int:
-        """Return the length of a file."""
-        return self.reader.extent(path, size)
-
-    def divisible(self, path: str) -> bool:
-        """Return whether a range of the file can be read without the data before it."""
-        return self.reader.divisible(path)
-
-    def check(self, path: str) -> None:
-        """Check the columns of the path, and those that the file declares."""
-        self.columns.values(path)
-        self.reader.check(path)
-
-    def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
-        """Yield the records that begin in the range."""
-        values = dict(zip(self.columns.schema.names, self.columns.values(path), strict=True))
-        for records in self.reader.read(path, begin, end, reject):
-            first = pa.repeat(0, len(records))
-            own = {name: array.take(first) for name, array in values.items()}
-            arrays = [own[name] if name in own else records.column(name) for name in self.schema.names]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
 def path_columns(schema: pa.Schema, names: Sequence[str], timestamp_format: str) -> PathColumns:
     """Return the columns of these names."""
     return PathColumns(pa.schema([field for field in schema if field.name in names]), timestamp_format)
@@ -138,9 +100,6 @@ def _is_of(folder: str, name: str) -> bool:
     key, equals, _ = folder.partition("=")
     found = unquote_to_bytes(key).decode(errors="replace")
     return bool(equals) and found.lower() == name.lower()
-
-
-_PATH = b"path"
 
 
 def with_event_time(schema: pa.Schema, path: str) -> pa.Schema:
@@ -199,11 +158,15 @@ def completed(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class ReaderWithEventTime:
-    """A file format that adds the event time to what another one reads."""
+class ReaderWithAddedColumns:
+    """A file format that adds the columns of paths, and the event time, to what another one reads, which lacks them.
+
+    A column of a path that is in the file, too, is not read: the path is what others have filtered by.
+    """
 
     reader: FormatReader
     schema: pa.Schema
+    columns: PathColumns
 
     def extent(self, path: str, size: int) -> int:
         """Return the length of a file."""
@@ -214,13 +177,24 @@ class ReaderWithEventTime:
         return self.reader.divisible(path)
 
     def check(self, path: str) -> None:
-        """Check the columns that the file declares."""
+        """Check the columns of the path, and those that the file declares."""
+        self.columns.values(path)
         self.reader.check(path)
 
     def read(self, path: str, begin: int, end: int, reject: RejectIn) -> Iterator[pa.RecordBatch]:
         """Yield the records that begin in the range."""
+        values = dict(zip(self.columns.schema.names, self.columns.values(path), strict=True))
+        stored = without_event_time(self.schema)
         for records in self.reader.read(path, begin, end, reject):
-            yield completed(records, self.schema)
+            yield completed(with_constants(records, values, stored) if values else records, self.schema)
+
+
+def with_constants(records: pa.RecordBatch, values: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Return records with columns that have one value each, which is given as an array of one."""
+    first = pa.repeat(0, records.num_rows)
+    own = {name: value.take(first) for name, value in values.items()}
+    arrays = [own[name] if name in own else records.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @dataclass

@@ -32,6 +32,30 @@ from millrace_jobs.sources.formats.text_conversions import SHORT_DIGITS
 from millrace_jobs.sources.formats.text_values import IN_UTF8, InexactTimesError, declared_batch, stored_type
 
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
+_TOO_DEEP = "invalid JSON: arrays or objects are too deep within each other"
+
+_text = partial(json.dumps, ensure_ascii=False)
+_SHOWN = 80
+
+_TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
+"""A second value after the end of an object; in good lines this occurs only inside a string."""
+
+_STARTS_WITH_NULL = re.compile(rb"\s*n")
+_JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)", re.DOTALL)
+_JSON_TWICE = re.compile(r"JSON parse error: Column\(/?(.*?)\) was specified twice", re.DOTALL)
+_JSON_VALUE = re.compile(r"Failed to convert JSON to .*?(?:, couldn't parse:|: )(.*)", re.DOTALL)
+
+_JSON_DECIMAL = re.compile(
+    r"The string '(.*)' (?:is not a valid|cannot be represented as) decimal|Empty string cannot", re.DOTALL
+)
+
+_JSON_SPECIAL = re.compile("NaN|-?Infinity")
+_JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
+
+_EXACT_TIMES = pa.decimal256(MAX_PRECISION, SHORT_DIGITS)
+"""The type by which numbers with fractions that are times keep all their digits."""
+
+_ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
 
 
 class _Literal(str):
@@ -45,7 +69,6 @@ class _Object(tuple[tuple[str, Any], ...]):
 _decoder = json.JSONDecoder(
     object_pairs_hook=_Object, parse_float=_Literal, parse_int=_Literal, parse_constant=_Literal
 )
-_text = partial(json.dumps, ensure_ascii=False)
 
 
 def rewritten(text: bytes, schema: pa.Schema) -> bytes:
@@ -60,13 +83,15 @@ def rewritten(text: bytes, schema: pa.Schema) -> bytes:
     except UnicodeEncodeError:
         raise ValueError("invalid JSON: half of a surrogate pair in a string") from None
     except RecursionError:
-        raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
+        raise ValueError(_TOO_DEEP) from None
 
 
 def parsed_object(line: str) -> _Object:
     """Return the fields of a JSON object, whose numbers keep their text. Raises ValueError if it is none."""
     try:
         value = _decoder.decode(line)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
     except json.JSONDecodeError as error:
         reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
         raise ValueError(reason) from None
@@ -116,26 +141,6 @@ def _entries(entries: Sequence[tuple[str, Any]], kind: pa.DataType, path: str) -
     return f"[{','.join(texts)}]"
 
 
-_SHOWN = 80
-
-_TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
-"""A second value after the end of an object; in good lines this occurs only inside a string."""
-_STARTS_WITH_NULL = re.compile(rb"\s*n")
-
-_JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)", re.DOTALL)
-_JSON_TWICE = re.compile(r"JSON parse error: Column\(/?(.*?)\) was specified twice", re.DOTALL)
-_JSON_VALUE = re.compile(r"Failed to convert JSON to .*?(?:, couldn't parse:|: )(.*)", re.DOTALL)
-_JSON_DECIMAL = re.compile(
-    r"The string '(.*)' (?:is not a valid|cannot be represented as) decimal|Empty string cannot", re.DOTALL
-)
-_JSON_SPECIAL = re.compile("NaN|-?Infinity")
-_JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
-
-
-_EXACT_TIMES = pa.decimal256(MAX_PRECISION, SHORT_DIGITS)
-"""The type by which numbers with fractions that are times keep all their digits."""
-
-
 class JsonParser:
     """Parser of lines that are one JSON object each.
 
@@ -167,7 +172,7 @@ class JsonParser:
         if _STARTS_WITH_NULL.match(text) or _TWO_VALUES.search(text):
             # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409). Several lines always
             # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
-            _require_one_object(text)
+            parsed_object(text.decode())
         if self._has_maps:
             text = rewritten(text, self._schema)
         scale = SHORT_DIGITS
@@ -241,12 +246,12 @@ class JsonParser:
     def _misfit(self, written: str, text: bytes) -> str:
         """Return which field has a value that Arrow names without its field."""
         try:
-            found = json.loads(text, parse_float=_NumberText, parse_int=_NumberText, parse_constant=_NumberText)
+            found = json.loads(text, parse_float=_Literal, parse_int=_Literal, parse_constant=_Literal)
         except (ValueError, RecursionError):
             found = {}
         shown = written if len(written) <= _SHOWN else written[:_SHOWN] + "..."
         for field, value in _values_in(found, pa.field("", pa.struct(list(self._schema)))):
-            is_number = isinstance(value, _NumberText)
+            is_number = isinstance(value, _Literal)
             if value == written and (is_number or pa.types.is_decimal(field.type)):
                 hint = "write a number, or declare the column STRING"
                 if _JSON_SPECIAL.fullmatch(written):
@@ -256,10 +261,6 @@ class JsonParser:
                 said = shown if is_number else json.dumps(shown)
                 return f"field {field.name}: {said} does not fit {spark_type(field.type)}: {hint}"
         return f"{shown} does not fit its column"
-
-
-class _NumberText(str):
-    """The text of a JSON number."""
 
 
 def _values_in(value: object, declared: pa.Field) -> Iterator[tuple[pa.Field, object]]:
@@ -277,9 +278,6 @@ def _values_in(value: object, declared: pa.Field) -> Iterator[tuple[pa.Field, ob
             yield from _values_in(each, parts_of(declared)[0])
     else:
         yield declared, value
-
-
-_ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
 
 
 def _json_remedy(found: str, declared: pa.DataType, written: str) -> str:
@@ -340,16 +338,3 @@ def _any_part(schema: pa.Schema, check: Callable[[pa.DataType], bool]) -> bool:
         return check(kind) or (is_nested(kind) and any(within(kind.field(i).type) for i in range(kind.num_fields)))
 
     return any(within(field.type) for field in schema)
-
-
-def _require_one_object(text: bytes) -> None:
-    """Raise ValueError unless ``text`` is a single JSON object."""
-    try:
-        value = json.loads(text, parse_int=str)  # which has no limit of digits
-    except RecursionError:
-        raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
-    except json.JSONDecodeError as error:
-        reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
-        raise ValueError(reason) from None
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")

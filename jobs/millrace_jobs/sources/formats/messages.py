@@ -6,6 +6,7 @@ of their writer, they are grouped by it, and their records are put in the order 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol, TypeVar
 
@@ -23,6 +24,14 @@ RejectAt = Callable[[int, str], None]
 RAW = pa.schema([("value", pa.binary())])
 """The schema of the format ``raw``."""
 
+Part = tuple[pa.RecordBatch, list[int]]
+"""Records, and the index of the message of each."""
+
+FRAME = 5
+"""Bytes before the payload in a schema registry's framing: a zero, and the schema id as four big-endian bytes."""
+
+_Item = TypeVar("_Item")
+
 
 class MessageDecoder(Protocol):
     """A decoder of message values; picklable."""
@@ -36,7 +45,6 @@ class MessageDecoder(Protocol):
         Returns:
             The records, and for each record the index of its message. Shape ``(records,)``.
         """
-        ...
 
 
 class RawDecoder:
@@ -113,16 +121,7 @@ def _are_records(messages: list[bytes], layout: Layout) -> bool:
     return np.array_equal(layout.ends + 1, np.cumsum([len(message) + 1 for message in messages]))
 
 
-Part = tuple[pa.RecordBatch, list[int]]
-"""Records, and the index of the message of each."""
-
-FRAME = 5
-"""Bytes before the payload in a schema registry's framing: a zero, and the schema id as four big-endian bytes."""
-
-_Item = TypeVar("_Item")
-
-
-def by_framing(values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[tuple[int, dict[int, bytes]]]:
+def grouped_by_schema_id(values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[tuple[int, dict[int, bytes]]]:
     """Yield the payloads of framed messages by index, grouped by the id of their schema."""
     framed: dict[bytes, dict[int, bytes]] = {}
     for index, value in values.items():
@@ -134,7 +133,7 @@ def by_framing(values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[tup
         yield int.from_bytes(number, "big"), messages
 
 
-def convertible(
+def converted_records(
     convert: Callable[[Sequence[_Item]], pa.RecordBatch],
     items: Sequence[_Item],
     indexes: list[int],
@@ -151,17 +150,34 @@ def convertible(
             bad[indexes[0]] = str(error)
             return
     middle = len(items) // 2
-    yield from convertible(convert, items[:middle], indexes[:middle], bad)
-    yield from convertible(convert, items[middle:], indexes[middle:], bad)
+    yield from converted_records(convert, items[:middle], indexes[:middle], bad)
+    yield from converted_records(convert, items[middle:], indexes[middle:], bad)
 
 
-def in_order(parts: Sequence[Part], schema: pa.Schema) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-    """Return the records of all parts in the order of their messages, and the index of the message of each."""
-    if not parts:
-        return pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64)
-    origins = np.concatenate([np.array(indexes, np.int64) for _, indexes in parts])
-    records = pa.concat_batches([batch for batch, _ in parts])
-    if len(parts) == 1:
-        return records, origins
-    order = np.argsort(origins, kind="stable")  # the messages were grouped by schema
-    return records.take(pa.array(order)), origins[order]
+class GroupedDecoder(ABC):
+    """A decoder of messages that name the schema of their writer, by which it reads them in groups."""
+
+    schema: pa.Schema
+
+    def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """Decode a record from every message that has a value, in the order of the messages.
+
+        Messages with a schema of which a type does not fit a column are bad: who may write to the topic may not end
+        the query, unless its policy says so. Raises MillraceError if the registry does not answer.
+        """
+        bad: dict[int, str] = {}
+        parts = list(self._parts({index: value for index, value in enumerate(values) if value is not None}, bad))
+        for index in sorted(bad):
+            reject(index, bad[index])
+        if not parts:
+            return pa.RecordBatch.from_pylist([], self.schema), np.empty(0, np.int64)
+        origins = np.concatenate([np.array(indexes, np.int64) for _, indexes in parts])
+        records = pa.concat_batches([batch for batch, _ in parts])
+        if len(parts) == 1:
+            return records, origins
+        order = np.argsort(origins, kind="stable")
+        return records.take(pa.array(order)), origins[order]
+
+    @abstractmethod
+    def _parts(self, values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[Part]:
+        """Yield the records of messages by their indexes, and put the reasons into ``bad`` why others have none."""

@@ -24,14 +24,21 @@ from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.validation.places import is_object
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, is_nested, leaf_count, parts_of, rebuilt, with_parts
+from millrace_jobs.sources.formats.column_types import (
+    TIMESTAMP,
+    is_nested,
+    leaf_count,
+    parts_of,
+    rebuilt,
+    shown_names,
+    with_parts,
+)
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, RejectIn
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, places_of
 from millrace_jobs.sources.stored_files import open_bytes, unreadable
 
 _DAY = 86_400_000_000
-_FIRST_GREGORIAN = -141_427
-"""1582-10-15, in days since 1970."""
+_FIRST_GREGORIAN = -141_427  # 1582-10-15, in days since 1970
 _FIRST_EQUAL = -2_208_988_800_000_000
 """1900-01-01, in microseconds since 1970: from then on no zone has its local mean time."""
 _UTC = {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "UCT", "+00:00"}
@@ -39,6 +46,15 @@ _UTC = {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "UCT", "+00:00"}
 _VERSION = b"org.apache.spark.version"
 _ROWS = b"org.apache.spark.sql.parquet.row.metadata"
 """Metadata that every Spark writes; files with it and without a version are of Spark 2.4 or earlier."""
+
+_MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+
+_READ_AS_BYTES = {"INTERVAL": pa.month_day_nano_interval(), "BSON": pa.binary(1)}
+"""Converted types that Arrow reads as bytes, with types that are converted as these should be: never to text."""
+
+_CALENDAR_HINT = "write the file again with Spark 3 or later, which is set to CORRECTED or to the time zone UTC"
+_WHOLE_HINT = "write it elsewhere, and rename it into place when it is complete"
 
 
 @dataclass(frozen=True)
@@ -75,16 +91,12 @@ def legacy_calendar(metadata: Mapping[bytes, bytes] | None) -> LegacyCalendar:
         return LegacyCalendar(True, True)
     if _VERSION not in known and _ROWS not in known:
         return LegacyCalendar(False, False)
-    version = _numbers(known.get(_VERSION, b"2.4"))
+    version = tuple(map(int, re.findall(r"\d+", known.get(_VERSION, b"2.4").decode())[:2]))
     return LegacyCalendar(
         version < (3, 0) or b"org.apache.spark.legacyDateTime" in known,
         version < (3, 1) or b"org.apache.spark.legacyINT96" in known,
         known.get(b"org.apache.spark.timeZone", b"").decode(),
     )
-
-
-def _numbers(version: bytes) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version.decode())[:2])
 
 
 def _values(column: pa.Array) -> NDArray[np.int64]:
@@ -114,21 +126,11 @@ def _gregorian(days: NDArray[np.int64]) -> NDArray[np.int64]:
     return renamed
 
 
-_MAGIC = b"PAR1"
-_ENCRYPTED_MAGIC = b"PARE"
-_NAMES_SHOWN = 20
-_READ_AS_BYTES = {"INTERVAL": pa.month_day_nano_interval(), "BSON": pa.binary(1)}
-"""Converted types that Arrow reads as bytes, with types that are converted as these should be: never to text."""
-_CALENDAR_HINT = "write the file again with Spark 3 or later, which is set to CORRECTED or to the time zone UTC"
-_WHOLE_HINT = "write it elsewhere, and rename it into place when it is complete"
-
-
 class NamesOfTable(Protocol):
     """The names that a table has for the fields of its files."""
 
     def named(self, stored: pa.Schema) -> pa.Schema:
         """Return the schema of a file with the names of the declared columns and their fields."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,10 @@ class ParquetFormat:
 
     def _columns(self, file: pq.ParquetFile, path: str) -> list[_Column]:
         """Return the columns of the file for those of the schema. Raises MillraceError if one does not fit."""
-        own = _arrow_schema(file, path)
+        try:
+            own = file.schema_arrow  # which Arrow converts again each time
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(path, error) from error
         stored = own if self.table is None else self.table.named(own)
         positions, folded = _positions(stored.names), _positions([name.lower() for name in stored.names])
         found, missing = {}, []
@@ -190,8 +195,7 @@ class ParquetFormat:
                 raise MillraceError(Problem(message, "name every column of the file once", path))
             found[name] = places[0]
         if missing and self.table is None:
-            shown = ", ".join(stored.names[:_NAMES_SHOWN]) + (", ..." if len(stored.names) > _NAMES_SHOWN else "")
-            message = f"has no column {', '.join(missing)}; it has {shown or 'no columns'}"
+            message = f"has no column {', '.join(missing)}; it has {shown_names(stored.names) or 'no columns'}"
             raise MillraceError(Problem(message, "correct the schema", path))
         calendar = legacy_calendar(file.metadata.metadata)
         leaves = _positions([place[0] for place in file.reader.column_paths])
@@ -216,7 +220,8 @@ class ParquetFormat:
         found = _as_converted(stored.type, iter(kinds)) if is_known else stored.type
         whole = TypedColumn(found, field, self.timestamp_format, by_writer=self.table is not None)
         if not whole.fits:
-            if _has_values(file, path, leaves):
+            groups = list(range(file.metadata.num_row_groups))
+            if any(batch.column(0).null_count < batch.num_rows for batch in _batches(file, path, groups, leaves)):
                 raise MillraceError(Problem(whole.misfit, whole.hint, path))
             return _Column(whole, (), ())
         if not is_known:
@@ -271,16 +276,7 @@ def open_parquet(path: str) -> pq.ParquetFile:
         raise _unreadable(path, error) from error
 
 
-def _arrow_schema(file: pq.ParquetFile, path: str) -> pa.Schema:
-    """Return the schema of the file. Arrow converts it again each time."""
-    try:
-        return file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
-
-
 def _positions(names: Sequence[str]) -> Mapping[str, list[int]]:
-    """Return where each name is."""
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         positions.setdefault(name, []).append(position)
@@ -330,11 +326,6 @@ def _of_leaf(calendar: LegacyCalendar, leaf: pq.ColumnSchema) -> LegacyCalendar 
     is_zoned = kind.get("Type") == "Timestamp" and kind.get("isAdjustedToUTC")
     is_date = kind.get("Type") == "Date"
     return calendar if calendar.dates and (is_date or is_zoned) else None
-
-
-def _has_values(file: pq.ParquetFile, path: str, leaves: list[int]) -> bool:
-    groups = list(range(file.metadata.num_row_groups))
-    return any(batch.column(0).null_count < batch.num_rows for batch in _batches(file, path, groups, leaves))
 
 
 def _batches(file: pq.ParquetFile, path: str, groups: list[int], leaves: list[int]) -> Iterator[pa.RecordBatch]:

@@ -43,11 +43,21 @@ The others are numbers since 1970 in that unit.
 """
 
 _DIGITS = {"seconds": 6, "milliseconds": 3, "microseconds": 0}
-_EXACT = 2.0**51
-"""Microseconds from which on those of a double may be wrong by one: in the year 2041."""
+_EXACT = 2.0**51  # microseconds from which on those of a double may be wrong by one: in the year 2041
 _EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 _LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
 _OUTSIDE = "outside the years 1 to 9999"
+
+_WHOLE = r"^[+-]?[0-9]+$"
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+")
+_FRACTION = re.compile(r"[+-]?\d*\.\d*|[+-]?\d+(?:\.\d*)?[eE][+-]?\d+")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_GROUPED = re.compile(r"[+-]?\d{1,3}(?:[,_ '\u00a0]\d{3})+(?:\.\d*)?")
+_BOOLEANS = frozenset({"t", "f", "1", "0", "yes", "no", "y", "n", "on", "off"})
+_NULLS = frozenset({"na", "n/a", "#n/a", "null", "none", "\\n", "-"})
+_SHOWN = 80
+IN_UTF8 = "write it in UTF-8, as iconv -f LATIN1 -t UTF-8 does with a file"
 
 
 def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
@@ -80,7 +90,8 @@ def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> 
         if declared.type == pa.date32() and pa.types.is_string(column.type):
             return dates(column, timestamp_format)
         if declared.type == pa.binary() and pa.types.is_string(column.type):
-            return pa.array([_base64(text) for text in column.to_pylist()], pa.binary())
+            decoded = (None if text is None else base64.b64decode(text, validate=True) for text in column.to_pylist())
+            return pa.array(list(decoded), pa.binary())
         if pa.types.is_decimal(declared.type) and pa.types.is_string(column.type):
             return decimals(column, declared.type)
         if pa.types.is_decimal(declared.type) and pa.types.is_decimal256(column.type):
@@ -168,26 +179,10 @@ def within_range(micros: pa.Array, read_as: str, beyond: int = 0) -> pa.Array:
     return micros
 
 
-def _base64(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text, validate=True)
-
-
-_WHOLE = r"^[+-]?[0-9]+$"
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
-_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+")
-_FRACTION = re.compile(r"[+-]?\d*\.\d*|[+-]?\d+(?:\.\d*)?[eE][+-]?\d+")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_GROUPED = re.compile(r"[+-]?\d{1,3}(?:[,_ '\u00a0]\d{3})+(?:\.\d*)?")
-_BOOLEANS = frozenset({"t", "f", "1", "0", "yes", "no", "y", "n", "on", "off"})
-_NULLS = frozenset({"na", "n/a", "#n/a", "null", "none", "\\n", "-"})
-_SHOWN = 80
-
-
 def from_text(texts: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
     """Convert text to the declared type; empty text is NULL, except in a STRING or BINARY.
 
-    Raises:
-        ValueError: a value does not fit; the message has the column, the value and what to write instead.
+    Raises ValueError if a value does not fit; the message has the column, the value and what to write instead.
     """
     kind = declared.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -251,9 +246,6 @@ def _remedy(value: str, stored: pa.DataType, declared: pa.Field) -> str:
     if pa.types.is_decimal(declared.type) and _NUMBER.fullmatch(value):
         return "it has more digits than the type: declare a DECIMAL with more, up to DECIMAL(38, scale), or DOUBLE"
     return "write a number, or declare the column STRING"
-
-
-IN_UTF8 = "write it in UTF-8, as iconv -f LATIN1 -t UTF-8 does with a file"
 
 
 def declared_batch(table: pa.Table, schema: pa.Schema, timestamp_format: str) -> pa.RecordBatch:

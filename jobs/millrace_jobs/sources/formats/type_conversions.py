@@ -16,17 +16,18 @@ import pyarrow.compute as pc
 
 from millrace_api.sql.time_formats import UNITS
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.formats.text_conversions import rescaled_decimals
+from millrace_jobs.sources.formats.text_conversions import bytes_of, rescaled_decimals
 from millrace_jobs.sources.formats.text_values import dates, timestamps, within_range
 
-_EXACT_DIGITS = 15
-"""Every decimal of up to so many digits is also a DOUBLE."""
-_LARGEST_EXACT_POWER = 22
-"""The largest power of ten that is a DOUBLE."""
+_EXACT_DIGITS = 15  # every decimal of up to so many digits is also a DOUBLE
+_LARGEST_EXACT_POWER = 22  # the largest power of ten that is a DOUBLE
 _EDGE = 366 * 86_400_000_000
 """How far, in microseconds, results reach beyond the years 1 to 9999: windows of times at their edges, for instance."""
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _UUID_DIGITS = [place for place in range(36) if place not in (8, 13, 18, 23)]
+
+Conversion = Callable[[pa.Array], pa.Array]
+"""Converts whole columns, all or nothing. Raises ValueError if a value does not fit; its own texts say why."""
 
 
 def zeros_and_ones(column: pa.Array) -> pa.Array:
@@ -88,27 +89,17 @@ def float_to_decimal(declared: pa.DataType, column: pa.Array) -> pa.Array:
 
 
 def _shortest(column: pa.Array) -> pa.Array:
-    """Return the shortest text that stands for each float."""
     return (column.cast(pa.float32()) if pa.types.is_float16(column.type) else column).cast(pa.string())
 
 
 def valid_text(column: pa.Array) -> pa.Array:
     """Return bytes as text without a copy. Parquet's readers do not check that text is UTF-8."""
-    if pa.types.is_string(column.type) and _is_ascii(column):
+    if pa.types.is_string(column.type) and bytes_of(column).view(np.int8).min(initial=0) >= 0:  # ASCII
         return column
     try:
         return column.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
         raise ValueError("is not UTF-8") from None
-
-
-def _is_ascii(column: pa.Array) -> bool:
-    """Return whether all text is ASCII; several times faster than to check value by value that it is UTF-8."""
-    _, offsets, data = column.buffers()
-    if data is None:
-        return True
-    begin, end = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
-    return bool(np.frombuffer(data, np.int8)[begin:end].min(initial=0) >= 0)
 
 
 def uuid_text(column: pa.Array) -> pa.Array:
@@ -172,10 +163,6 @@ def timestamps_within_range(column: pa.Array) -> pa.Array:
     return within_range(column.cast(TIMESTAMP), "", _EDGE)
 
 
-Conversion = Callable[[pa.Array], pa.Array]
-"""Converts whole columns, all or nothing. Raises ValueError if a value does not fit; its own texts say why."""
-
-
 def conversion_of(found: pa.DataType, declared: pa.DataType, timestamp_format: str) -> Conversion | None:
     """Return the conversion of columns of one type to another; None if they do not mean the same, or are nested."""
     if pa.types.is_dictionary(found):
@@ -190,10 +177,17 @@ def conversion_of(found: pa.DataType, declared: pa.DataType, timestamp_format: s
         return lambda column: dates(_as_text(column), timestamp_format)
     if declared == TIMESTAMP:
         return _to_timestamp(found, timestamp_format)
-    for check, conversion in _CONVERSIONS:
-        if check(declared):
-            return conversion(found, declared)
-    return None
+    if pa.types.is_boolean(declared) or is_number(declared):
+        return _to_number(found, declared)
+    if pa.types.is_string(declared):
+        return _to_text(found, declared)
+    if pa.types.is_binary(declared) and is_uuid(found):
+        return lambda column: column.storage.cast(declared)
+    if pa.types.is_binary(declared):
+        return partial(_cast, declared) if is_text(found) or is_bytes(found) else None
+    if pa.types.is_date(declared) and (pa.types.is_date(found) or found == pa.int32()):  # days since 1970
+        return lambda column: dates_within_range(column.cast(declared))
+    return midnights if pa.types.is_date(declared) and pa.types.is_timestamp(found) else None
 
 
 def _after(unwrap: Conversion, conversion: Conversion | None) -> Conversion | None:
@@ -204,43 +198,31 @@ def _cast(declared: pa.DataType, column: pa.Array) -> pa.Array:
     return column.cast(declared)
 
 
-def _to_boolean(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if pa.types.is_integer(found):
-        return zeros_and_ones
-    return partial(_cast, declared) if pa.types.is_boolean(found) else None
-
-
-def _to_integer(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if pa.types.is_time(found) or pa.types.is_timestamp(found) or pa.types.is_date32(found):
-        return _to_stored_number(found, declared)
-    is_numeric = is_number(found) or pa.types.is_boolean(found)
-    return partial(_cast, declared) if is_numeric else None  # Arrow refuses fractions and overflows
-
-
-def _to_stored_number(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    """Return the conversion of days or times to the numbers that the file has, in its unit, if they have room."""
-    stored = pa.int64() if pa.types.is_timestamp(found) or pa.types.is_time64(found) else pa.int32()
-    if declared.bit_width < stored.bit_width:
-        return None
-    return lambda column: column.cast(stored).cast(declared)
-
-
-def _to_float(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if pa.types.is_decimal(found):
-        return partial(decimal_to_float, declared)
-    if pa.types.is_floating(found) and found.bit_width > declared.bit_width:
-        return partial(narrowed, declared)
-    is_numeric = is_number(found) or pa.types.is_boolean(found)
-    return partial(_cast, declared) if is_numeric else None  # Arrow refuses integers beyond the exact ones
-
-
-def _to_decimal(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if pa.types.is_integer(found):
+def _to_number(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
+    """Return the conversion to a BOOLEAN, an integer, a float or a DECIMAL."""
+    types, cast = pa.types, partial(_cast, declared)
+    is_plain = is_number(found) or types.is_boolean(found)
+    if types.is_boolean(declared):
+        return zeros_and_ones if types.is_integer(found) else cast if types.is_boolean(found) else None
+    if types.is_integer(declared):
+        if not (types.is_time(found) or types.is_timestamp(found) or types.is_date32(found)):
+            return cast if is_plain else None  # Arrow refuses fractions and overflows
+        # days and times are the numbers that the file has, in its unit, if they have room
+        stored = pa.int64() if types.is_timestamp(found) or types.is_time64(found) else pa.int32()
+        has_room = declared.bit_width >= stored.bit_width
+        return (lambda column: column.cast(stored).cast(declared)) if has_room else None
+    if types.is_floating(declared):
+        if types.is_decimal(found):
+            return partial(decimal_to_float, declared)
+        if types.is_floating(found) and found.bit_width > declared.bit_width:
+            return partial(narrowed, declared)
+        return cast if is_plain else None  # Arrow refuses integers beyond the exact ones
+    if types.is_integer(found):
         # Arrow wants room for every integer of the type; decimal256 has it for each scale
         return lambda column: column.cast(pa.decimal256(76, declared.scale)).cast(declared)
-    if pa.types.is_floating(found):
+    if types.is_floating(found):
         return partial(float_to_decimal, declared)
-    return (lambda column: rescaled_decimals(column, declared)) if pa.types.is_decimal(found) else None
+    return (lambda column: rescaled_decimals(column, declared)) if types.is_decimal(found) else None
 
 
 def _to_text(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
@@ -255,18 +237,6 @@ def _to_text(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
     return partial(_cast, declared) if is_number(found) or pa.types.is_boolean(found) else None
 
 
-def _to_bytes(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if is_uuid(found):
-        return lambda column: column.storage.cast(declared)
-    return partial(_cast, declared) if is_text(found) or is_bytes(found) else None
-
-
-def _to_date(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    if pa.types.is_date(found) or found == pa.int32():  # days since 1970
-        return lambda column: dates_within_range(column.cast(declared))
-    return midnights if pa.types.is_timestamp(found) else None
-
-
 def _to_timestamp(found: pa.DataType, timestamp_format: str) -> Conversion | None:
     if pa.types.is_timestamp(found):
         return timestamps_within_range
@@ -275,17 +245,6 @@ def _to_timestamp(found: pa.DataType, timestamp_format: str) -> Conversion | Non
     if is_text(found) if timestamp_format not in UNITS else is_number(found):
         return lambda column: timestamps(_as_text(column), timestamp_format)
     return None
-
-
-_CONVERSIONS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], Conversion | None]]] = [
-    (pa.types.is_boolean, _to_boolean),
-    (pa.types.is_integer, _to_integer),
-    (pa.types.is_floating, _to_float),
-    (pa.types.is_decimal, _to_decimal),
-    (pa.types.is_string, _to_text),
-    (pa.types.is_binary, _to_bytes),
-    (pa.types.is_date, _to_date),
-]
 
 
 def _as_text(column: pa.Array) -> pa.Array:

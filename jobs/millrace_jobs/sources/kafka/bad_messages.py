@@ -13,17 +13,13 @@ from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.dead_letters import FIX_HINT, DeadLetterFile, quoted
 from millrace_jobs.sources.kafka.range_reader import offset_of, partition_of
 
-_REASON = 1000
-"""The maximum number of characters of a reason in a header."""
-
+_REASON = 1000  # the maximum number of characters of a reason in a header
 _PRODUCER: Settings = {
     "enable.idempotence": True,
     "delivery.timeout.ms": round(PATIENCE * 1000),
     "linger.ms": 20,
     "message.max.bytes": 1_000_000_000,  # leave the limit to the broker
 }
-
-_Headers = list[tuple[str, str | bytes | None]]
 
 
 class BadMessageHandler:
@@ -94,14 +90,21 @@ class DeadLetterTopic:
             "offset": str(offset_of(message)),
             "reason": reason[:_REASON],
         }
-        headers = _headers(message) + [(f"millrace-{name}", value.encode()) for name, value in said.items()]
+        found = message.headers() or []
+        own: list[tuple[str, str | bytes | None]] = list(found.items()) if isinstance(found, dict) else list(found)
+        headers = own + [(f"millrace-{name}", value.encode()) for name, value in said.items()]
         producer = self._open()
         try:
             producer.poll(0)
-            self._require_no_failure()
-            while not self._enqueue(producer, message, headers):
-                producer.poll(0.1)  # the queue is full: wait until letters are delivered or have failed
+            while True:
                 self._require_no_failure()
+                try:
+                    producer.produce(
+                        self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered
+                    )
+                    return
+                except BufferError:  # the queue is full: wait until letters are delivered or have failed
+                    producer.poll(0.1)
         except KafkaException as error:
             raise kafka_problem(error, self._doing, self._connection) from error
 
@@ -119,14 +122,6 @@ class DeadLetterTopic:
         if self._failure is not None:
             raise kafka_problem(self._broker_errors.cause_of(self._failure), self._doing, self._connection)
 
-    def _enqueue(self, producer: Producer, message: Message, headers: _Headers) -> bool:
-        """Put a letter into the producer's queue; return whether there was room."""
-        try:
-            producer.produce(self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered)
-        except BufferError:
-            return False
-        return True
-
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         self._failure = self._failure or error
 
@@ -142,12 +137,6 @@ class DeadLetterTopic:
     @property
     def _doing(self) -> str:
         return f"writing dead letters of source {self._source} to topic {self._topic}"
-
-
-def _headers(message: Message) -> _Headers:
-    """Return the headers of a message as pairs."""
-    headers = message.headers() or []
-    return list(headers.items()) if isinstance(headers, dict) else list(headers)
 
 
 def _text(message: Message) -> str:

@@ -41,6 +41,28 @@ METADATA = pa.schema(
 _EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_999
 """The first and last millisecond of the years 1 to 9999, since 1970; times in a wrong unit fall outside."""
 
+_NUMBER = re.compile(rb"-?\d+")
+
+Reject = Callable[[Message, str], None]
+"""Handler that leaves out a message, for a reason, or raises, as the policy requires."""
+
+_EMPTY = b'{"schema":null,"payload":null}'  # what old versions of Kafka Connect write for a message without a value
+_BEFORE_ALL = 1  # a time before that of any change, in microseconds since 1970
+_HINT = "write REPLICA IDENTITY FULL in the database, or name the columns of the message's key in table.keys"
+
+NEAR = 16
+"""Offsets before the messages of a partition in which the delete of a tombstone at their beginning is looked for.
+
+The delete is one offset before its tombstone, unless markers of transactions or messages of other connectors are
+between them.
+"""
+
+Preceding = Callable[[Message], Sequence[Message]]
+"""Function that returns the messages in the ``NEAR`` offsets before a message in its partition, if they exist."""
+
+Deleted = Mapping[bytes | None, bool]
+"""Keys with a delete or a tombstone, and whether the last of these is a delete, whose tombstone is still to come."""
+
 
 def metadata_columns(messages: Sequence[Message]) -> list[pa.Array]:
     """Return the columns of METADATA."""
@@ -73,12 +95,6 @@ def timestamps(millis: Sequence[int | None]) -> pa.Array:
     return pa.array(millis, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
 
 
-_NUMBER = re.compile(rb"-?\d+")
-
-Reject = Callable[[Message, str], None]
-"""Handler that leaves out a message, for a reason, or raises, as the policy requires."""
-
-
 class TombstoneDecoder:
     """A decoder of tombstones to records with a key and an event time, and NULL in all other columns.
 
@@ -101,11 +117,10 @@ class TombstoneDecoder:
         self._keys = pa.schema([schema.field(key) for key in keys if key not in METADATA.names])
         self._time = next(name for name in schema.names if name.lower() == time.lower())
         self._decoder = TextDecoder("json", self._keys, timestamp_format)
-        is_text = pa.types.is_string, pa.types.is_binary, pa.types.is_date, pa.types.is_timestamp
         first = self._keys.field(0) if self._keys.names else pa.field("", pa.null())
-        kind = first.type
-        in_numbers = pa.types.is_timestamp(kind) and time_format(first, timestamp_format) in UNITS
-        self._has_quotes = any(each(kind) for each in is_text) and not in_numbers
+        kind, is_time = first.type, pa.types.is_timestamp(first.type)
+        is_text = pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_date(kind)
+        self._has_quotes = is_text or (is_time and time_format(first, timestamp_format) not in UNITS)
 
     def decode(self, messages: Sequence[Message], reject: Reject) -> pa.RecordBatch:
         """Return a record, with the columns of CHANGED, for each message that has a key and a time."""
@@ -124,7 +139,6 @@ class TombstoneDecoder:
         return self._records([usable[origin] for origin in origins], keys)
 
     def _records(self, messages: Sequence[Message], keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the records of messages with these keys."""
         known = dict(zip(METADATA.names, metadata_columns(messages), strict=True))
         known |= dict(zip(keys.schema.names, keys.columns, strict=True))
         estimated = [False] * len(messages)
@@ -133,24 +147,18 @@ class TombstoneDecoder:
             estimated = [watermark is not None for watermark in watermarks]
             times = zip(watermarks, map(millis_of, messages), strict=True)
             known[self._time] = timestamps([own if watermark is None else watermark for watermark, own in times])
-        columns = [
-            known[field.name] if field.name in known else pa.nulls(len(messages), field.type) for field in self._schema
-        ]
+        columns = [known.get(field.name, pa.nulls(len(messages), field.type)) for field in self._schema]
         records = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return with_changes(records, messages, deleted=True, estimated=estimated)
-
-    def _has_time(self, message: Message) -> bool:
-        if self._time in self._keys.names:
-            return True  # NULL there is the time of no row, as it is in any other column of the key
-        own = millis_of(message) is not None
-        return own if self._time in METADATA.names else own or _watermark(message) is not None
 
     def _key_of(self, message: Message) -> bytes:
         """Return the key as a JSON object. Raises ValueError if it is not one of this table, or there is no time."""
         key = message.key()
         if key is None:
             raise ValueError("it has no key")
-        if not self._has_time(message):
+        # NULL in a key that has the time is the time of no row, as it is in any other column of the key
+        own = self._time in self._keys.names or millis_of(message) is not None
+        if not own and (self._time in METADATA.names or _watermark(message) is None):
             raise ValueError("it has no time")
         if not self._keys.names:
             return b"{}"
@@ -164,16 +172,12 @@ class TombstoneDecoder:
         return key
 
 
-def with_positions(records: pa.RecordBatch, messages: Sequence[Message]) -> pa.RecordBatch:
-    """Return the records of these messages, which are rows, with the columns of CHANGED."""
-    return with_changes(records, messages, deleted=False, estimated=[False] * len(messages))
-
-
 def with_changes(
-    records: pa.RecordBatch, messages: Sequence[Message], *, deleted: bool, estimated: Sequence[bool]
+    records: pa.RecordBatch, messages: Sequence[Message], *, deleted: bool = False, estimated: Sequence[bool] = ()
 ) -> pa.RecordBatch:
     """Return the records of these messages with the columns of CHANGED."""
-    flags = [pa.array(each, pa.bool_()) for each in ([deleted] * len(messages), estimated)]
+    none = [False] * len(messages)
+    flags = [pa.array(each, pa.bool_()) for each in ([deleted] * len(messages), estimated or none)]
     offsets = pa.array([message.offset() for message in messages], pa.int64())
     schema = pa.schema([*records.schema, *CHANGED])
     return pa.RecordBatch.from_arrays([*records.columns, *flags, offsets], schema=schema)
@@ -183,32 +187,6 @@ def _watermark(message: Message) -> int | None:
     """Return the watermark of the query that wrote a message, in milliseconds since 1970; None without one."""
     text = dict(message.headers() or ()).get(WATERMARK)
     return int(text) if isinstance(text, bytes) and _NUMBER.fullmatch(text) else None
-
-
-_EMPTY = b'{"schema":null,"payload":null}'
-"""What old versions of Kafka Connect write for a message without a value."""
-
-_BEFORE_ALL = 1
-"""A time before that of any change, in microseconds since 1970."""
-
-_HINT = "write REPLICA IDENTITY FULL in the database, or name the columns of the message's key in table.keys"
-
-NEAR = 16
-"""Offsets before the messages of a partition in which the delete of a tombstone at their beginning is looked for.
-
-The delete is one offset before its tombstone, unless markers of transactions or messages of other connectors are
-between them.
-"""
-
-Preceding = Callable[[Message], Sequence[Message]]
-"""Function that returns the messages in the ``NEAR`` offsets before a message in its partition, if they exist."""
-
-Deleted = Mapping[bytes | None, bool]
-"""Keys with a delete or a tombstone, and whether the last of these is a delete, whose tombstone is still to come."""
-
-
-def _none(_: Message) -> Sequence[Message]:
-    return ()
 
 
 class ChangeDecoder:
@@ -247,7 +225,7 @@ class ChangeDecoder:
         self._include_metadata = include_metadata
 
     def decode(
-        self, messages: Sequence[Message], reject: Reject, preceding: Preceding = _none
+        self, messages: Sequence[Message], reject: Reject, preceding: Preceding = lambda _: ()
     ) -> Iterator[pa.RecordBatch]:
         """Yield the records of messages; those that are about no row have no values, and so are no rows.
 
@@ -407,7 +385,6 @@ def _column(rows: pa.StructArray, name: str) -> pa.Array:
 
 
 def _has_keys(rows: pa.StructArray, keys: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which rows have a value in each key column."""
     found: NDArray[np.bool_] = rows.is_valid().to_numpy(zero_copy_only=False)
     for key in keys:
         found &= _column(rows, key).is_valid().to_numpy(zero_copy_only=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition, Topic
 from millrace_jobs.kafka.errors import LONGEST_PAUSE
-from millrace_jobs.places import Place, may_be_away, write_durably
+from millrace_jobs.places import Place
 from millrace_jobs.sources.base import Position, cut
+from millrace_jobs.sources.stored_files import StateFile
 
 Offsets = dict[Partition, int]
 """The next offset to read, by partition."""
@@ -29,6 +29,12 @@ RESTART_HINT = (
     "set the topic's retention to longer than a query may be down"
 )
 """The hint for the user if records that a query still has to read are gone."""
+
+Moment = Literal["earliest", "latest"] | int
+"""A place in every partition: its beginning, its end, or its first record at or after a time in ms since 1970."""
+
+RECHECK_SECONDS = 20.0
+"""Seconds for which an implausible answer of a cluster, whose brokers may be restarting, is checked again."""
 
 
 def to_position(offsets: Mapping[Partition, int]) -> Position:
@@ -78,13 +84,6 @@ def cut_ranges(ranges: Sequence[OffsetRange], slices: int) -> list[KafkaSlice]:
         )
         for part in cut(list(map(len, ranges)), slices)
     ]
-
-
-Moment = Literal["earliest", "latest"] | int
-"""A place in every partition: its beginning, its end, or its first record at or after a time in ms since 1970."""
-
-RECHECK_SECONDS = 20.0
-"""Seconds for which an implausible answer of a cluster, whose brokers may be restarting, is checked again."""
 
 
 @dataclass(frozen=True)
@@ -143,47 +142,24 @@ class KafkaState:
 
 
 class KafkaStateFile:
-    """What a Kafka source stores in the checkpoint besides its position, as ``kafka.json``.
-
-    A write is on disk before it returns.
-    """
+    """What a Kafka source stores in the checkpoint besides its position, as ``kafka.json``."""
 
     def __init__(self, place: Place) -> None:
-        self._path = place / "kafka.json"
+        self._file = StateFile(place / "kafka.json", "the state of the Kafka source", "the state of the Kafka source")
 
     def read(self) -> KafkaState | None:
         """Return what was written last; None in a new checkpoint. Raises MillraceError if the file is damaged."""
-        try:
-            with may_be_away(self._path):
-                text = self._path.read_text(encoding="utf-8")
-            content = json.loads(text)
-            ending = content["ending"]
-            ending = None if ending is None else of_position(ending)
+
+        def state(content: Any) -> KafkaState:
+            ending = None if content["ending"] is None else of_position(content["ending"])
             return KafkaState(content["topics"], of_position(content["first"]), ending)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise MillraceError(
-                Problem(f"cannot be read: {error.strerror or error}", "let this user read it", str(self._path))
-            ) from error
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            hint = "restore the checkpoint, or start with a new one"
-            raise MillraceError(Problem("the state of the Kafka source is damaged", hint, str(self._path))) from error
+
+        return self._file.read(state)
 
     def write(self, state: KafkaState) -> None:
-        """Replace the file atomically. Raises MillraceError if it cannot be written; the old content remains then."""
-        content = {
-            "topics": dict(state.topics),
-            "first": to_position(state.first),
-            "ending": None if state.ending is None else to_position(state.ending),
-        }
-        try:
-            with may_be_away(self._path):
-                write_durably(self._path, json.dumps(content).encode())
-        except OSError as error:
-            message = f"cannot store the state of the Kafka source: {error.strerror or error}"
-            hint = "free some space there, and let this user write to it"
-            raise MillraceError(Problem(message, hint, str(self._path))) from error
+        """Replace what was written. Raises MillraceError if that fails; the old content remains then."""
+        ending = None if state.ending is None else to_position(state.ending)
+        self._file.write({"topics": dict(state.topics), "first": to_position(state.first), "ending": ending})
 
 
 class _ImplausibleError(MillraceError):
@@ -268,7 +244,6 @@ class AvailableOffsets:
                 raise MillraceError(Problem(f"{said}, so that its offsets mean other records", RESTART_HINT))
 
     def _found(self) -> dict[str, Topic]:
-        """Return the topics that exist; raise if a topic named by the query has never existed."""
         found = self._cluster.topics(self._subscription.names, self._subscription.pattern)
         known = self._state.topics if self._state is not None else {}
         for name in self._subscription.names or ():
@@ -288,7 +263,6 @@ class AvailableOffsets:
         return wanted
 
     def _starts(self, partitions: Sequence[Partition], beginnings: Offsets, ends: Offsets) -> Offsets:
-        """Return the offsets at which a new query starts."""
         starting = self._subscription.starting
         starts = beginnings if starting == "earliest" else ends
         if isinstance(starting, int):
@@ -304,7 +278,6 @@ class AvailableOffsets:
         return starts | own
 
     def _check(self, partition: Partition, at: int, beginning: int, end: int) -> None:
-        """Raise unless reading of a partition can continue ``at`` this offset."""
         where = f"source {self._source}: topic {partition.topic}, partition {partition.number}"
         if at < beginning and at < end:
             said = f"{where}: the records from offset {at} on are gone, the first one left is at {beginning}"

@@ -1,14 +1,24 @@
-"""Reading of a table's files: Parquet, with values of partitions that are not in the files; as rows, or as changes."""
+"""A table's data files: rows that are marked as deleted, and the reading of Parquet as rows or as changes.
+
+Rows are marked by one bit for each, or by deletion vectors of Delta tables: bitmaps in the log or in files of their
+own, in the format of https://github.com/delta-io/delta/blob/master/PROTOCOL.md#deletion-vectors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+import struct
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyroaring import BitMap64
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.tables import CHANGED_AT
@@ -16,13 +26,164 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.sources.base import CHANGED
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.decoding import BadRecord
-from millrace_jobs.sources.formats.format_reader import MAX_ROWS
+from millrace_jobs.sources.formats.format_reader import MAX_ROWS, with_constants
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat, open_parquet
 from millrace_jobs.sources.formats.text_values import from_text
-from millrace_jobs.sources.lakehouse.deleted_rows import DeletedRows, DeletionVector
 from millrace_jobs.sources.lakehouse.table_columns import FieldKey, FieldKeys
-from millrace_jobs.sources.lakehouse.table_commits import AddedFile, FileChanges
-from millrace_jobs.sources.stored_files import unreadable
+from millrace_jobs.sources.stored_files import open_bytes, unreadable
+
+_MAGIC = struct.pack("<i", 1681511377)
+
+_OF_Z85 = str.maketrans(
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+"""The digits of Z85 as those of the Base85 that Python decodes."""
+
+_NAME_LENGTH = 20  # digits of the identifier in the name of a file
+
+CHANGE_TYPE = "_change_type"
+"""Column of a change file with the kind of each row."""
+
+_SETS, _DELETES = ("insert", "update_postimage"), ("delete", "update_preimage")
+_ROWS_OF_FILE = 32  # bits for the number of a row in its file; those above them are for the file
+
+
+def packed(is_deleted: NDArray[np.bool_]) -> bytes:
+    """Return a mask of all rows of a file, in short. Shape ``(rows,)``."""
+    return zlib.compress(np.packbits(is_deleted).tobytes(), 1)
+
+
+def packed_places(places: NDArray[np.int64]) -> bytes:
+    """Return the numbers of the deleted rows, in short. Shape ``(deleted rows,)``."""
+    return packed(_mask(places))
+
+
+class DeletedRows:
+    """The deleted rows of one file.
+
+    Args:
+        mask: which rows are deleted; those behind its end are not. Shape ``(rows,)``.
+    """
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        self._mask = mask
+
+    @classmethod
+    def of_packed(cls, content: bytes) -> DeletedRows:
+        """Return the rows that were packed."""
+        return cls(np.unpackbits(np.frombuffer(zlib.decompress(content), np.uint8)).astype(np.bool_))
+
+    @classmethod
+    def of_places(cls, places: NDArray[np.int64]) -> DeletedRows:
+        """Return the rows with these numbers. Shape ``(deleted rows,)``."""
+        return cls(_mask(places))
+
+    @property
+    def extent(self) -> range:
+        """The rows from the first deleted one to the last one; empty if there is none."""
+        return range(int(np.argmax(self._mask)) if self._mask.any() else len(self._mask), len(self._mask))
+
+    def marked(self, first: int, count: int) -> NDArray[np.bool_]:
+        """Return which of ``count`` rows from ``first`` on are deleted. Shape ``(count,)``."""
+        found = np.zeros(count, np.bool_)
+        part = self._mask[first : first + count]
+        found[: len(part)] = part
+        return found
+
+    def without(self, records: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """Return the records that are not deleted, where the first of these is row ``first`` of the file."""
+        marked = self.marked(first, records.num_rows)
+        return records.filter(pa.array(~marked)) if marked.any() else records
+
+
+def _mask(places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    mask = np.zeros(int(places.max(initial=-1)) + 1, np.bool_)
+    mask[places] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class DeletionVector:
+    """Where a deletion vector is."""
+
+    file: str  # absolute path or URI of its file; empty if ``text`` has it
+    offset: int  # where it begins in the file
+    size: int  # its size in bytes
+    text: str = ""  # it itself, in Z85
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any] | None, place: Callable[[str], str]) -> DeletionVector | None:
+        """Return the vector that an action of the log describes, if any.
+
+        Raises ValueError if it is described in a way that the format does not have.
+
+        Args:
+            described: the action's ``deletionVector``.
+            place: returns the place of a file that the log names.
+        """
+        if described is None:
+            return None
+        kind, text, size = described["storageType"], described["pathOrInlineDv"], int(described["sizeInBytes"])
+        if kind == "i":
+            return cls("", 0, size, text)
+        offset = int(described.get("offset") or 0)
+        if kind == "p":
+            return cls(place(text), offset, size)
+        if kind != "u" or len(text) < _NAME_LENGTH:
+            raise ValueError(f"the deletion vector {kind}{text} is of an unknown kind")
+        folder, name = text[:-_NAME_LENGTH], uuid.UUID(bytes=_decoded(text[-_NAME_LENGTH:]))
+        return cls(place(f"{folder}/deletion_vector_{name}.bin".removeprefix("/")), offset, size)
+
+    def rows(self) -> NDArray[np.int64]:
+        """Return the numbers of the deleted rows, in order. Shape ``(deleted rows,)``.
+
+        Raises OSError if its file cannot be read. Raises ValueError if it is damaged.
+        """
+        content = self._stored() if self.file else _decoded(self.text)[: self.size]
+        if not content.startswith(_MAGIC):
+            raise ValueError("the deletion vector does not begin with its number")
+        bitmap = BitMap64.deserialize(content[len(_MAGIC) :])
+        return np.frombuffer(bitmap.to_array(), np.uint64).astype(np.int64)
+
+    def _stored(self) -> bytes:
+        """Return the part of the file that is between the size and the checksum of the vector."""
+        with open_bytes(self.file) as file:
+            file.seek(self.offset)
+            stored = file.read(self.size + 8)
+        content = stored[4:-4]
+        if stored[:4] + stored[-4:] != struct.pack(">iI", self.size, zlib.crc32(content)):
+            raise ValueError("the deletion vector has another size or checksum than its file says")
+        return content
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b85decode(text.translate(_OF_Z85))
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """Which rows of a file are changes of a commit, and what they are."""
+
+    deletes: bool  # whether each row deletes that of its key; else it sets it
+    is_typed: bool = False  # whether the file itself says of what kind each row is. Rows of the other kind are left out
+    only: DeletionVector | None = None  # if given, rows that it does not mark are left out
+    without: DeletionVector | None = None  # the rows that it marks are left out
+
+
+@dataclass(frozen=True)
+class AddedFile:
+    """A data file of a table, or a file with changes of its rows."""
+
+    path: str  # absolute path or URI
+    size: int  # its size in bytes as the table has it, at least 1, because slices are cut by it
+    records: int  # the number of its records; an estimate where the table does not say it
+    written_ms: int = 0  # when it was written or committed, in ms since 1970
+    has_deleted_rows: bool = False  # whether some of its rows may be marked as deleted
+    # the values of its partition as text, by the keys of columns (``FieldKeys``); None is NULL
+    values: tuple[tuple[str, str | None], ...] = ()
+    # which of its rows are changes, if the source reads changes. Without it, each row sets that of its key
+    changes: FileChanges | None = None
 
 
 @dataclass(frozen=True)
@@ -43,23 +204,16 @@ class FilePart:
 
 @dataclass(frozen=True)
 class DataFileReader:
-    """Reads parts of data files.
+    """Reads parts of data files."""
 
-    Args:
-        schema: the declared columns.
-        keys: by what the files know them.
-        timestamp_format: how a TIMESTAMP is written where a table has text.
-    """
-
-    schema: pa.Schema
-    keys: FieldKeys
-    timestamp_format: str
+    schema: pa.Schema  # the declared columns
+    keys: FieldKeys  # by what the files know them
+    timestamp_format: str  # how a TIMESTAMP is written where a table has text
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Yield the records of a part of a file that are not deleted.
 
-        Raises:
-            MillraceError: the file cannot be read, or has values that the schema does not fit.
+        Raises MillraceError if the file cannot be read, or has values that the schema does not fit.
         """
         deleted = DeletedRows.of_packed(part.deleted) if part.deleted else None
         for records, first in self.numbered(part):
@@ -68,10 +222,7 @@ class DataFileReader:
     def numbered(self, part: FilePart, only: range | None = None) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield all records of a part of a file, each batch with the number of its first row in the file.
 
-        With ``only``, other rows of the file are left out.
-
-        Raises:
-            MillraceError: see ``read``.
+        With ``only``, other rows of the file are left out. Raises MillraceError: see ``read``.
         """
         path = part.file.path
         with open_parquet(path) as file:
@@ -86,10 +237,7 @@ class DataFileReader:
             if begin >= end:
                 return
         for records in _rows(reader, path, begin, end):
-            first = pa.repeat(0, records.num_rows)
-            own = {name: value.take(first) for name, value in values.items()}
-            arrays = [own[name] if name in own else records.column(name) for name in self.schema.names]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema), begin
+            yield with_constants(records, values, self.schema), begin
             begin += records.num_rows
 
     def of_columns(self, names: Sequence[str], *more: str) -> DataFileReader:
@@ -128,34 +276,21 @@ def _never(path: str, bad: BadRecord) -> None:
     raise AssertionError(f"Parquet has no bad records, but {path} has {bad}")
 
 
-CHANGE_TYPE = "_change_type"
-"""Column of a change file with the kind of each row."""
-
-_SETS, _DELETES = ("insert", "update_postimage"), ("delete", "update_preimage")
-
-_ROWS_OF_FILE = 32
-"""Bits for the number of a row in its file; those above them are for the file."""
-
-
 @dataclass(frozen=True)
 class ChangeReader:
     """Reads parts of files as changes of a table, with the columns of CHANGED.
 
     A row that is deleted has the columns of its key alone, and its other columns are NULL.
-
-    Args:
-        files: reader of the declared columns.
-        keys: the primary key of the table, of these columns.
     """
 
-    files: DataFileReader
-    keys: tuple[str, ...]
+    files: DataFileReader  # reader of the declared columns
+    keys: tuple[str, ...]  # the primary key of the table, of these columns
 
     def read(self, part: FilePart) -> Iterator[pa.RecordBatch]:
         """Yield the changes in a part of a file.
 
-        Raises:
-            MillraceError: the file or a deletion vector cannot be read, or has values that the schema does not fit.
+        Raises MillraceError if the file or a deletion vector cannot be read, or has values that the schema does not
+        fit.
         """
         changes = part.file.changes or FileChanges(deletes=False)
         names = self.keys if changes.deletes else self.files.schema.names

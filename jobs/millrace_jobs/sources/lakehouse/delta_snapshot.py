@@ -24,13 +24,7 @@ _FROM_YEAR_1 = ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
 
 class DeltaSnapshot:
-    """The rows of a Delta table.
-
-    Args:
-        name: name of the source.
-        spec: where the table is.
-        schema: the columns to read.
-    """
+    """The rows of a Delta table, in the columns of ``schema``."""
 
     def __init__(self, name: str, spec: DeltaSourceSpec, schema: pa.Schema) -> None:
         self._place = delta_place(spec)

@@ -27,18 +27,16 @@ from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog
 from millrace_jobs.lakehouse.iceberg_io import folder_of
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.sources.lakehouse.deleted_rows import packed_places
+from millrace_jobs.sources.lakehouse.data_files import AddedFile, FileChanges, packed_places
 from millrace_jobs.sources.lakehouse.table_columns import FILE_ID, FieldKeys, field_keys
-from millrace_jobs.sources.lakehouse.table_commits import AddedFile, FileChanges, TablePosition
+from millrace_jobs.sources.lakehouse.table_commits import TablePosition, not_only_added
+
+_COUNTS = {ManifestEntryStatus.DELETED: "deleted-data-files", ManifestEntryStatus.ADDED: "added-data-files"}
+"""What a snapshot's summary has as the number of files that the snapshot has removed or added."""
 
 
 class IcebergCommits:
-    """The commits of an Iceberg table; a commit is named by the id of its snapshot.
-
-    Args:
-        spec: what the user wrote about it.
-        name: the name of the source.
-    """
+    """The commits of an Iceberg table, for the source ``name``; a commit is named by the id of its snapshot."""
 
     table_id: str
     schema: pa.Schema
@@ -106,8 +104,7 @@ class IcebergCommits:
     def keys(self, declared: pa.Schema) -> FieldKeys:
         """Return by what the files know the declared columns.
 
-        Raises:
-            MillraceError: a column has a value in files that are older than it, which would be read as NULL.
+        Raises MillraceError if a column has a value in files that are older than it, which would be read as NULL.
         """
         schema = self._table.schema()
         for column in declared:
@@ -123,9 +120,7 @@ class IcebergCommits:
         """Return the beginning of the next snapshot; None if the position is in the current one.
 
         Once a snapshot has expired, the next one may not name it any more: then their sequence numbers are compared.
-
-        Raises:
-            MillraceError: the snapshot is no ancestor of the current one, or what came after it has expired.
+        Raises MillraceError if the snapshot is no ancestor of the current one, or what came after it has expired.
         """
         commit, current, oldest = at.commit, self._table.current_snapshot(), self._oldest
         if current is None or current.snapshot_id == commit:
@@ -154,8 +149,8 @@ class IcebergCommits:
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a snapshot has added, in the order of its manifests.
 
-        Raises:
-            MillraceError: it also changes or removes rows, and the query does not skip such commits; or it has expired.
+        Raises MillraceError if it also changes or removes rows, and the query does not skip such commits; or it has
+        expired.
         """
         snapshot = self._snapshot(commit)
         operation = None if snapshot.summary is None else snapshot.summary.operation
@@ -164,12 +159,8 @@ class IcebergCommits:
         if operation is not Operation.APPEND:
             if self._spec.other_commits is OtherCommits.SKIP:
                 return []
-            did = f", {operation.value}," if operation is not None else ""
-            message = (
-                f"source {self._name}: snapshot {commit} of the {self}{did} changes or removes rows, not only adds some"
-            )
-            hint = "write otherCommits: Skip to leave such commits out as a whole, or read a table that only grows"
-            raise MillraceError(Problem(message, hint, field=f"{self._field}.otherCommits"))
+            operations = [] if operation is None else [operation.value]
+            raise not_only_added(self._name, f"snapshot {commit} of the {self}", operations, self._field)
         with catalog_errors(f"reading snapshot {commit} of the {self}", self._field):
             entries = [
                 entry
@@ -264,10 +255,6 @@ def _beginning(snapshot: Snapshot) -> TablePosition:
     return TablePosition(snapshot.snapshot_id, sequence=snapshot.sequence_number)
 
 
-_COUNTS = {ManifestEntryStatus.DELETED: "deleted-data-files", ManifestEntryStatus.ADDED: "added-data-files"}
-"""What a snapshot's summary has as the number of files that the snapshot has removed or added."""
-
-
 class IcebergChanges(IcebergCommits):
     """The commits of an Iceberg table, each with the changes that it has made to the table's rows.
 
@@ -284,8 +271,7 @@ class IcebergChanges(IcebergCommits):
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files with the changes of a snapshot, those that it removes first.
 
-        Raises:
-            MillraceError: it has delete files, or does not say which files it removes; or it has expired.
+        Raises MillraceError if it has delete files, or does not say which files it removes; or it has expired.
         """
         snapshot = self._snapshot(commit)
         if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE:
@@ -303,24 +289,20 @@ class IcebergChanges(IcebergCommits):
                     files[entry.status].append(self._file(entry.data_file, snapshot.timestamp_ms))
         if files[ManifestEntryStatus.DELETED] and any(each.content is ManifestContent.DELETES for each in manifests):
             raise self._marks_rows(commit)
-        self._require_complete(snapshot, files)
+        for status, name in _COUNTS.items():  # some writers leave others than the snapshot says
+            count = None if snapshot.summary is None else snapshot.summary.get(name)
+            if count is not None and int(count) != len(files[status]):
+                message = (
+                    f"source {self._name}: snapshot {commit} of the {self} says {name}={count}, and its manifests have "
+                    f"{len(files[status])}"
+                )
+                hint = "start with another checkpoint, from a later snapshot"
+                raise MillraceError(Problem(message, hint, field=self._field))
         return [
             replace(file, has_deleted_rows=False, changes=FileChanges(status is ManifestEntryStatus.DELETED))
             for status, found in files.items()
             for file in found
         ]
-
-    def _require_complete(self, snapshot: Snapshot, files: dict[ManifestEntryStatus, list[AddedFile]]) -> None:
-        """Raise MillraceError if a snapshot has another number of files than it says, as some writers leave them."""
-        for status, name in _COUNTS.items():
-            count = None if snapshot.summary is None else snapshot.summary.get(name)
-            if count is not None and int(count) != len(files[status]):
-                message = (
-                    f"source {self._name}: snapshot {snapshot.snapshot_id} of the {self} says {name}={count}, and its "
-                    f"manifests have {len(files[status])}"
-                )
-                hint = "start with another checkpoint, from a later snapshot"
-                raise MillraceError(Problem(message, hint, field=self._field))
 
     def _marks_rows(self, commit: int) -> MillraceError:
         message = (

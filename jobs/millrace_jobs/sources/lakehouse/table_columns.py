@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.status import FailureClass
-from millrace_jobs.sources.formats.column_types import is_nested, parts_of
+from millrace_jobs.sources.formats.column_types import is_nested, parts_of, shown_names
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, places_of
+from millrace_jobs.sources.static_tables import source_error
 
 FILE_ID = b"PARQUET:field_id"
 """Metadata of a field in a file with its number."""
@@ -30,23 +30,17 @@ class FieldKey:
 
 @dataclass(frozen=True)
 class FieldKeys:
-    """The keys of the declared columns.
+    """The keys of the declared columns."""
 
-    Args:
-        columns: the columns.
-        by_id: whether the keys are numbers; else names in files.
-        names: the numbers of top-level columns by their names, for files that have no numbers.
-    """
-
-    columns: tuple[FieldKey, ...]
-    by_id: bool = False
+    columns: tuple[FieldKey, ...]  # the columns
+    by_id: bool = False  # whether the keys are numbers; else names in files
+    # the numbers of top-level columns by their names, for files that have no numbers
     names: tuple[tuple[str, str], ...] = ()
 
     def named(self, stored: pa.Schema) -> pa.Schema:
         """Return the schema of a file with the declared names; others get names that nothing has.
 
-        Raises:
-            MillraceError: fields have numbers in the table, and neither the file nor the table says which.
+        Raises MillraceError if fields have numbers in the table, and neither the file nor the table says which.
         """
         has_ids = any(self._id(field) for field in stored)
         if self.by_id and not has_ids:
@@ -123,55 +117,36 @@ def _key_of(declared: pa.Field, found: pa.Field, key: bytes) -> FieldKey:
     places = places_of(found.type, declared)
     if places is None:
         return FieldKey(declared.name, own)
-    inner, wanted = _fields(found.type), _fields(declared.type)
+    inner, wanted = (  # of a struct, under their own names
+        list(kind) if pa.types.is_struct(kind) else parts_of(pa.field("", kind)) for kind in (found.type, declared.type)
+    )
     parts = [_key_of(part, inner[place], key) for part, place in zip(wanted, places, strict=True) if place is not None]
     return FieldKey(declared.name, own, tuple(parts))
-
-
-def _fields(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a nested type, under their own names."""
-    return list(kind) if pa.types.is_struct(kind) else parts_of(pa.field("", kind))
 
 
 def _unknown(place: int) -> str:
     return f"\x00{place}"
 
 
-_NAMES_SHOWN = 20
-
-
 @dataclass(frozen=True)
 class DeclaredColumns:
-    """The declared columns of a table.
+    """The declared columns of a table."""
 
-    Args:
-        source: name of the source.
-        schema: the declared columns.
-        table: the table, as messages name it.
-    """
-
-    source: str
-    schema: pa.Schema
-    table: str
+    source: str  # name of the source
+    schema: pa.Schema  # the declared columns
+    table: str  # the table, as messages name it
 
     def found(self, stored: pa.Schema) -> list[pa.Field]:
         """Return the table's columns for the declared ones; a name in another case is found if it is the only one.
 
-        Raises:
-            MillraceError: a column is missing, or its type does not fit.
+        Raises MillraceError if a column is missing, or its type does not fit.
         """
-        found, missing = [], []
-        for name in self.schema.names:
-            same = [each for each in stored if each.name == name]
-            same = same or [each for each in stored if each.name.lower() == name.lower()]
-            if len(same) == 1:
-                found.append(same[0])
-            else:
-                missing.append(name)
-        if missing:
-            shown = ", ".join(stored.names[:_NAMES_SHOWN]) + (", ..." if len(stored.names) > _NAMES_SHOWN else "")
-            message = f"{self.table} has no column {', '.join(missing)}; it has {shown or 'no columns'}"
+        places = {name: place_of(name, stored) for name in self.schema.names}
+        if missing := [name for name, place in places.items() if place < 0]:
+            shown = shown_names(stored.names) or "no columns"
+            message = f"{self.table} has no column {', '.join(missing)}; it has {shown}"
             raise self._error(message, "correct the schema")
+        found = [stored.field(place) for place in places.values()]
         for column, field in zip(found, self.schema, strict=True):
             typed = TypedColumn(column.type, field, "iso")
             if not typed.fits:
@@ -179,11 +154,7 @@ class DeclaredColumns:
         return found
 
     def converted(self, batches: Iterable[pa.RecordBatch], found: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the table with the declared columns.
-
-        Raises:
-            MillraceError: a value does not fit.
-        """
+        """Yield batches of the table with the declared columns. Raises MillraceError if a value does not fit."""
         for batch in batches:
             arrays = []
             for column, field in zip(found, self.schema, strict=True):
@@ -196,8 +167,5 @@ class DeclaredColumns:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _error(self, message: str, hint: str) -> MillraceError:
-        error = MillraceError(
-            Problem(f"source {self.source}: {message}", hint, field=f"spec.sources.{self.source}.schema")
-        )
-        error.failure = FailureClass.SOURCE
-        return error
+        field = f"spec.sources.{self.source}.schema"
+        return source_error(Problem(f"source {self.source}: {message}", hint, field=field))
