@@ -12,7 +12,7 @@ from millrace_jobs.sources.files import source as files_module
 from millrace_jobs.sources.files.source import FilesSource
 from record_tables import rows_of
 
-from .test_files_log import SCHEMA, arrive, numbers, open_source
+from .arriving_files import SCHEMA, arrive, numbers, open_source
 
 
 def read_all(source, end):

@@ -19,7 +19,7 @@ from millrace_jobs.sources.files.file_log import KEPT_SECONDS, FileLog
 from millrace_jobs.sources.stored_files import SeenFile
 from record_tables import no_file_above
 
-from .test_files_log import arrive, numbers, open_source
+from .arriving_files import arrive, numbers, open_source
 
 
 @pytest.mark.parametrize("path", ["in", "in/*", "in/**/*"])

@@ -17,7 +17,7 @@ from millrace_jobs.sources.formats.avro_records import AvroDecoder, read_avro_sc
 from millrace_jobs.sources.formats.column_types import declared_schema
 from registry import Registry, running_registry
 
-from .test_avro_messages import decoded, decoder_of, field
+from .avro_messages import decoded, decoder_of, field
 
 INTS = st.integers(-(2**31), 2**31 - 1)
 POINTS = st.fixed_dictionaries({"x": st.none() | INTS})
