@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,11 +62,8 @@ class ProduceTarget:
     """Avro schema of the records as JSON text; only for format avro."""
 
 
-def named_target(topic: str | None, servers: str | None, format: str) -> ProduceTarget:
-    """Return the topic of ``--topic`` on a cluster without login.
-
-    Raises MillraceError if the topic or the servers are missing, or the format is unknown.
-    """
+def _named_target(topic: str | None, servers: str | None, format: str) -> ProduceTarget:
+    """Return the topic of ``--topic`` on a cluster without login."""
     if not topic or not servers:  # an option may be empty: --topic "$TOPIC" with a variable that is not set
         missing = "--bootstrap-servers" if topic else "--topic"
         hint = "write both, or name the YAML file of a query that reads the topic"
@@ -77,14 +74,10 @@ def named_target(topic: str | None, servers: str | None, format: str) -> Produce
     return ProduceTarget(Connection.of(KafkaConnection(bootstrap_servers=servers)), topic, RecordFormat(format))
 
 
-def query_target(
-    file: Path, query: str | None, source: str | None, topic: str | None, connections: Sequence[Path] = ()
-) -> ProduceTarget:
-    """Return the topic that a query's Kafka source reads, with the source's cluster and format.
-
-    Raises MillraceError if the file has problems, or the source or topic is ambiguous or missing.
-    """
-    queries = load_queries(file, connections)
+def _query_target(request: ProduceRequest, file: Path) -> ProduceTarget:
+    """Return the topic that a query's Kafka source reads, with the source's cluster and format."""
+    query, source = request.query, request.source
+    queries = load_queries(file, request.connections or ())
     chosen = [each for each in queries if query in (None, each.name)]
     if not chosen:
         hint = f"write one of {', '.join(each.name for each in queries)}"
@@ -117,7 +110,7 @@ def query_target(
         raise MillraceError(Problem(message, "produce them with a program of yours, or write format: json", str(file)))
     return ProduceTarget(
         Connection.of(spec.kafka),
-        topic or _only_topic(spec.kafka, file),
+        request.topic or _only_topic(spec.kafka, file),
         spec.format or RecordFormat.JSON,
         spec.timestamp_format.value,
         spec.ddl,
@@ -275,11 +268,11 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 
 def _target(request: ProduceRequest) -> ProduceTarget:
     if request.file is None:
-        return named_target(request.topic, request.bootstrap_servers, request.format or "json")
+        return _named_target(request.topic, request.bootstrap_servers, request.format or "json")
     for option, value in (("--bootstrap-servers", request.bootstrap_servers), ("--format", request.format)):
         if value is not None:
             raise MillraceError(Problem(f"{option} {value} is set by the query", "leave it out", str(request.file)))
-    return query_target(request.file, request.query, request.source, request.topic, request.connections or ())
+    return _query_target(request, request.file)
 
 
 def _pace(request: ProduceRequest) -> RatePace | None:

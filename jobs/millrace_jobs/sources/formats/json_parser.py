@@ -27,7 +27,7 @@ from millrace_jobs.sources.formats.column_types import (
     time_format,
     with_parts,
 )
-from millrace_jobs.sources.formats.decoding import Layout, line_layout
+from millrace_jobs.sources.formats.decoding import line_layout
 from millrace_jobs.sources.formats.text_conversions import SHORT_DIGITS
 from millrace_jobs.sources.formats.text_values import IN_UTF8, InexactTimesError, declared_batch, stored_type
 
@@ -149,6 +149,8 @@ class JsonParser:
     as text or as the literal of JavaScript: ``"NaN"``, ``-Infinity``.
     """
 
+    layout = staticmethod(line_layout)
+
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self._schema = schema
         self._timestamp_format = timestamp_format
@@ -161,10 +163,6 @@ class JsonParser:
         self._is_nested = any(is_nested(field.type) for field in schema)
         self._has_maps = _any_part(schema, pa.types.is_map)
         self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
-
-    def layout(self, block: bytes) -> Layout:
-        """Return where the records of ``block`` are: each line is one."""
-        return line_layout(block)
 
     def parse(self, text: bytes) -> pa.RecordBatch:
         """Return all records of ``text``. Raises ValueError if any of them is bad."""

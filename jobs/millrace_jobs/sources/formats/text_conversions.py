@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_api.sql.time_formats import TimeElement, time_pattern
+from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
 
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
 _ZONE = r"(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"
 _ZONED_TIME = re.compile(rf"[ T]\d{{2}}.*{_ZONE}")
 _ODD_YEAR = r"^(?:[+-]\d{4,6}|\d{5,6})-"
@@ -40,13 +40,11 @@ _BEYOND_THE_DAY = re.compile(r".*(?:[ T]24:|:60(?!\d))")
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _ZONES = {"X": r"Z|[+-]\d{2}(?:\d{2})?", "XX": r"Z|[+-]\d{4}", "XXX": r"Z|[+-]\d{2}:\d{2}"}
 _SHOWN = 80
-_MOST_DIGITS = 38
-
-SHORT_DIGITS = _MOST_DIGITS // 2
+SHORT_DIGITS = MAX_PRECISION // 2
 """Digits that fit on either side of the point in 128 bits."""
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
-_EXACT = Context(prec=2 * _MOST_DIGITS, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_EXACT = Context(prec=2 * MAX_PRECISION, rounding=ROUND_HALF_UP, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def iso_timestamps(text: pa.Array) -> pa.Array:
@@ -59,11 +57,11 @@ def iso_timestamps(text: pa.Array) -> pa.Array:
     first = pc.first(text).as_py()
     is_zoned = first is not None and _ZONED_TIME.search(first) is not None
     try:
-        return text.cast(_TIMESTAMP if is_zoned else pa.timestamp("us")).cast(_TIMESTAMP)
+        return text.cast(TIMESTAMP if is_zoned else pa.timestamp("us")).cast(TIMESTAMP)
     except pa.ArrowInvalid:
         pass  # some values have a zone and some have none, or they are not in Arrow's form
     try:
-        return _of_any_year(text, lambda texts: _with_zones(texts).cast(_TIMESTAMP), _DAY)
+        return _of_any_year(text, lambda texts: _with_zones(texts).cast(TIMESTAMP), _DAY)
     except pa.ArrowInvalid:
         raise ValueError(_iso_refusal(text, is_date=False)) from None
 
@@ -204,7 +202,7 @@ def _pattern_refusal(values: pa.Array, pattern: str) -> str:
     return f"{value} is no time that is written like {pattern}: correct it, or the format in timeFormats"
 
 
-assert 2 * _MOST_DIGITS < MAX_PREC
+assert 2 * MAX_PRECISION < MAX_PREC
 
 
 def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
@@ -214,7 +212,7 @@ def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
     # no others than digits, signs and points
     is_short = max(longest, declared.scale) <= SHORT_DIGITS
     if is_short and (not len(characters) or (characters.min() >= ord("+") and characters.max() <= ord("9"))):
-        return rounded_decimals(texts.cast(pa.decimal128(_MOST_DIGITS, SHORT_DIGITS)), declared)
+        return rounded_decimals(texts.cast(pa.decimal128(MAX_PRECISION, SHORT_DIGITS)), declared)
     texts = pc.ascii_trim_whitespace(texts)
     whole, scale = declared.precision - declared.scale, declared.scale
     is_plain = pc.match_substring_regex(texts, rf"^[+-]?0*[0-9]{{0,{whole}}}(?:\.[0-9]*)?$")
@@ -224,7 +222,7 @@ def decimals(texts: pa.Array, declared: pa.DataType) -> pa.Array:
         texts = pc.if_else(is_plain, texts, plain.take(pc.index_in(texts, others)))
     # A digit after the first one that is rounded away does not change how the number is rounded.
     texts = pc.replace_substring_regex(texts, rf"(\.[0-9]{{{scale + 1}}})[0-9]+$", r"\1")
-    return rounded_decimals(texts.cast(pa.decimal256(2 * _MOST_DIGITS, scale + 1)), declared)
+    return rounded_decimals(texts.cast(pa.decimal256(2 * MAX_PRECISION, scale + 1)), declared)
 
 
 def bytes_of(texts: pa.Array) -> NDArray[np.uint8]:
@@ -251,11 +249,11 @@ def narrowed_decimals(numbers: pa.Array, declared: pa.DataType) -> pa.Array:
     scale of 38 is rounded to -36893488140111595045. So they become numbers of 128 bits first, or text. Raises
     ValueError if a number has too many digits before the point.
     """
-    wide = numbers.view(pa.decimal256(2 * _MOST_DIGITS, numbers.type.scale))  # there may be 38 digits before the point
+    wide = numbers.view(pa.decimal256(2 * MAX_PRECISION, numbers.type.scale))  # there may be 38 digits before the point
     if declared.scale <= numbers.type.scale == SHORT_DIGITS:
         bounds = [pa.scalar(sign * Decimal(10**SHORT_DIGITS), wide.type) for sign in (-1, 1)]
         if pc.all(pc.and_(pc.greater(wide, bounds[0]), pc.less(wide, bounds[1]))).as_py() is not False:
-            return rounded_decimals(wide.cast(pa.decimal128(_MOST_DIGITS, SHORT_DIGITS)), declared)
+            return rounded_decimals(wide.cast(pa.decimal128(MAX_PRECISION, SHORT_DIGITS)), declared)
     return decimals(wide.cast(pa.string()), declared)
 
 
@@ -282,6 +280,6 @@ def _plain(text: str, scale: int) -> str:
         number = Decimal(text).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     except InvalidOperation:
         raise ValueError(f"{text!r} has too many digits") from None
-    if number.adjusted() >= _MOST_DIGITS:
+    if number.adjusted() >= MAX_PRECISION:
         raise ValueError(f"{text!r} has too many digits")
     return f"{number:f}"
