@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import Problem
 from millrace_jobs.kafka.connection import Connection, Settings
 from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, kafka_problem
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.dead_letters import FIX_HINT, DeadLetterFile, quoted
+from millrace_jobs.sources.dead_letters import FIX_HINT, RejectedRecords, quoted
 from millrace_jobs.sources.kafka.range_reader import offset_of, partition_of
 
 _REASON = 1000  # the maximum number of characters of a reason in a header
@@ -22,44 +20,36 @@ _PRODUCER: Settings = {
 }
 
 
-class BadMessageHandler:
-    """Handler of the bad messages in one slice of ``source``; a context manager around reading the slice.
+class BadMessageHandler(RejectedRecords):
+    """Handler of the bad messages in one slice of ``source``.
 
-    The policy ``fail`` raises MillraceError at the first bad message, ``drop`` only counts them, and ``deadLetter``
-    stores them: in the topic if there is one, otherwise in a file, as JSON lines with source, topic, partition, offset,
-    reason and text. All dead letters are stored once the slice has been read to its end.
+    Dead letters are stored in the topic if there is one, otherwise in a file, as JSON lines with source, topic,
+    partition, offset, reason and text.
     """
 
     def __init__(self, source: str, corrupt: CorruptRecords, label: str, connection: Connection) -> None:
-        self._source = source
-        self._policy = corrupt.policy
+        super().__init__(source, corrupt, label)
         self._topic = DeadLetterTopic(source, corrupt.topic, connection) if corrupt.topic else None
-        self._file = DeadLetterFile(source, corrupt.directory, label)
-        self.records = 0
-        """Messages left out so far."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def reject(self, message: Message, reason: str) -> None:
         """Leave out one message. Raises MillraceError under the policy ``fail``, or if the letter cannot be stored."""
-        if self._policy == "fail":
-            topic, number = partition_of(message)
-            place = f"topic {topic}, partition {number}, offset {offset_of(message)}"
+        (topic, number), offset = partition_of(message), offset_of(message)
+
+        def problem() -> Problem:
+            place = f"topic {topic}, partition {number}, offset {offset}"
             said = f"source {self._source} cannot decode {quoted(_text(message))} ({place}): {reason}"
-            raise MillraceError(Problem(said, FIX_HINT))
-        self.records += 1
-        if self._policy != "deadLetter":
+            return Problem(said, FIX_HINT)
+
+        if not self._left_out(problem):
             return
         if self._topic is not None:
             self._topic.send(message, reason)
         else:
-            topic, number = partition_of(message)
-            letter: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset_of(message)}
-            self._file.write(letter | {"reason": reason, "text": _text(message)})
+            letter: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset}
+            self._letters.write(letter | {"reason": reason, "text": _text(message)})
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._file.close(complete=kind is None)
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        super().__exit__(kind, *error)
         if self._topic is not None:
             self._topic.close(complete=kind is None)
 
