@@ -28,7 +28,7 @@ from millrace_jobs.run.plans import AutoPlans, first_algorithm
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.session import local_session
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 KEYS = 20_000
 REPLICAS = 2

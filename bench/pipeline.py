@@ -41,7 +41,7 @@ from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.reading import RunContext
 from millrace_jobs.run.steering import BatchSettings
 from millrace_jobs.session import local_session
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 KEYS = 200
 STREAMS: Mapping[str, Callable[[], NDArray[np.float64]]] = {

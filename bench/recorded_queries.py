@@ -19,7 +19,7 @@ from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.listener import Watcher
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 QUERIES: Mapping[str, Mapping[str, object]] = {
     "tumbling": {"sql": "SELECT window.start AS w, key, count(*) AS n FROM s GROUP BY window(at, '10 seconds'), key"},

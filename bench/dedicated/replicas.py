@@ -19,9 +19,9 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.session import local_session
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.offsets import PLACED
 from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.source_factory import open_source
 
 _NO_LIMIT = 1 << 40
 """Records that the job is said to take in a batch."""

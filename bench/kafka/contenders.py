@@ -29,7 +29,7 @@ from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.sink_factory import open_sink
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 
 WORKERS, REPLICAS = 4, 2
 CONTENDERS = (PLAIN, "native", "hash", "pkg")

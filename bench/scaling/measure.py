@@ -35,7 +35,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.session import local_session
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 STATE_PARTITIONS = 2
 WARM_UP = 4

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from lab.mariadb import MariaDbServer
 from millrace_api.model.sources import SourceSpec
+from millrace_jobs.sources.connector import schema_of
 from millrace_jobs.sources.mysql.table import MySqlTable
 from millrace_jobs.sources.postgres.table import PostgresTable
-from millrace_jobs.sources.source_factory import schema_of
 
 from .sinks import Server, login
 

@@ -30,9 +30,9 @@ from millrace_jobs.dedicated.topics import TopicAdmin
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.offsets import Offsets
 from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.source_factory import open_source
 
 from . import topics
 

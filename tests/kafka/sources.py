@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from lab.kafka import Broker
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.base import Position, Rejected
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.source_factory import open_source
 
 from .topics import PATIENCE, admin, open_transactions
 

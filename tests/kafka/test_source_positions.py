@@ -253,9 +253,9 @@ def test_a_limit_in_bytes_follows_what_records_weigh(broker, topic, tmp_path):
 
 
 def test_a_topic_that_goes_away_is_refused(broker, make_topic, tmp_path, monkeypatch):
-    from millrace_jobs.sources.kafka import available_offsets
+    from millrace_jobs.sources.kafka import offsets
 
-    monkeypatch.setattr(available_offsets, "RECHECK_SECONDS", 0.5)
+    monkeypatch.setattr(offsets, "RECHECK_SECONDS", 0.5)
     topic = make_topic()
     topics.fill(broker, topic, ["a"])
     source = opened(broker, tmp_path, {"topic": topic})

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.base import Position, Source
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 
 COLUMNS = "id BIGINT, city STRING"
 

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import DELETED
 from millrace_jobs.sources.formats import parquet_format
-from millrace_jobs.sources.lakehouse.deletion_vectors import DeletionVector
+from millrace_jobs.sources.lakehouse.data_files import DeletionVector
 
 from .changed import FEED, Kept, changing, create
 from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, bitmap, column, inline, numbers, z85

@@ -16,7 +16,7 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_jobs.run.failures import attributed_to, class_of
-from millrace_jobs.sources.source_factory import open_table
+from millrace_jobs.sources.connector import open_table
 
 from .answers import answering
 from .iceberg_tables import iceberg_sink

@@ -25,7 +25,7 @@ from millrace_jobs.confinement import VARIABLE
 from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
 from millrace_jobs.lakehouse.iceberg_io import TableFiles
-from millrace_jobs.sources.source_factory import open_table, schema_of
+from millrace_jobs.sources.connector import open_table, schema_of
 from millrace_jobs.sources.static_tables import TableLimits, WholeTable, static_table
 from spark.cli import Project
 

@@ -5,7 +5,7 @@ import pytest
 from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.sources.files.file_log import KEPT_SECONDS, FileLog
-from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.sources.stored_files import SeenFile
 
 
 def files(*names):

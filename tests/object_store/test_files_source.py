@@ -25,9 +25,9 @@ from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.files import file_log
 from millrace_jobs.sources.files import source as files_module
-from millrace_jobs.sources.files.object_listing import ObjectListing
+from millrace_jobs.sources.files.listing import ObjectListing
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.listing_pause import SHARE, ListingPause
+from millrace_jobs.sources.stored_files import SHARE, ListingPause
 
 from .test_runs import MILLRACE
 
@@ -94,7 +94,7 @@ def test_a_path_names_objects_as_if_keys_were_paths(place: ObjectPath, path: str
     for key in keys:
         put(place, key, b"{}")
     listing = ObjectListing(f"{place}{path}")
-    found = {each.path for each in listing.files()}
+    found = {path for path, _ in listing.entries()}
     assert found == {f"{place}/{key}" for key in expected}
     assert all(map(listing.covers, found))
 

@@ -27,7 +27,7 @@ from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.files.sink import BATCH_ID
 from millrace_jobs.sinks.sink_factory import open_sink
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 
 from .feeding import Arrival, Feeder
 

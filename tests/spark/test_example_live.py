@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from millrace_api.model.sources import SourceSpec
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.generated.rows import GeneratedRows
-from millrace_jobs.sources.source_factory import open_source
 
 from .answers import assert_same, duckdb_rows, rows_of, without_zones
 from .cli import Project

@@ -18,7 +18,7 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import all_rows
 from unit.sources.formats.test_typed_columns import VALUES, bits
 

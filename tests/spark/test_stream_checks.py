@@ -16,7 +16,7 @@ from millrace_api.sql.dialect import ANONYMOUS_AGGREGATES, BUILTIN, SYNTAX, pars
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 from stream_queries import COLUMNS, ONLY_SPARK, REFUSED, RUNS, Refused, Setting
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from millrace_api.validation.checking import check_query
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
 from millrace_jobs.run.query_file import execution_problems
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 
 pytestmark = pytest.mark.spark
 

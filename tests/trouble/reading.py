@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.sources import SourceSpec
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 
 from .judging import normal
 from .tables import ERAS, Row, Table, TableMaker

@@ -26,9 +26,10 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import PositiveDuration
 from millrace_jobs.partitioners.base import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, to_declared
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.file_formats import FORMATS_BY_SUFFIX, LONGEST_LINE
 from millrace_jobs.sources.formats.parquet_format import open_parquet
+from millrace_jobs.sources.formats.text_values import to_declared
 
 NO_TIME = np.iinfo(np.int64).min
 """Value in place of the time of a record without one."""

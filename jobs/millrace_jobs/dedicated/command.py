@@ -18,8 +18,8 @@ from millrace_jobs.dedicated.replica import PartitionerReplica, ReplicaSpec
 from millrace_jobs.dedicated.status import ReplicaStatus
 from millrace_jobs.kafka.errors import PATIENCE
 from millrace_jobs.signals import on_shutdown_request
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.source_factory import open_source
 from millrace_support.http_server import HttpServer
 
 

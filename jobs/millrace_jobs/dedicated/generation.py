@@ -38,7 +38,7 @@ from millrace_jobs.partitioners.prompt.partitioner import EarlyRelease
 from millrace_jobs.pipeline.arrivals import Arrivals
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
-from millrace_jobs.sources.kafka.metadata import arrivals
+from millrace_jobs.sources.kafka.message_records import arrivals
 from millrace_jobs.sources.kafka.offsets import Offsets
 from millrace_jobs.sources.kafka.source import KafkaSource
 

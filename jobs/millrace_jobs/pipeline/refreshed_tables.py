@@ -21,7 +21,7 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.places import Place
 from millrace_jobs.plan.control import contents_in
 from millrace_jobs.plan.log_entries import LogEntries
-from millrace_jobs.sources.table_contents import TableContents
+from millrace_jobs.sources.static_tables import TableContents
 
 _CONTENTS = "millrace.tables"
 """Local property of Spark's jobs with a batch and the content of each table in it."""

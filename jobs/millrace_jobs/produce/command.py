@@ -43,33 +43,7 @@ def produce(
     With the YAML file of a query, the topic, its cluster with logins, the format and the columns are those of the
     query's Kafka source. Without --rate, a second of event time has a thousand generated records.
     """
+    options = dict(locals())
     from millrace_jobs.produce.job import ProduceRequest, run
 
-    run(
-        ProduceRequest(
-            file=file,
-            query=query,
-            connections=tuple(connections or ()),
-            source=source,
-            topic=topic,
-            servers=bootstrap_servers,
-            format=format,
-            partitions=partitions,
-            input=input,
-            schema=schema,
-            header=header,
-            delimiter=delimiter,
-            generate=generate,
-            keys=keys,
-            skew=skew,
-            drift=drift,
-            seed=seed,
-            start=start,
-            key=key,
-            rate=rate,
-            rate_trace=rate_trace,
-            rate_scale=rate_scale,
-            count=count,
-            duration=duration,
-        )
-    )
+    run(ProduceRequest(**options))

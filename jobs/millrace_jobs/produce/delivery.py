@@ -31,16 +31,10 @@ _SETTINGS = {
     "queue.buffering.max.kbytes": _MOST_KBYTES,
     "message.max.bytes": _MOST_KBYTES << 10,  # the topic has its own limit; a message larger than the queue never fits
 }
-_BATCH_BYTES = 1 << 20
-"""Minimum limit that an error message suggests: room for any batch of small messages."""
-
-_POLL = 0.1
-"""Seconds to wait at a time, short enough to react to Ctrl-C."""
-
-_CHUNK_MESSAGES = 10_000
-"""Maximum number of messages handed to the client at a time."""
-_IDLE = 0.01
-"""Seconds to wait if no message is due."""
+_BATCH_BYTES = 1 << 20  # minimum limit that an error message suggests: room for any batch of small messages
+_POLL = 0.1  # seconds to wait at a time, short enough to react to Ctrl-C
+_CHUNK_MESSAGES = 10_000  # maximum number of messages handed to the client at a time
+_IDLE = 0.01  # seconds to wait if no message is due
 
 
 class Delivery:

@@ -1,4 +1,7 @@
-"""One run of ``millrace produce``: check the request, fill the topic, print the summary."""
+"""One run of ``millrace produce``: check the request, fill the topic, print the summary.
+
+The topic is named on the command line, or taken from a query that reads it.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +15,161 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sources import RecordFormat
+from millrace_api.model.kafka import KafkaConnection, KafkaSourceSpec
+from millrace_api.model.sources import RecordFormat, SourceSpec
 from millrace_api.model.values import PositiveDuration
+from millrace_api.validation.loading import load_queries
+from millrace_jobs.kafka.cluster import KafkaCluster
+from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.kafka.errors import error_of, patiently
 from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_all
-from millrace_jobs.produce.encoding import Encode, avro_encoder, csv_encoder, json_encoder, key_encoder
-from millrace_jobs.produce.inputs import RecordInput, file_input, generator_input
-from millrace_jobs.produce.target import ProduceTarget, named_target, query_target, require_topic
+from millrace_jobs.produce.records import (
+    Encode,
+    RecordInput,
+    avro_encoder,
+    csv_encoder,
+    file_input,
+    generator_input,
+    json_encoder,
+    key_encoder,
+)
 from millrace_jobs.signals import on_shutdown_request, restore_default_action
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
-_EVENT_RATE = 1000.0
-"""Generated records per second of event time if the request gives no rate."""
+_CREATE_SECONDS = 10.0  # timeout of one request to create a topic, in seconds
+
+_EVENT_RATE = 1000.0  # generated records per second of event time if the request gives no rate
+
+
+@dataclass(frozen=True)
+class ProduceTarget:
+    """A topic, the connection to its cluster, and the encoding of its messages."""
+
+    connection: Connection
+    topic: str
+    format: RecordFormat
+    timestamp_format: str = "iso"
+    schema: str | None = None
+    """Spark DDL of the records; None if the input determines the columns."""
+    writer_schema: str | None = None
+    """Avro schema of the records as JSON text; only for format avro."""
+
+
+def _named_target(topic: str | None, servers: str | None, format: str) -> ProduceTarget:
+    """Return the topic of ``--topic`` on a cluster without login."""
+    if not topic or not servers:  # an option may be empty: --topic "$TOPIC" with a variable that is not set
+        missing = "--bootstrap-servers" if topic else "--topic"
+        hint = "write both, or name the YAML file of a query that reads the topic"
+        raise MillraceError(Problem(f"{missing} is missing", hint))
+    if format not in ("json", "csv", "raw"):
+        hint = "write json, csv or raw; for avro, name the YAML file of a query that has the writer schema"
+        raise MillraceError(Problem(f"--format {format} is unknown", hint))
+    return ProduceTarget(Connection.of(KafkaConnection(bootstrap_servers=servers)), topic, RecordFormat(format))
+
+
+def _query_target(request: ProduceRequest, file: Path) -> ProduceTarget:
+    """Return the topic that a query's Kafka source reads, with the source's cluster and format."""
+    query, source = request.query, request.source
+    queries = load_queries(file, request.connections or ())
+    chosen = [each for each in queries if query in (None, each.name)]
+    if not chosen:
+        hint = f"write one of {', '.join(each.name for each in queries)}"
+        raise MillraceError(Problem(f"the file has no query {query}", hint, str(file)))
+    found = {
+        f"{each.name}.{name}": spec
+        for each in chosen
+        for name, spec in each.spec.sources.items()
+        if spec.kafka is not None and source in (None, name)
+    }
+    if not found:
+        what = f"no Kafka source {source}" if source is not None else "no Kafka source"
+        hint = "write another --source or --query, or write --topic and --bootstrap-servers instead of the file"
+        raise MillraceError(Problem(f"the file has {what}", hint, str(file)))
+    if len(found) > 1:
+        message = f"the file has the Kafka sources {', '.join(found)}"
+        raise MillraceError(Problem(message, "choose one with --query and --source", str(file)))
+    (spec,) = found.values()
+    assert spec.kafka is not None
+    if spec.time_formats:
+        message = (
+            f"the source has timeFormats for {', '.join(spec.time_formats)}, which millrace produce does not write"
+        )
+        raise MillraceError(Problem(message, "produce messages for a source with timestampFormat alone", str(file)))
+    if spec.is_debezium:
+        message = "the source has format debezium, whose messages only Debezium writes"
+        raise MillraceError(Problem(message, "write --topic and --format json instead of the file", str(file)))
+    if spec.protobuf is not None:
+        message = "the source's messages are Protobuf, which millrace produce does not write"
+        raise MillraceError(Problem(message, "produce them with a program of yours, or write format: json", str(file)))
+    return ProduceTarget(
+        Connection.of(spec.kafka),
+        request.topic or _only_topic(spec.kafka, file),
+        spec.format or RecordFormat.JSON,
+        spec.timestamp_format.value,
+        spec.ddl,
+        _writer_schema(spec, file),
+    )
+
+
+def require_topic(target: ProduceTarget, partitions: int | None) -> int:
+    """Return the topic's number of partitions; create the topic with ``partitions`` if it does not exist.
+
+    Raises MillraceError if the topic does not exist and ``partitions`` is None, or the cluster cannot be reached.
+    """
+    cluster = KafkaCluster(target.connection)
+    topic = cluster.topics([target.topic], None).get(target.topic)
+    if topic is not None:
+        return len(topic.partitions)
+    if partitions is None:
+        message = f"Kafka at {target.connection.servers} has no topic {target.topic}"
+        raise MillraceError(Problem(message, "add --partitions N to create it, or correct its name"))
+    admin = AdminClient(target.connection.settings())
+
+    def create() -> None:
+        (created,) = admin.create_topics([NewTopic(target.topic, partitions)], request_timeout=_CREATE_SECONDS).values()
+        try:
+            created.result()
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # an earlier attempt created it after all
+                raise
+
+    patiently(create, f"creating topic {target.topic}", target.connection)
+    return partitions
+
+
+def _only_topic(kafka: KafkaSourceSpec, file: Path) -> str:
+    topics = kafka.topics or tuple({partition.topic for partition in kafka.partitions or ()})
+    if kafka.topic is not None or len(topics) == 1:
+        return kafka.topic or topics[0]
+    raise MillraceError(Problem("the source may read several topics", "choose one with --topic", str(file)))
+
+
+def _writer_schema(spec: SourceSpec, file: Path) -> str | None:
+    if spec.avro is None:
+        return None
+    if spec.avro.writer_schema is None:
+        message = "the source's messages have the framing of a schema registry, which produce does not write"
+        raise MillraceError(Problem(message, "write avro.writerSchema instead of avro.registry", str(file)))
+    return spec.avro.writer_schema
 
 
 @dataclass(frozen=True)
 class ProduceRequest:
-    """The options of the command, as the user wrote them."""
+    """The options of the command, as the user wrote them and under their names (``produce.command``)."""
 
     file: Path | None
     query: str | None
-    connections: tuple[Path, ...]
+    connections: list[Path] | None
     source: str | None
     topic: str | None
-    servers: str | None
+    bootstrap_servers: str | None
     format: str | None
     partitions: int | None
     input: Path | None
@@ -63,8 +193,7 @@ class ProduceRequest:
 def run(request: ProduceRequest) -> None:
     """Fill the topic and print a summary.
 
-    Raises:
-        MillraceError: the request is invalid, or messages could not be delivered.
+    Raises MillraceError if the request is invalid, or messages could not be delivered.
     """
     target = _target(request)
     pace = _pace(request)
@@ -90,7 +219,6 @@ def run(request: ProduceRequest) -> None:
 
 
 def _progress(console: Console) -> Progress:
-    """Return a progress line that redraws itself; it shows nothing if the output is not a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -106,7 +234,6 @@ def _progress(console: Console) -> Progress:
 def _print_summary(
     console: Console, outcome: str, topic: str, partitions: int, delivery: Delivery, seconds: float
 ) -> None:
-    """Print the summary: a sentence in a terminal, otherwise a line of ``key=value`` pairs."""
     per_second = delivery.delivered / seconds if seconds else 0.0
     if console.is_terminal:
         text = (
@@ -141,11 +268,11 @@ def _stop_on_signals() -> Iterator[threading.Event]:
 
 def _target(request: ProduceRequest) -> ProduceTarget:
     if request.file is None:
-        return named_target(request.topic, request.servers, request.format or "json")
-    for option, value in (("--bootstrap-servers", request.servers), ("--format", request.format)):
+        return _named_target(request.topic, request.bootstrap_servers, request.format or "json")
+    for option, value in (("--bootstrap-servers", request.bootstrap_servers), ("--format", request.format)):
         if value is not None:
             raise MillraceError(Problem(f"{option} {value} is set by the query", "leave it out", str(request.file)))
-    return query_target(request.file, request.query, request.source, request.topic, request.connections)
+    return _query_target(request, request.file)
 
 
 def _pace(request: ProduceRequest) -> RatePace | None:

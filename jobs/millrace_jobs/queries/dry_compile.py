@@ -43,7 +43,7 @@ from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.results import closes, require_partitions, require_rows_that_stay, result_keys, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
-from millrace_jobs.sources.source_factory import schema_of
+from millrace_jobs.sources.connector import schema_of
 
 UNKNOWN = TimestampType()
 """The type of an expression whose type only Spark knows. No operator refuses a time: as a key, in a window, compared

@@ -19,8 +19,8 @@ from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
+from millrace_jobs.sources.connector import open_source, schema_of
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.source_factory import open_source, schema_of
 from millrace_jobs.sources.static_tables import read_static_table
 
 

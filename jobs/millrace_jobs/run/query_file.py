@@ -165,7 +165,7 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
         return []
     from millrace_api.sql.nested_times import with_flat_times
     from millrace_jobs.queries.routed.compile import compile_aggregator
-    from millrace_jobs.sources.source_factory import schema_of
+    from millrace_jobs.sources.connector import schema_of
 
     sources = query.spec.sources
     schemas = {name: schema_of(source) for name, source in sources.items() if source.schema_text is not None}
@@ -184,7 +184,7 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:
     """Yield the problems of the files that a query's sources read."""
     from millrace_jobs.s3_client import using
-    from millrace_jobs.sources.source_factory import check_input
+    from millrace_jobs.sources.connector import check_input
 
     for name, source in query.spec.sources.items():
         lakehouse = source.lakehouse if not source.is_static else None

@@ -30,9 +30,15 @@ from millrace_api.model.tables import TableSpec
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import Rejected
-from millrace_jobs.sources.source_factory import open_table, schema_of
-from millrace_jobs.sources.static_tables import StaticTable, TableLimits, WholeTable, static_table
-from millrace_jobs.sources.table_contents import TableContent, TableContents
+from millrace_jobs.sources.connector import open_table, schema_of
+from millrace_jobs.sources.static_tables import (
+    StaticTable,
+    TableContent,
+    TableContents,
+    TableLimits,
+    WholeTable,
+    static_table,
+)
 from millrace_support.backoff import Backoff
 
 PATIENCE = 45.0

@@ -44,7 +44,6 @@ class _ProtoParser:
         self._is_proto3 = False
 
     def file(self, name: str) -> descriptor_pb2.FileDescriptorProto:
-        """Return the file."""
         file = descriptor_pb2.FileDescriptorProto(name=name, syntax="proto2")
         while self._next:
             word = self._take()
@@ -116,7 +115,8 @@ class _ProtoParser:
         value = self._take()
         self._expect(">")
         field = message.field.add(name=self._take(), label=_Field.LABEL_REPEATED)
-        entry = message.nested_type.add(name=_entry_name(field.name))
+        words = (part[:1].upper() + part[1:] for part in field.name.split("_"))
+        entry = message.nested_type.add(name=f"{''.join(words)}Entry")
         entry.options.map_entry = True
         for number, (name, kind) in enumerate((("key", key), ("value", value)), start=1):
             _set_type(entry.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL), kind)
@@ -142,7 +142,6 @@ class _ProtoParser:
             group.name = name
 
     def _number(self, field: descriptor_pb2.FieldDescriptorProto, *, is_group: bool = False) -> None:
-        """Read the number of a field and its options."""
         self._expect("=")
         field.number = self._integer()
         if self._next == "[":
@@ -251,7 +250,6 @@ class _ProtoParser:
         return number
 
     def _text(self) -> str:
-        """Return the value of one or more texts in quotes."""
         if self._next[:1] not in ('"', "'"):
             raise self._unexpected(self._take(), "a text")
         parts = []
@@ -280,10 +278,6 @@ def _set_type(field: descriptor_pb2.FieldDescriptorProto, kind: str) -> None:
         field.type = _SCALARS[kind]
     else:
         field.type_name = kind  # of a message or an enum, which the pool of descriptors finds out
-
-
-def _entry_name(field: str) -> str:
-    return "".join(part[:1].upper() + part[1:] for part in field.split("_")) + "Entry"
 
 
 def _unescaped(escape: re.Match[str]) -> str:

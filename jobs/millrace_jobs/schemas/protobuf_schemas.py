@@ -1,4 +1,7 @@
-"""Protobuf schemas: descriptor sets, from a file, from text or from a registry, and the message types in them."""
+"""Protobuf schemas: descriptor sets, from a file, from text or from a registry, and the message types in them.
+
+Schemas of a registry are asked for once in a process, with the files that they import.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -15,6 +18,8 @@ from google.protobuf.message import DecodeError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.confinement import require_data
+from millrace_jobs.schemas.proto_text import read_proto
+from millrace_jobs.schemas.registry import AVRO, MOST_SCHEMAS, SchemaRegistry, referenced
 
 MOST_BYTES = 4 << 20
 """Most bytes of a descriptor set."""
@@ -48,8 +53,7 @@ class ProtobufSchema:
 def read_descriptor_file(path: str) -> bytes:
     """Return the contents of a file with a descriptor set.
 
-    Raises:
-        MillraceError: it cannot be read, is larger than ``MOST_BYTES``, or the query may not read it.
+    Raises MillraceError if it cannot be read, is larger than ``MOST_BYTES``, or the query may not read it.
     """
     require_data(path)
     try:
@@ -101,8 +105,7 @@ def message_names(files: bytes) -> list[str]:
 def name_at(file: descriptor_pb2.FileDescriptorProto, indexes: Sequence[int]) -> str:
     """Return the full name of the message at a path of indexes, as the registry's framing counts them.
 
-    Raises:
-        ValueError: the file has no message there.
+    Raises ValueError if the file has no message there.
     """
     names, within = [file.package] if file.package else [], file.message_type
     for index in indexes:
@@ -128,8 +131,7 @@ def check_schema(schema: ProtobufSchema) -> None:
 def _pool(files: bytes) -> descriptor_pool.DescriptorPool:
     """Return a pool with the files of a descriptor set, in whatever order they are, and the well-known ones.
 
-    Raises:
-        ValueError: it is no descriptor set, or a file in it does not fit the others.
+    Raises ValueError if it is no descriptor set, or a file in it does not fit the others.
     """
     if len(files) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
@@ -209,3 +211,53 @@ def is_map(field: FieldDescriptor) -> bool:
     """Whether a field is a map."""
     kind = field.message_type
     return bool(field.is_repeated and kind is not None and kind.GetOptions().map_entry)
+
+
+@lru_cache(maxsize=MOST_SCHEMAS)
+def protobuf_schema(registry: SchemaRegistry, number: int, indexes: tuple[int, ...]) -> ProtobufSchema | str:
+    """Return the message at ``indexes`` of a Protobuf schema, or the reason why no message can be read by it.
+
+    Raises MillraceError or TransientError as ``SchemaRegistry.schema`` does.
+    """
+    found = _protobuf_files(registry, number)
+    if isinstance(found, str):
+        return found
+    main, files = found
+    try:
+        schema = ProtobufSchema(files, name_at(main, indexes))
+        check_schema(schema)
+    except ValueError as error:
+        return f"schema {number} of the registry cannot be used: {error}"
+    return schema
+
+
+@lru_cache(maxsize=MOST_SCHEMAS)
+def _protobuf_files(registry: SchemaRegistry, number: int) -> tuple[descriptor_pb2.FileDescriptorProto, bytes] | str:
+    """Return the file of a schema, and the descriptor set of it and all that it imports."""
+    document = registry.schema(number)
+    if document is None:
+        return f"the registry has no schema {number}"
+    kind = document.get("schemaType", AVRO)
+    if kind != "PROTOBUF":
+        return f"schema {number} of the registry is {kind}, not Protobuf"
+    try:
+        main, imported = file_of(document), []
+        for each in referenced(registry, document, is_known=lambda name: well_known_file(name) is not None):
+            imported.append(file_of(each.document))
+            imported[-1].name = each.name  # by which others import it
+    except ValueError as error:
+        return f"schema {number} of the registry cannot be used: {error}"
+    return main, descriptor_set([*imported, main])
+
+
+def file_of(document: Mapping[str, Any]) -> descriptor_pb2.FileDescriptorProto:
+    """Return the file that a registry has, as serialized descriptors or as the text of a ``.proto`` file.
+
+    Raises ValueError if it is neither.
+    """
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(document["schema"], validate=True))
+    except (binascii.Error, DecodeError, ValueError):  # text has characters that are not base64's
+        return read_proto(document["schema"])
+    file.name = file.name or "schema.proto"
+    return file

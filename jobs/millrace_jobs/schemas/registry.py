@@ -12,12 +12,12 @@ import re
 import ssl
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import SplitResult, quote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
@@ -40,6 +40,14 @@ _URL_HINT = "write http://host:8081"
 _JSON = "application/vnd.schemaregistry.v1+json, application/json"
 _MISSING = {40401, 40402, 40403}
 """Error codes of a registry without the subject, the version or the schema; another 404 is no registry's."""
+
+AVRO = "AVRO"
+"""The type of schemas of which a registry does not say it."""
+
+MOST_SCHEMAS = 1024
+"""Most schemas that a process keeps."""
+
+_MOST_REFERENCES = 256
 
 
 @dataclass(frozen=True)
@@ -147,9 +155,8 @@ class SchemaRegistry:
     def schema(self, number: int) -> dict[str, Any] | None:
         """Return what the registry has under the id of a schema; None if it has no such id.
 
-        Raises:
-            MillraceError: the registry refuses the request, or its answer is not that of a registry.
-            TransientError: the registry does not answer for ``PATIENCE`` seconds.
+        Raises MillraceError if the registry refuses the request, or its answer is not that of a registry. Raises
+        TransientError if the registry does not answer for ``PATIENCE`` seconds.
         """
         return self._schema(f"/schemas/ids/{number}", f"schema {number}")
 
@@ -175,9 +182,7 @@ class SchemaRegistry:
     def register(self, subject: str, schema: Mapping[str, Any]) -> int:
         """Return the id under which a schema is now in a subject.
 
-        Raises:
-            RefusedSchemaError: the registry does not accept the schema.
-            MillraceError, TransientError: as for ``schema``.
+        Raises RefusedSchemaError if the registry does not accept the schema, and other errors as ``schema`` does.
         """
         path = f"/subjects/{quote(subject, safe='')}/versions"
         found = self.request(path, dict(schema))
@@ -194,9 +199,7 @@ class SchemaRegistry:
     def request(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """Return the JSON object that answers a request, None if the registry lacks what it asks for.
 
-        Raises:
-            RefusedSchemaError: the registry does not accept ``body``.
-            MillraceError, TransientError: as for ``schema``.
+        Raises RefusedSchemaError if the registry does not accept ``body``, and other errors as ``schema`` does.
         """
         url = f"{self.url.rstrip('/')}{path}"
         deadline, pauses = time.monotonic() + PATIENCE, Backoff(_PAUSE, longest=5.0, jitter=0.5)
@@ -241,7 +244,10 @@ class SchemaRegistry:
 
     def _raise_unless_missing(self, url: str, error: HTTPError, why: str, *, is_write: bool) -> None:
         """Return if the registry only lacks what is asked for; else raise what the refusal means."""
-        document = _error_of(error)
+        try:
+            document = _object(error.read(MOST_BYTES)) or {}
+        except (OSError, HTTPException):
+            document = {}
         if error.code == HTTPStatus.NOT_FOUND and document.get("error_code") in _MISSING:
             return
         if error.code == HTTPStatus.UNAUTHORIZED:
@@ -300,13 +306,6 @@ def _split(url: str) -> SplitResult | None:
     return parts
 
 
-def _error_of(answer: HTTPError) -> dict[str, Any]:
-    try:
-        return _object(answer.read(MOST_BYTES)) or {}
-    except (OSError, HTTPException):
-        return {}
-
-
 def _object(body: bytes) -> dict[str, Any] | None:
     """Return the JSON object that ``body`` holds, or None if it holds anything else."""
     try:
@@ -314,3 +313,50 @@ def _object(body: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
+
+
+class Referenced(NamedTuple):
+    """A schema that another one refers to by a name, and where the registry has it."""
+
+    name: str
+    subject: str
+    version: int
+    document: Mapping[str, Any]
+
+
+def referenced(
+    registry: SchemaRegistry, document: Mapping[str, Any], *, is_known: Callable[[str], bool] = lambda _: False
+) -> Iterator[Referenced]:
+    """Yield the schemas that a schema refers to, each once and after those that it refers to itself.
+
+    Those whose name ``is_known`` are left out. Raises ValueError if the registry does not have one of them, or they are
+    too many.
+    """
+    found: dict[str, Referenced] = {}
+    waiting = [(each, False) for each in reversed(_references(document))]
+    while waiting:
+        reference, ready = waiting.pop()
+        name, subject, version = reference["name"], reference["subject"], reference["version"]
+        if ready:
+            yield found[name]
+            continue
+        if name in found or is_known(name):
+            continue
+        if len(found) == _MOST_REFERENCES:
+            raise ValueError(f"it refers to more than {_MOST_REFERENCES} schemas")
+        answer = registry.version(subject, version)
+        if answer is None:
+            raise ValueError(f"it refers to version {version} of {subject}, which the registry does not have")
+        found[name] = Referenced(name, subject, version, answer)
+        waiting.append((reference, True))
+        waiting += [(each, False) for each in reversed(_references(answer))]
+
+
+def _references(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the references of a schema. Raises ValueError if the answer has them in another form."""
+    found = document.get("references") or []
+    kinds = {"name": str, "subject": str, "version": int}
+    for each in found:
+        if not isinstance(each, dict) or not all(isinstance(each.get(key), kind) for key, kind in kinds.items()):
+            raise ValueError("its references have no name, subject and version")
+    return list(found)

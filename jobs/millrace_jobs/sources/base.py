@@ -96,7 +96,6 @@ class Source(Protocol):
 
     def initial(self) -> Position:
         """Return the position before the first record."""
-        ...
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
         """Return how far the batch after ``start`` may go; ``start`` itself if there is nothing new.
@@ -107,7 +106,6 @@ class Source(Protocol):
             most: the number of records that the measured capacity allows in the next batch; None is no limit. Ignored
                 by sources that do not count records, and by a replay with ``everything``.
         """
-        ...
 
     def exhausted(self, position: Position) -> bool:
         """Return whether the source is bounded and will never have a record beyond ``position``."""
@@ -115,7 +113,6 @@ class Source(Protocol):
 
     def lag(self, position: Position) -> int:
         """Return the backlog beyond ``position``: records or, if only that is known, files."""
-        ...
 
     def longest_lags(self, position: Position) -> Mapping[str, int]:
         """Return the backlog of the few partitions that have the longest ones, by their names.
@@ -126,7 +123,6 @@ class Source(Protocol):
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut ``(start, end]`` into at most ``replicas`` slices of nearly equal size; deterministic."""
-        ...
 
     def most_records(self, start: Position, end: Position) -> int | None:
         """Return how many records are in ``(start, end]`` at most; None if only reading them shows it."""
@@ -151,7 +147,6 @@ class Source(Protocol):
 
         Raises MillraceError for a record that does not decode, under the policy ``fail``.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,13 @@ from pyarrow import csv
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.databases import DatabaseSourceSpec
-from millrace_api.model.status import FailureClass
 from millrace_jobs.databases.connection import DatabaseConnection
-from millrace_jobs.sources.formats import decimal_texts
-from millrace_jobs.sources.formats.column_types import spark_type
-from millrace_jobs.sources.formats.nested_columns import is_nested
-from millrace_jobs.sources.static_tables import TableRead
+from millrace_jobs.sources.formats.column_types import is_nested, spark_type
+from millrace_jobs.sources.formats.text_conversions import decimals
+from millrace_jobs.sources.static_tables import TableRead, source_error
 
-_BLOCK_BYTES = 4 << 20
-"""Size of the text that is parsed at once."""
-
-_BYTE_ORDER_MARK = "\ufeff".encode()
-"""What Arrow's reader drops at the beginning of a text, and no later one."""
-
+_BLOCK_BYTES = 4 << 20  # size of the text that is parsed at once
+_BYTE_ORDER_MARK = "\ufeff".encode()  # what Arrow's reader drops at the beginning of a text, and no later one
 _VALUE = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
 
 
@@ -41,16 +35,13 @@ class ServerType(NamedTuple):
 
 
 class DatabaseTable(ABC):
-    """The rows of a table or a query.
+    """The rows of a table or a query. Raises MillraceError if no column of the database is read as one of these.
 
     Args:
         name: name of the source.
         spec: the server, and what to read.
         schema: the columns to read, by their names in the database.
         connection: the server.
-
-    Raises:
-        MillraceError: no column of the database is read as one of these.
     """
 
     nested_as_text: str
@@ -116,7 +107,10 @@ class DatabaseTable(ABC):
     def _parsed(self, text: bytes) -> pa.RecordBatch:
         text = _BYTE_ORDER_MARK + text  # a first value may begin with one
         names = self._schema.names
-        stored = {each.name: pa.string() if _is_decoded(each.type) else each.type for each in self._schema}
+        decoded = [
+            each.name for each in self._schema if pa.types.is_binary(each.type) or pa.types.is_decimal(each.type)
+        ]
+        stored = {each.name: pa.string() if each.name in decoded else each.type for each in self._schema}
         try:
             table = csv.read_csv(
                 pa.BufferReader(text),
@@ -132,7 +126,10 @@ class DatabaseTable(ABC):
                 ),
             )
         except pa.ArrowInvalid as error:
-            raise self._value_error(error) from None
+            found = _VALUE.search(str(error))
+            if found is None:
+                raise self._error(f"{self._what} cannot be read: {error}", "select other values in a query") from None
+            raise self._misfit(self._schema.field(int(found[1])), " ".join(found[2].split())) from None
         pairs = zip(self._schema, table.columns, strict=True)
         arrays = [self._decoded(each, column.combine_chunks()) for each, column in pairs]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -149,13 +146,7 @@ class DatabaseTable(ABC):
         others = values.filter(pc.invert(fits))
         if len(others):
             raise self._misfit(column, f"invalid value '{others[0]}'")
-        return decimal_texts.decimals(values, column.type)
-
-    def _value_error(self, error: pa.ArrowInvalid) -> MillraceError:
-        found = _VALUE.search(str(error))
-        if found is None:
-            return self._error(f"{self._what} cannot be read: {error}", "select other values in a query")
-        return self._misfit(self._schema.field(int(found[1])), " ".join(found[2].split()))
+        return decimals(values, column.type)
 
     def _misfit(self, column: pa.Field, detail: str) -> MillraceError:
         message = f"column {column.name} of {self._what} has a value that {spark_type(column.type)} cannot hold"
@@ -163,11 +154,4 @@ class DatabaseTable(ABC):
         return self._error(f"{message} ({detail})", hint)
 
     def _error(self, message: str, hint: str) -> MillraceError:
-        error = MillraceError(Problem(f"source {self._name}: {message}", hint, field=f"{self._field}.schema"))
-        error.failure = FailureClass.SOURCE
-        return error
-
-
-def _is_decoded(kind: pa.DataType) -> bool:
-    """Return whether values of a type are decoded from text here."""
-    return bool(pa.types.is_binary(kind) or pa.types.is_decimal(kind))
+        return source_error(Problem(f"source {self._name}: {message}", hint, field=f"{self._field}.schema"))

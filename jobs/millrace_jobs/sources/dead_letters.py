@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
@@ -18,8 +18,7 @@ from millrace_jobs.sources.formats.decoding import BadRecord
 FIX_HINT = "correct it or the schema, or set corruptRecords.policy to drop or deadLetter"
 """The hint for the user about a record that does not decode."""
 
-_SHOWN = 200
-"""Characters of a bad record that a message shows."""
+_SHOWN = 200  # characters of a bad record that a message shows
 
 
 class DeadLetterFile:
@@ -79,11 +78,11 @@ class DeadLetterFile:
         return MillraceError(Problem(message, hint, str(self._target)))
 
 
-class BadRecordHandler:
-    """Handler of the bad records in one slice of a file source; a context manager around reading the slice.
+class RejectedRecords:
+    """The records of one slice that do not decode; a context manager around reading the slice.
 
-    The policy ``fail`` raises MillraceError at the first bad record, ``drop`` only counts them, and ``deadLetter``
-    writes them to a DeadLetterFile with source, file, line, reason and text.
+    The policy ``fail`` raises MillraceError at the first one, ``drop`` only counts them, and ``deadLetter`` stores them
+    once the slice has been read to its end.
     """
 
     def __init__(self, source: str, corrupt: CorruptRecords, label: str) -> None:
@@ -96,20 +95,25 @@ class BadRecordHandler:
     def __enter__(self) -> Self:
         return self
 
-    def reject(self, file: str, bad: BadRecord) -> None:
-        """Leave out one record of ``file``.
-
-        Raises MillraceError under the policy ``fail``, or if the dead letter cannot be written.
-        """
-        if self._policy == "fail":
-            message = f"source {self._source} cannot decode {quoted(bad.text)}: {bad.reason}"
-            raise MillraceError(Problem(message, FIX_HINT, file, bad.line))
-        self.records += 1
-        if self._policy == "deadLetter":
-            self._letters.write({"file": file, "line": bad.line, "reason": bad.reason, "text": bad.text})
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._letters.close(complete=kind is None)
+
+    def _left_out(self, problem: Callable[[], Problem]) -> bool:
+        """Leave out a record, or raise as the policy requires; return whether its dead letter is to be stored."""
+        if self._policy == "fail":
+            raise MillraceError(problem())
+        self.records += 1
+        return self._policy == "deadLetter"
+
+
+class BadRecordHandler(RejectedRecords):
+    """Handler of the bad records in one slice of a file; dead letters have source, file, line, reason and text."""
+
+    def reject(self, file: str, bad: BadRecord) -> None:
+        """Leave out one record. Raises MillraceError under the policy ``fail``, or if the letter cannot be written."""
+        said = f"source {self._source} cannot decode"
+        if self._left_out(lambda: Problem(f"{said} {quoted(bad.text)}: {bad.reason}", FIX_HINT, file, bad.line)):
+            self._letters.write({"file": file, "line": bad.line, "reason": bad.reason, "text": bad.text})
 
 
 def quoted(text: str) -> str:

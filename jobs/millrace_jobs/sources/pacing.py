@@ -30,15 +30,12 @@ class Pace(Protocol):
 
     def rows(self, seconds: float) -> int:
         """Return the number of records due ``seconds`` after the beginning."""
-        ...
 
     def seconds(self, row: int) -> float:
         """Return the earliest time at which ``row`` records are due."""
-        ...
 
     def due_micros(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return when each row, numbered from 0, is due, in µs. Shapes ``(rows,)``."""
-        ...
 
 
 class Pacer:

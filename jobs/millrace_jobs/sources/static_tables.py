@@ -1,17 +1,29 @@
-"""Tables that are read as a whole: all rows of a source, or of a table of a database or a lakehouse."""
+"""Tables that are read as a whole: all rows of a source, or of a table of a database or a lakehouse.
+
+The contents that a table has had are Parquet files in the checkpoint, each beside what is known of it. A batch names
+its content in its offsets (``Control.tables``), so that it joins the same one if it is repeated. Names sort by age. A
+file is complete once its description exists, and neither is changed after that.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
 from millrace_jobs.changes import normalized
+from millrace_jobs.places import Place, may_be_away, write_durably
 from millrace_jobs.shown_values import shown_value
 from millrace_jobs.sources.base import Rejected, Source
 
@@ -51,36 +63,28 @@ class WholeTable(Protocol):
     def read(self, known: str | None) -> TableRead | None:
         """Return the table as it is now; None if its version is still the ``known`` one.
 
-        Raises:
-            MillraceError: it cannot be read; a TransientError if that may pass. So may the iteration of its rows.
+        Raises MillraceError if it cannot be read; a TransientError if that may pass. So may the iteration of its rows.
         """
-        ...
 
 
+@dataclass(frozen=True)
 class RecordsAsTable:
-    """The records of a source as a table.
+    """The records of a source as a table."""
 
-    Args:
-        source: the source.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    source: Source
 
     def read(self, known: str | None) -> TableRead:
         """Return all records that the source has now."""
-        start = self._source.initial()
-        pieces = self._source.slices(start, self._source.latest(start, everything=True), 1)
-        return TableRead(None, (item for piece in pieces for item in self._source.read(piece, "table")))
+        start = self.source.initial()
+        pieces = self.source.slices(start, self.source.latest(start, everything=True), 1)
+        return TableRead(None, (item for piece in pieces for item in self.source.read(piece, "table")))
 
 
 def read_static_table(source: Source, keys: Sequence[str]) -> StaticTable:
     """Read all records of a source as a table with these columns as its primary key.
 
-    Records with a NULL in the key are no rows, as in all tables.
-
-    Raises:
-        MillraceError: a record does not decode, under the policy ``fail``, or two records have the same key.
+    Records with a NULL in the key are no rows, as in all tables. Raises MillraceError if a record does not decode,
+    under the policy ``fail``, or two records have the same key.
     """
     return static_table(source.name, RecordsAsTable(source).read(None).records, source.schema, keys)
 
@@ -95,8 +99,7 @@ def static_table(
 ) -> StaticTable:
     """Read records as the rows of a table with these columns as its primary key; there are at least ``least``.
 
-    Raises:
-        MillraceError: two records have the same key, or there are more than the limits allow.
+    Raises MillraceError if two records have the same key, or there are more than the limits allow.
     """
     read: list[pa.RecordBatch] = []
     rejected = count = size = 0
@@ -120,19 +123,16 @@ def static_table(
 
 def _require_within(limits: TableLimits, rows: int, size: int, name: str) -> None:
     if rows > limits.rows:
-        what, field, hint = f"more than {limits.rows:,} rows", "maxRows", "raise maxRows"
+        what, field = f"{limits.rows:,} rows", "maxRows"
     elif size > limits.bytes:
-        what, field, hint = f"more than {_shown(limits.bytes)} in memory", "maxSize", "raise maxSize"
+        units = (("g", 30), ("m", 20), ("k", 10))  # as a query writes them
+        most = next(f"{limits.bytes >> bits}{unit}" for unit, bits in units if limits.bytes % (1 << bits) == 0)
+        what, field = f"{most} in memory", "maxSize"
     else:
         return
-    message = f"source {name}: the static table has {what}"
-    hint = f"{hint} and the memory of the driver and the executors, or read fewer rows and columns"
-    raise _source_error(Problem(message, hint, field=f"spec.sources.{name}.table.{field}"))
-
-
-def _shown(size: int) -> str:
-    """Return a size as a query writes it."""
-    return next(f"{size >> bits}{unit}" for unit, bits in (("g", 30), ("m", 20), ("k", 10)) if size % (1 << bits) == 0)
+    message = f"source {name}: the static table has more than {what}"
+    hint = f"raise {field} and the memory of the driver and the executors, or read fewer rows and columns"
+    raise source_error(Problem(message, hint, field=f"spec.sources.{name}.table.{field}"))
 
 
 def _require_one_row_per_key(name: str, rows: pa.Table, keys: Sequence[str]) -> None:
@@ -143,10 +143,95 @@ def _require_one_row_per_key(name: str, rows: pa.Table, keys: Sequence[str]) -> 
         key = ", ".join(f"{column} = {shown_value(several.column(column)[0])!r}" for column in keys)
         message = f"source {name}: the static table has {several.column('count_all')[0]} rows with the key {key}"
         hint = "keep one of them, or name more columns in keys"
-        raise _source_error(Problem(message, hint, field=f"spec.sources.{name}.table.keys"))
+        raise source_error(Problem(message, hint, field=f"spec.sources.{name}.table.keys"))
 
 
-def _source_error(problem: Problem) -> MillraceError:
+def source_error(problem: Problem) -> MillraceError:
+    """Return an error that is one of the source."""
     error = MillraceError(problem)
     error.failure = FailureClass.SOURCE
     return error
+
+
+@dataclass(frozen=True)
+class TableContent:
+    """What is known of a content."""
+
+    name: str  # its name; that of a newer one is greater
+    origin: str  # what it was read from, as a digest
+    version: str | None  # the version that the table had; None if it has no versions
+    digest: str  # digest of its rows
+    rows: int  # number of its rows
+    size: int  # size of its rows in memory, in bytes
+    read_at: float  # when it was read, in seconds since 1970
+
+
+class TableContents:
+    """The contents of one table, in a place."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def newest(self) -> TableContent | None:
+        """Return the newest content; None if there is none.
+
+        Raises OSError or ValueError if its description cannot be read.
+        """
+        names = self._names(".json")
+        if not names:
+            return None
+        with may_be_away(self._place):
+            found = json.loads((self._place / f"{names[-1]}.json").read_text(encoding="utf-8"))
+        return TableContent(**found)
+
+    def store(self, rows: pa.Table, origin: str, version: str | None, newest: TableContent | None) -> TableContent:
+        """Store rows as a new content, unless the newest one has the same: then return that one with its new version.
+
+        Raises OSError if it cannot be written.
+        """
+        file = io.BytesIO()
+        pq.write_table(rows, file, compression="zstd")
+        digest = hashlib.sha256(file.getbuffer()).hexdigest()
+        if newest is not None and (newest.digest, newest.origin) == (digest, origin):
+            return TableContent(**asdict(newest) | {"version": version})
+        number = 1 + max((int(name.partition("-")[0]) for name in self._names()), default=0)
+        # drivers that follow each other never write the same file
+        name = f"{number:010d}-{uuid.uuid4().hex[:8]}"
+        content = TableContent(name, origin, version, digest, rows.num_rows, rows.nbytes, time.time())
+        with may_be_away(self._place):
+            write_durably(self._place / f"{name}.parquet", file.getvalue())
+            write_durably(self._place / f"{name}.json", json.dumps(asdict(content)).encode())
+        return content
+
+    def load(self, name: str) -> pa.Table:
+        """Return the rows of a content. Raises OSError if it cannot be read; FileNotFoundError if it does not exist."""
+        with may_be_away(self._place):
+            return pq.read_table(pa.BufferReader((self._place / f"{name}.parquet").read_bytes()))
+
+    def columns(self, name: str) -> pa.Schema:
+        """Return the columns of a content.
+
+        Raises OSError if it cannot be read; FileNotFoundError if it does not exist.
+        """
+        return self.load(name).schema
+
+    def remove(self, name: str) -> None:
+        """Remove a content. Raises OSError if it cannot be removed."""
+        for suffix in (".json", ".parquet"):
+            (self._place / f"{name}{suffix}").unlink(missing_ok=True)
+
+    def remove_before(self, name: str) -> None:
+        """Remove the contents that are older than this one. Raises OSError if one cannot be removed."""
+        for old in self._names():
+            if old < name:
+                self.remove(old)
+
+    def _names(self, suffix: str = "") -> list[str]:
+        """Return the names of all contents in ascending order, of those that have a file with this suffix."""
+        try:
+            with may_be_away(self._place):
+                files = [each.name for each in self._place.iterdir()]
+        except FileNotFoundError:
+            return []
+        found = {file.partition(".")[0] for file in files if file.endswith(suffix or (".parquet", ".json"))}
+        return sorted(name for name in found if name.partition("-")[0].isdigit())

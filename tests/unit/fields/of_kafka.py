@@ -20,11 +20,11 @@ from millrace_jobs.kafka.cluster import Partition, Topic
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.secrets import Secret
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.formats.avro_records import AvroDecoder
 from millrace_jobs.sources.formats.protobuf_records import ProtobufDecoder
 from millrace_jobs.sources.kafka import bad_messages
 from millrace_jobs.sources.kafka.source import KafkaSource
-from millrace_jobs.sources.source_factory import open_source
 from millrace_operator.resources.driver_config import mounted_query
 from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pod_defaults import PodDefaults

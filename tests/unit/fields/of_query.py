@@ -14,7 +14,7 @@ from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.aggregation import aggregation_of
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.sources.source_factory import schema_of
+from millrace_jobs.sources.connector import schema_of
 
 from .documents import FILES, SQL, query
 from .probe import ABSENT, Probe, probes

@@ -15,9 +15,9 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.queries.reading import watermark_of
 from millrace_jobs.run.inputs import open_sources, read_static_tables
 from millrace_jobs.sources.base import Position, Rejected, Source
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.generated.rows import GeneratedSource
-from millrace_jobs.sources.replay.source import ReplaySource
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 from .documents import COLUMNS, FILES, query
 from .probe import ABSENT, Probe, probes, written

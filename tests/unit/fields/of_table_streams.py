@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.sources.base import Source
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.connector import open_source
 
 from .documents import query
 from .probe import ABSENT, Probe, probes, written

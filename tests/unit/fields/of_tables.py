@@ -13,12 +13,12 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.databases.connection import DatabaseConnection
 from millrace_jobs.queries.execution import source_step
 from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.sources.connector import open_table
 from millrace_jobs.sources.database_table import DatabaseTable
 from millrace_jobs.sources.lakehouse.delta_snapshot import DeltaSnapshot
 from millrace_jobs.sources.lakehouse.iceberg_snapshot import IcebergSnapshot
 from millrace_jobs.sources.mysql.table import MySqlTable
 from millrace_jobs.sources.postgres.table import PostgresTable
-from millrace_jobs.sources.source_factory import open_table
 
 from .documents import FILES, query
 from .of_sinks import REST, catalog_probes, server_probes

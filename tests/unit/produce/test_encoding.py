@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.produce.encoding import avro_encoder, csv_encoder, json_encoder, key_encoder
+from millrace_jobs.produce.records import avro_encoder, csv_encoder, json_encoder, key_encoder
 from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.json_parser import JsonParser
-from millrace_jobs.sources.formats.text_parsers import CsvParser
 
 SCHEMA = arrow_schema(
     [

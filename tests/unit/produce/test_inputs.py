@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.produce.inputs import file_input
+from millrace_jobs.produce.records import file_input
 from millrace_jobs.sources.formats.messages import RAW
 
 CSV = 'city,fare,at,note\nParis,12.5,2024-05-01T10:00:00Z,\n"Bonn, am Rhein",7,2024-05-01T11:00:00Z,yes\n'

@@ -23,9 +23,9 @@ from millrace_jobs.run.inputs import require_other_places, require_outside
 from millrace_jobs.run.query_file import query_of
 from millrace_jobs.sinks.result_folder import require_folder
 from millrace_jobs.sources.base import CorruptRecords, Source
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.decoding import BadRecord
-from millrace_jobs.sources.source_factory import open_source
 from unit.api.documents import MINIMAL
 
 REFUSED = "is on no volume that the query mounts for data"

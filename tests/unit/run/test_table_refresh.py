@@ -13,8 +13,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.run import table_refresh
 from millrace_jobs.run.table_refresh import RefreshedTables
-from millrace_jobs.sources.static_tables import TableRead
-from millrace_jobs.sources.table_contents import TableContents
+from millrace_jobs.sources.static_tables import TableContents, TableRead
 
 TOWNS = {
     "files": {"path": "towns.csv", "format": "csv"},

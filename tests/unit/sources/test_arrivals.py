@@ -14,8 +14,8 @@ from millrace_jobs.sources.base import MOST_TIMES
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.generated.rows import RateSource
-from millrace_jobs.sources.kafka.metadata import arrivals
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.kafka.message_records import arrivals
+from millrace_jobs.sources.replay.connector import ReplaySource
 
 NOW = 1_800_000_000.0
 SCHEMA = pa.schema([("at", TIMESTAMP), ("n", pa.int64())])

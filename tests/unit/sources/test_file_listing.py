@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from millrace_jobs.sources.files.file_listing import FileListing, is_file
+from millrace_jobs.sources.files.listing import FileListing, is_file
 
 ODD = [
     "proj[1]",

@@ -8,12 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace_api.errors import MillraceError, MissingInputError
-from millrace_jobs.sources.files import changed_files
 from millrace_jobs.sources.files import source as files_module
 from millrace_jobs.sources.files.source import FilesSource
 from record_tables import rows_of
 
-from .test_files_log import SCHEMA, arrive, numbers, open_source
+from .arriving_files import SCHEMA, arrive, numbers, open_source
 
 
 def read_all(source, end):
@@ -78,7 +77,7 @@ def test_what_does_not_decode_in_a_changed_file_is_reported_as_its_change(tmp_pa
     (piece,) = source.slices(source.initial(), end, 1)
     reading = source.read(piece, "0-0")
     size = (tmp_path / "a.parquet").stat().st_size
-    monkey = changed_files.require_unchanged
+    monkey = files_module.require_unchanged
     calls = []
 
     def change_after_the_first_look(files, present=None):
@@ -87,12 +86,12 @@ def test_what_does_not_decode_in_a_changed_file_is_reported_as_its_change(tmp_pa
             rewrite(tmp_path / "a.parquet", b"x" * size)
         calls.append(None)
 
-    changed_files.require_unchanged = change_after_the_first_look
+    files_module.require_unchanged = change_after_the_first_look
     try:
         with pytest.raises(MillraceError, match="was written again at"):
             list(reading)
     finally:
-        changed_files.require_unchanged = monkey
+        files_module.require_unchanged = monkey
 
 
 def test_a_file_that_was_appended_to_after_it_was_read_is_found_when_the_next_run_starts(tmp_path):

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from listings import listings
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.files import file_listing, file_log
+from millrace_jobs.sources.files import file_log, listing
 from millrace_jobs.sources.files.file_log import KEPT_SECONDS, FileLog
-from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.sources.stored_files import SeenFile
 from record_tables import no_file_above
 
-from .test_files_log import arrive, numbers, open_source
+from .arriving_files import arrive, numbers, open_source
 
 
 @pytest.mark.parametrize("path", ["in", "in/*", "in/**/*"])
@@ -60,7 +60,7 @@ def test_what_matches_is_what_pathlib_says(paths, links, pattern):
         for link, target in links:
             if not os.path.lexists(root / link):
                 (root / link).symlink_to(target)
-        found = [entry.path for entry in file_listing._below(name, pattern) if file_listing.is_file(entry)]
+        found = [entry.path for entry in listing._below(name, pattern) if listing.is_file(entry)]
         expected = {
             str(path)
             for path in root.glob("/".join(pattern))

@@ -11,29 +11,12 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import FailureClass
-from millrace_jobs.sources import source_factory as opening
+from millrace_jobs.sources import connector as opening
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.replay.source import require_file
-from record_tables import all_rows, no_file_above, rows_of
+from millrace_jobs.sources.replay.connector import require_file
+from record_tables import all_rows, no_file_above
 
-SCHEMA = arrow_schema([("n", "INT")])
-
-
-def open_source(folder, path="in", **options):
-    return FilesSource("s", f"{folder}/{path}", "csv", SCHEMA, f"{folder}/log", header=False, **options)
-
-
-def arrive(folder, name, *numbers, mtime=None):
-    file = Path(folder, "in", name)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(f"{n}\n" for n in numbers))
-    if mtime is not None:
-        os.utime(file, (mtime, mtime))
-
-
-def numbers(source, start, end):
-    return [row[0] for part in rows_of(source, start, end, 2) for row in part.rows]
+from .arriving_files import SCHEMA, arrive, numbers, open_source
 
 
 def test_existing_files_in_order_of_time_and_name_then_arriving_ones(tmp_path):

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from millrace_api.model.generators import NexmarkSourceSpec as NexmarkSpec
 from millrace_api.model.generators import NexmarkStream
 from millrace_api.model.sources import SourceSpec
+from millrace_jobs.sources.connector import open_source, schema_of
 from millrace_jobs.sources.generated.nexmark import NexmarkSource, share
 from millrace_jobs.sources.generated.rows import GeneratedRows
 from millrace_jobs.sources.pacing import RatePace
-from millrace_jobs.sources.source_factory import open_source, schema_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 STREAMS = ("person", "auction", "bid")

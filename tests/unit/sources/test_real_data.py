@@ -15,7 +15,7 @@ import pytest
 from lab.cache import MissingError
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import all_rows
 
 TAXI = arrow_schema(

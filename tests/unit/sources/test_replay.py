@@ -21,8 +21,8 @@ from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats import file_formats
 from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.pacing import RatePace
-from millrace_jobs.sources.replay import source as replay_module
-from millrace_jobs.sources.replay.source import ReplaySource
+from millrace_jobs.sources.replay import connector as replay_module
+from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import Collected, all_rows, no_file_above, rows_of
 
 SCHEMA = arrow_schema([("at", "TIMESTAMP"), ("n", "INT")])

@@ -10,11 +10,11 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.sources import SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
 from millrace_jobs.kafka.cluster import Partition
+from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
-from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Subscription
 from millrace_jobs.sources.kafka.connector import _subscription
-from millrace_jobs.sources.kafka.metadata import METADATA
-from millrace_jobs.sources.source_factory import open_source
+from millrace_jobs.sources.kafka.message_records import METADATA
+from millrace_jobs.sources.kafka.offsets import ChosenPartition, Subscription
 
 TRIP = """{"type": "record", "name": "Trip", "fields": [
     {"name": "id", "type": "long"},

@@ -26,14 +26,62 @@ from typing import Any
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.disk import sync
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.sources.files.file_log_mirror import ANOTHER_WRITER, FileLogMirror
-from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.sources.stored_files import SeenFile
+
+ANOTHER_WRITER = Problem(
+    "another driver has written to the log of files seen",
+    "make sure that only one driver runs, then run the same command again: nothing is lost",
+)
 
 KEPT_SECONDS = 86_400
 """Seconds for which a file must be missing before it is forgotten; longer than a folder stays unmounted by mistake."""
 
-_SLACK = 1_000
-"""Outdated entries that the log may always hold, so that a short log is not rewritten again and again."""
+_SLACK = 1_000  # outdated entries that the log may always hold, so that a short log is not rewritten again and again
+
+
+class FileLogMirror:
+    """The log as an object, which is replaced as a whole before the working copy of this run in a folder is changed.
+
+    The readers of a run share the working copy and, in ``files.tag`` beside it, the version of the object that it is. A
+    version that this run has not written is another driver's.
+    """
+
+    def __init__(self, log: ObjectPath, folder: Path) -> None:
+        self._log = log
+        self._tag, self._attempt = folder / "files.tag", folder / "files.attempt"
+
+    def fetch(self, copy: Path) -> None:
+        """Write the working copy, unless another reader of this run has done so. Call it under the log's lock."""
+        if self._tag.exists():
+            return
+        try:
+            content, tag = self._log.read_version()
+        except FileNotFoundError:
+            content, tag = b"", ""
+        copy.write_bytes(content)
+        self._tag.write_text(tag, encoding="utf-8")
+
+    def replace(self, content: bytes) -> None:
+        """Replace the object; call it under the log's lock.
+
+        After a lost answer, it may have what the last attempt of this run wrote, which is kept beside the copy. Raises
+        MillraceError if another driver has written to it. Raises OSError if the object store does not do it, and
+        nothing else has changed.
+        """
+        before = self._attempt.read_bytes() if self._attempt.exists() else None
+        self._attempt.write_bytes(content)
+        tag = self._put(content, self._tag.read_text(encoding="utf-8"))
+        if tag is None:
+            found, tag = self._log.read_version()
+            if found not in (content, before):
+                raise MillraceError(ANOTHER_WRITER)
+            tag = tag if found == content else self._put(content, tag)
+            if tag is None:
+                raise MillraceError(ANOTHER_WRITER)
+        self._tag.write_text(tag, encoding="utf-8")
+
+    def _put(self, content: bytes, tag: str) -> str | None:
+        return self._log.replace_version(content, tag) if tag else self._log.create(content)
 
 
 class FileLog:
@@ -89,7 +137,12 @@ class FileLog:
         content = self._path.read_bytes()
         self._bytes = content.rfind(b"\n") + 1
         for number, line in enumerate(content[: self._bytes].splitlines(), 1):
-            self._load(number, line)
+            try:
+                self._apply(json.loads(line))
+            except (ValueError, TypeError, KeyError) as error:
+                message = f"the log of files seen is damaged: {line[:100].decode(errors='backslashreplace')!r}"
+                hint = "restore the checkpoint, or start with a new one"
+                raise MillraceError(Problem(message, hint, str(self._path), number)) from error
 
     def __contains__(self, path: str) -> bool:
         return path in self._numbers
@@ -133,15 +186,14 @@ class FileLog:
     ) -> None:
         """Record a listing durably: it is on disk when this method returns.
 
+        Raises MillraceError if the log cannot be written, and nothing was added.
+
         Args:
             new: files that are not in the log, in the order in which they are to be read.
             present: paths in the log that were found. An empty listing marks no file as missing.
             consumed: finished batches have read all files before this number.
             now: seconds since 1970.
             complete: this is the only listing of the run.
-
-        Raises:
-            MillraceError: the log cannot be written, and nothing was added.
         """
         try:
             if complete or self._changes(new, present, consumed, now):
@@ -229,8 +281,7 @@ class FileLog:
     def _writing(self, *, complete: bool = False) -> Iterator[None]:
         """Let this run be the one that wrote last, and know first of all that its other readers have recorded.
 
-        Raises:
-            MillraceError: another run has written to the log since this one read it.
+        Raises MillraceError if another run has written to the log since this one read it.
         """
         with self._locked() as recorded:
             if _version(self._path) != self._written_version:
@@ -241,16 +292,7 @@ class FileLog:
                 self._run_path.write_text(self._complete_run if complete else self._run, encoding="utf-8")
             yield
 
-    def _load(self, number: int, line: bytes) -> None:
-        try:
-            self._apply(json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
-            message = f"the log of files seen is damaged: {line[:100].decode(errors='backslashreplace')!r}"
-            hint = "restore the checkpoint, or start with a new one"
-            raise MillraceError(Problem(message, hint, str(self._path), number)) from error
-
     def _apply(self, line: dict[str, Any]) -> None:
-        """Apply one line of the log."""
         if "next" in line:
             self.count = int(line["next"])
         elif "left" in line:
@@ -282,7 +324,6 @@ def _version(path: Path) -> tuple[int, int]:
 
 
 def _snapshot(files: dict[int, SeenFile], left: dict[int, float], count: int) -> Iterable[dict[str, Any]]:
-    """Yield the lines of a log that holds only what is remembered."""
     following = 0
     for number, file in files.items():  # the dict is in ascending order: numbers only grow
         if number != following:

@@ -1,4 +1,4 @@
-"""Existing and newly arriving files as a stream of records."""
+"""Existing and newly arriving files as a stream of records; one that changes after it was first seen is an error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import os
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -32,14 +33,25 @@ from millrace_jobs.sources.base import (
     ignore_arrivals,
 )
 from millrace_jobs.sources.dead_letters import BadRecordHandler
-from millrace_jobs.sources.files.changed_files import Present, require_unchanged, touched, unchanging
-from millrace_jobs.sources.files.file_listing import FileListing, seen
 from millrace_jobs.sources.files.file_log import KEPT_SECONDS, FileLog
-from millrace_jobs.sources.files.object_listing import ObjectListing
+from millrace_jobs.sources.files.listing import FileListing, ObjectListing, seen
 from millrace_jobs.sources.formats.file_formats import file_format
-from millrace_jobs.sources.formats.path_columns import path_columns
-from millrace_jobs.sources.listing_pause import ListingPause
-from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.sources.formats.format_reader import path_columns
+from millrace_jobs.sources.stored_files import ListingPause, SeenFile, look, unreadable
+
+_SIZE_HINT = (
+    "write new records to a file with another name, and restore this one, or remove it if it was read; "
+    "or start with another checkpoint"
+)
+_UNREAD_HINT = (
+    "restore it with its size and modification time (touch -d), or start with another checkpoint; "
+    "write files elsewhere, and rename them into place"
+)
+
+_OBJECT_HINT = "write new records to an object with another key; start with another checkpoint if this one is lost"
+
+Present = Mapping[str, SeenFile | None]
+"""Paths that a listing has shown; of objects, it has also said what there is to see."""
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +60,74 @@ LISTED_PER_TRIGGER = 10_000
 
 CHECKED_PER_TRIGGER = 100
 """Known files that a trigger looks at, one after the other, to find those that have changed since they were seen."""
+
+
+@contextmanager
+def unchanging(file: SeenFile) -> Iterator[None]:
+    """Raise MillraceError if a file differs from when it was seen, before this block or after it.
+
+    What goes wrong within the block with a file that has changed is reported as its change.
+    """
+    require_unchanged([file])
+    try:
+        yield
+    except MillraceError:
+        require_unchanged([file])
+        raise
+    require_unchanged([file])
+
+
+def require_unchanged(files: Iterable[SeenFile], present: Present | None = None) -> None:
+    """Raise MillraceError if a file that is still to be read has another size or time than when it was seen.
+
+    Args:
+        files: the files, as they were first seen.
+        present: what a listing has just shown, so that a file which is gone by now was removed after it was read.
+    """
+    for file, written in touched(files, present):
+        before, after = (_time(each) for each in (file.mtime_ns, written))
+        message = f"had been written at {before} when it was seen, and was written again at {after}"
+        raise MillraceError(Problem(message, _unread_hint(file), file.path))
+
+
+def touched(files: Iterable[SeenFile], present: Present | None = None) -> Iterator[tuple[SeenFile, int]]:
+    """Yield the files that have another time than when they were seen, with that time in nanoseconds.
+
+    Raises MillraceError if one has another size.
+    """
+    for file in files:
+        now = _now(file, present)
+        if now is None:
+            continue
+        if now.size != file.size:
+            message = f"had {file.size} bytes when it was seen and has {now.size} now"
+            raise MillraceError(Problem(message, _SIZE_HINT, file.path))
+        if now.mtime_ns != file.mtime_ns:
+            yield file, now.mtime_ns
+
+
+def _now(file: SeenFile, present: Present | None) -> SeenFile | None:
+    try:
+        return (present or {}).get(file.path) or look(file.path)
+    except FileNotFoundError as error:
+        if present is not None:
+            return None
+        message = f"was seen earlier and is not there now: {error.strerror}"
+    except OSError as error:
+        message = f"was seen earlier and cannot be found now: {error.strerror}"
+        if is_object(file.path):
+            raise unreadable(file.path, error) from None
+    raise MillraceError(Problem(message, _unread_hint(file), file.path))
+
+
+def _unread_hint(file: SeenFile) -> str:
+    return _OBJECT_HINT if is_object(file.path) else _UNREAD_HINT
+
+
+def _time(nanoseconds: int) -> str:
+    """Return a time as ``touch -d`` takes it, to the nanosecond."""
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
 
 
 @dataclass(frozen=True)
@@ -134,12 +214,9 @@ class FilesSource(Source):
                 raise MillraceError(Problem(message, "let this user read it", str(root)))
             log = FileLog(log_directory, mirrored=mirrored)  # only for these checks: another process plans the batches
             if not log.count and not self._files.is_folder and not self._files.has_files():
-                raise self._missing(path)
+                hint = f"write a file, a folder or a glob pattern ({self._files.described()})"
+                raise MissingInputError(Problem(f"source {name}: no file matches this path", hint, path))
         self._require_same_place(log)
-
-    def _missing(self, path: str) -> MissingInputError:
-        hint = f"write a file, a folder or a glob pattern ({self._files.described()})"
-        return MissingInputError(Problem(f"source {self.name}: no file matches this path", hint, path))
 
     def _require_same_place(self, log: FileLog) -> None:
         """Refuse files in another place than those seen so far: a relative path leads elsewhere from another folder."""
@@ -167,7 +244,7 @@ class FilesSource(Source):
 
         Raises MillraceError if the columns of the first do not match the schema, or one of the others has another size.
         """
-        present, new = self._named_next(self._log, 1) if self._by_name else self._listed(self._log)
+        present, new = self._listed(self._log, 1 if self._by_name else None)
         if self._log.count:
             files = (file for _, file in self._log.remembered() if file.path in present)
             other_time = [file for file, _ in touched(files, present)]
@@ -202,7 +279,7 @@ class FilesSource(Source):
         elif self._by_name:
             most_new = None if everything else LISTED_PER_TRIGGER - (log.count - int(start["files"]))
             if most_new is None or most_new > 0:
-                present, new = self._named_next(log, most_new)
+                present, new = self._listed(log, most_new)
                 log.record(new, present.keys(), int(start["files"]), self._clock(), complete=everything)
         elif everything or self._pause.is_over():
             with self._pause.measured():
@@ -211,7 +288,6 @@ class FilesSource(Source):
         return {"files": log.count if self._max_files is None else min(log.count, start["files"] + self._max_files)}
 
     def _record_all(self, log: FileLog, consumed: int, *, complete: bool) -> None:
-        """List and record all files; look at known ones again."""
         present, new = self._listed(log)
         is_free = isinstance(self._files, ObjectListing)  # the listing has said what there is to see
         checked = log.remembered() if is_free else log.next_remembered(CHECKED_PER_TRIGGER)
@@ -261,7 +337,6 @@ class FilesSource(Source):
             yield Rejected(rejects.records)
 
     def _log_up_to(self, position: Position) -> FileLog:
-        """Return the log of files seen; raise MillraceError if the position is beyond its end."""
         if position["files"] > self._log.count:
             message = (
                 f"source {self.name}: the checkpoint is at file {position['files']}, but its log knows "
@@ -270,39 +345,28 @@ class FilesSource(Source):
             raise MillraceError(Problem(message, "restore the checkpoint, or start with a new one"))
         return self._log
 
-    def _listed(self, log: FileLog) -> tuple[Present, list[SeenFile]]:
-        """Return the logged paths that are present, and the new files in order; only new files cost a ``stat``."""
-        present: dict[str, SeenFile | None] = {}
-        new = []
+    def _listed(self, log: FileLog, most: int | None = None) -> tuple[Present, list[SeenFile]]:
+        """Return the logged paths that are present, and the new files in order; only new files cost a ``stat``.
+
+        By name, these are the last logged path, and the next files, at most so many.
+        """
+        last = log.last() if self._by_name else None
+        after = "" if last is None else last.path
+        present: dict[str, SeenFile | None] = {} if last is None else {last.path: None}
+        new: list[SeenFile] = []
         with self._named_errors(str(self._files)):
-            for path, entry in self._files.entries():
-                if path in log:
+            for path, entry in self._files.entries_after(after) if self._by_name else self._files.entries():
+                if not self._by_name and path in log:
                     present[path] = entry if isinstance(entry, SeenFile) else None
                     continue
                 with suppress(FileNotFoundError):  # renamed since it was listed: a later listing has its final name
                     if (now := entry if isinstance(entry, SeenFile) else seen(entry)) is not None:
-                        self._require_readable(path)
-                        new.append(now)
-        return present, sorted(new, key=lambda seen: (seen.mtime_ns, seen.path))
-
-    def _named_next(self, log: FileLog, most: int | None) -> tuple[Present, list[SeenFile]]:
-        """Return the last logged path, and the next new files by name, at most so many."""
-        last = log.last()
-        new: list[SeenFile] = []
-        with self._named_errors(str(self._files)):
-            for path, entry in self._files.entries_after(last.path if last is not None else ""):
-                with suppress(FileNotFoundError):
-                    if (now := entry if isinstance(entry, SeenFile) else seen(entry)) is not None:
-                        self._require_readable(path)
+                        require_data(path)  # before it is recorded, after which it has to be read
+                        self._in_path.values(path)
                         new.append(now)
                 if most is not None and len(new) >= most:
                     break
-        return {} if last is None else {last.path: None}, new
-
-    def _require_readable(self, path: str) -> None:
-        """Check a new path before it is recorded, after which it has to be read."""
-        require_data(path)
-        self._in_path.values(path)
+        return present, new if self._by_name else sorted(new, key=lambda seen: (seen.mtime_ns, seen.path))
 
     @contextmanager
     def _named_errors(self, path: str) -> Iterator[None]:

@@ -1,15 +1,12 @@
-"""Declared columns as an Arrow schema, and conversion of the values in a file or message to the declared types.
+"""Declared columns as an Arrow schema, and nested columns as the columns of single values that they are made of.
 
-Arrow's readers convert most values themselves. The conversions here are the ones in which Arrow differs from Spark:
-values are read as another type (``stored_type``) and cast to the declared type as whole columns (``to_declared``).
+A value within a NULL struct or list is never seen: such places are NULL, or left out, before anything is converted.
 """
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +14,9 @@ import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.schema_ddl import Column, parse_schema, parse_type, type_problem, unreadable
-from millrace_api.sql.time_formats import ISO, UNITS, is_pattern
-from millrace_jobs.sources.formats import decimal_texts, iso_texts, time_patterns
-from millrace_jobs.sources.formats.nested_columns import is_nested, rebuilt
+
+ConvertPart = Callable[[pa.Array, pa.Field], pa.Array]
+"""Converts a part of a column to the type of a field, whose name is the path to it, such as ``user.country``."""
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """Spark's TIMESTAMP: microseconds since 1970-01-01 UTC."""
@@ -37,26 +34,90 @@ _TYPES = {
     "TIMESTAMP": TIMESTAMP,
     "BINARY": pa.binary(),
 }
+
 _SYNONYMS = {"BYTE": "TINYINT", "SHORT": "SMALLINT", "INTEGER": "INT", "LONG": "BIGINT", "REAL": "FLOAT"}
 _DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_NAMES_SHOWN = 20
+
 MAX_PRECISION = 38
 """The maximum number of digits of a DECIMAL."""
 
-_FORMAT = b"time"
-"""Key of a field's metadata with the format of its times, if that is another one than the source's."""
+_FORMAT = b"time"  # key of a field's metadata with the format of its times, if that is another one than the source's
 
-TIMESTAMP_FORMATS = ("iso", "seconds", "milliseconds", "microseconds")
-"""The formats of a TIMESTAMP: ``iso`` is text such as 2013-01-01T10:00:00.5+01:00, in UTC if it has no zone.
 
-The others are numbers since 1970 in that unit.
-"""
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether a type is a struct, a list of any layout, or a map."""
+    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
 
-_DIGITS = {"seconds": 6, "milliseconds": 3, "microseconds": 0}
-_EXACT = 2.0**51
-"""Microseconds from which on those of a double may be wrong by one: in the year 2041."""
-_EARLIEST = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-_LATEST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 1_000_000 + 999_999
-_OUTSIDE = "outside the years 1 to 9999"
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is a list of any layout, but no map."""
+    types = pa.types
+    is_view = types.is_list_view(kind) or types.is_large_list_view(kind)
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or is_view)
+
+
+def parts_of(declared: pa.Field) -> list[pa.Field]:
+    """Return the fields of a struct, the element of a list, or the key and the value of a map, named by their paths."""
+    kind = declared.type
+    if pa.types.is_struct(kind):
+        return [field.with_name(f"{declared.name}.{field.name}") for field in kind]
+    if pa.types.is_map(kind):
+        return [pa.field(f"{declared.name}[key]", kind.key_type), pa.field(f"{declared.name}[value]", kind.item_type)]
+    return [pa.field(f"{declared.name}[]", kind.value_type)]
+
+
+def with_parts(kind: pa.DataType, parts: list[pa.DataType]) -> pa.DataType:
+    """Return a nested type with other parts; a list of any layout becomes one of the usual layout."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(part) for field, part in zip(kind, parts, strict=True)])
+    return pa.map_(*parts) if pa.types.is_map(kind) else pa.list_(*parts)
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """Return how many columns of single values a column of a type is made of."""
+    return sum(leaf_count(part.type) for part in parts_of(pa.field("", kind))) if is_nested(kind) else 1
+
+
+def leaves_of(column: pa.Array, declared: pa.Field) -> Iterator[tuple[pa.Array, pa.Field]]:
+    """Yield the columns of single values that a column is made of, each with its declared field."""
+    if not is_nested(declared.type):
+        yield column, declared
+        return
+    for part, field in zip(taken_apart(column, declared.type)[0], parts_of(declared), strict=True):
+        yield from leaves_of(part, field)
+
+
+def rebuilt(column: pa.Array, declared: pa.Field, convert: ConvertPart) -> pa.Array:
+    """Return a nested column in its declared type, each part converted; parts are matched by their order."""
+    parts, offsets = taken_apart(column, declared.type)
+    converted = [convert(part, field) for part, field in zip(parts, parts_of(declared), strict=True)]
+    return put_together(declared.type, converted, offsets, column.is_null())
+
+
+def taken_apart(column: pa.Array, declared: pa.DataType) -> tuple[list[pa.Array], pa.Array | None]:
+    """Return the parts of a column, and where each list or map begins in them; None for a struct.
+
+    A column that is declared a map may be a list of structs of a key and a value.
+    """
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return column.flatten(), None
+    if pa.types.is_map(kind):
+        column = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+    values = column.flatten()  # without those of NULL
+    return values.flatten() if pa.types.is_map(declared) else [values], offsets
+
+
+def put_together(declared: pa.DataType, parts: list[pa.Array], offsets: pa.Array | None, missing: pa.Array) -> pa.Array:
+    """Return a nested column of a type from its parts; it is NULL where ``missing`` says so."""
+    if pa.types.is_struct(declared):
+        return pa.StructArray.from_arrays(parts, fields=list(declared), mask=missing)
+    if pa.types.is_map(declared):
+        return pa.MapArray.from_arrays(offsets, *parts, declared, mask=missing)
+    return pa.ListArray.from_arrays(offsets, *parts, declared, mask=missing)
 
 
 def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
@@ -66,7 +127,7 @@ def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """
     fields, problems = [], []
     for position, (name, declared) in enumerate(columns):
-        column = _column(name, declared)
+        column = parse_type(name, declared) if "<" in declared else Column(name, declared)
         arrow_type = _arrow_type(column)
         if arrow_type is None:
             problems.append(Problem(*(type_problem(column) or unreadable(column))))
@@ -84,10 +145,6 @@ def declared_schema(ddl: str) -> pa.Schema:
     return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
 
 
-def _column(name: str, declared: str) -> Column:
-    return parse_type(name, declared) if "<" in declared else Column(name, declared)
-
-
 def spark_type(arrow_type: pa.DataType) -> str:
     """Return the Spark name of a type, for messages; of a nested type without what is in it."""
     if is_nested(arrow_type):
@@ -100,7 +157,12 @@ def spark_type(arrow_type: pa.DataType) -> str:
 
 def _arrow_type(column: Column) -> pa.DataType | None:
     if column.parts:
-        return _nested_type(column)
+        types = [_arrow_type(part) for part in column.parts]
+        if None in types:
+            return None
+        if column.is_struct:
+            return pa.struct([(part.name, kind) for part, kind in zip(column.parts, types, strict=True)])
+        return pa.list_(types[0]) if len(types) == 1 else pa.map_(*types)
     text = column.type.strip().upper()
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1] or 10), int(match[2] or 0)
@@ -110,13 +172,9 @@ def _arrow_type(column: Column) -> pa.DataType | None:
     return _TYPES.get(_SYNONYMS.get(text, text))
 
 
-def _nested_type(column: Column) -> pa.DataType | None:
-    types = [_arrow_type(part) for part in column.parts]
-    if None in types:
-        return None
-    if column.is_struct:
-        return pa.struct([(part.name, kind) for part, kind in zip(column.parts, types, strict=True)])
-    return pa.list_(types[0]) if len(types) == 1 else pa.map_(*types)
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first names of a file's or a table's columns, for messages."""
+    return ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
 
 
 def time_format(field: pa.Field, of_source: str) -> str:
@@ -149,127 +207,3 @@ def _type_with_format(kind: pa.DataType, path: Sequence[str], written: str) -> p
     if pa.types.is_list(kind):
         return pa.list_(_type_with_format(kind.value_type, path, written))
     return pa.struct(_with_format(list(kind), path, written)) if pa.types.is_struct(kind) else kind
-
-
-def stored_type(declared: pa.DataType, timestamp_format: str) -> pa.DataType:
-    """Return the type that a column of a text file is read as.
-
-    Timestamps in seconds or milliseconds are read as doubles, to keep fractions; see ``require_exact``. Decimals are
-    converted from their text: see ``decimal_texts``.
-    """
-    if pa.types.is_decimal(declared):
-        return pa.string()
-    if declared == pa.date32() and is_pattern(timestamp_format):
-        return pa.string()
-    if declared != TIMESTAMP:
-        return declared
-    if timestamp_format not in UNITS:
-        return pa.string()
-    return pa.int64() if timestamp_format == "microseconds" else pa.float64()
-
-
-def to_declared(column: pa.Array, declared: pa.Field, timestamp_format: str) -> pa.Array:
-    """Cast ``column`` to the declared type. Raises ValueError with the column's name if a value does not fit."""
-    if is_nested(declared.type):
-        return rebuilt(column, declared, lambda part, field: to_declared(part, field, timestamp_format))
-    timestamp_format = time_format(declared, timestamp_format)
-    try:
-        if declared.type == TIMESTAMP:
-            return timestamps(column, timestamp_format)
-        if column.type == declared.type:
-            return column
-        if declared.type == pa.date32() and pa.types.is_string(column.type):
-            return dates(column, timestamp_format)
-        if declared.type == pa.binary() and pa.types.is_string(column.type):
-            return pa.array([_base64(text) for text in column.to_pylist()], pa.binary())
-        if pa.types.is_decimal(declared.type) and pa.types.is_string(column.type):
-            return decimal_texts.decimals(column, declared.type)
-        if pa.types.is_decimal(declared.type) and pa.types.is_decimal256(column.type):
-            return decimal_texts.narrowed(column, declared.type)
-        return column.cast(declared.type)
-    except (ValueError, pa.ArrowNotImplementedError) as error:
-        raise ValueError(f"column {declared.name} ({spark_type(declared.type)}): {error}") from None
-
-
-def dates(texts: pa.Array, timestamp_format: str) -> pa.Array:
-    """Return texts as dates, by the pattern if there is one. Raises ValueError if a value is none."""
-    by_pattern = is_pattern(timestamp_format)
-    return time_patterns.dates(texts, timestamp_format) if by_pattern else iso_texts.dates(texts)
-
-
-def timestamps(column: pa.Array, timestamp_format: str) -> pa.Array:
-    """Return values in the format ``timestamp_format`` as timestamps. Raises ValueError if a value is none."""
-    if pa.types.is_timestamp(column.type):
-        # Spark has microseconds only, and pandas writes nanoseconds by default.
-        return within_range(pc.cast(column, options=pc.CastOptions(TIMESTAMP, allow_time_truncate=True)), "")
-    if timestamp_format not in UNITS:
-        if not pa.types.is_string(column.type):
-            is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-            hint = "; set timestampFormat to the unit of the numbers" if is_number else ""
-            raise ValueError(f"{column.type} is not ISO 8601 text{hint}")
-        is_iso = timestamp_format == ISO
-        return iso_texts.timestamps(column) if is_iso else time_patterns.timestamps(column, timestamp_format)
-    read_as = f" when read as {timestamp_format}"
-    try:
-        micros = _micros(column, _DIGITS[timestamp_format])
-    except ValueError:  # too large for 64 bits, infinite, or not a number
-        raise ValueError(f"{_OUTSIDE}{read_as}") from None
-    return within_range(micros, read_as).cast(TIMESTAMP)
-
-
-def _micros(column: pa.Array, digits: int) -> pa.Array:
-    """Multiply numbers by a power of ten to whole microseconds."""
-    if pa.types.is_integer(column.type):
-        return pc.multiply_checked(column.cast(pa.int64()), 10**digits)
-    exact = pa.decimal128(MAX_PRECISION, digits)
-    if pa.types.is_floating(column.type):
-        column = column.cast(pa.float64())
-        if _are_exact(column, digits):
-            return pc.round(pc.multiply(column, float(10**digits))).cast(pa.int64())
-        column = column.cast(pa.string())
-    if pa.types.is_string(column.type):
-        column = decimal_texts.decimals(column, exact)
-    elif pa.types.is_decimal256(column.type):
-        column = decimal_texts.narrowed(column, exact)
-    elif column.type.scale > digits:
-        column = pc.round(column, digits, "half_towards_infinity")
-    return decimal_texts.rescaled(column, exact).view(pa.decimal128(MAX_PRECISION, 0)).cast(pa.int64())
-
-
-def _are_exact(numbers: pa.Array, digits: int) -> bool:
-    """Return whether doubles are right to the microsecond when their products are rounded."""
-    limit = _EXACT / 10**digits
-    if len(numbers) == 0:
-        return True
-    stored = np.frombuffer(numbers.buffers()[1], np.float64)[numbers.offset : numbers.offset + len(numbers)]
-    if stored.max() < limit and stored.min() > -limit:  # several times faster than Arrow, but NULLs may be anything
-        return True
-    bounds = pc.min_max(numbers)
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    return low is None or bool(max(-low, high) < limit)
-
-
-class InexactTimesError(ValueError):
-    """Times whose doubles may be other microseconds than their text."""
-
-
-def require_exact(numbers: pa.Array, timestamp_format: str) -> None:
-    """Raise InexactTimesError if doubles that were read from text may have lost microseconds."""
-    if not _are_exact(numbers, _DIGITS[timestamp_format]):
-        raise InexactTimesError
-
-
-def within_range(micros: pa.Array, read_as: str, beyond: int = 0) -> pa.Array:
-    """Require the years 1 to 9999 of Spark's TIMESTAMP; a value outside them is a sign of a wrong unit.
-
-    ``beyond`` is how far outside they may be, in microseconds.
-    """
-    bounds = pc.min_max(micros.cast(pa.int64()))
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if low is not None and (low < _EARLIEST - beyond or high > _LATEST + beyond):
-        raise ValueError(f"{_OUTSIDE}{read_as}")
-    return micros
-
-
-def _base64(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text, validate=True)

@@ -1,31 +1,177 @@
-"""Decoding of JSON as Kafka Connect's converter writes it: beside its schema, or without one."""
+"""Decoding of JSON as Kafka Connect's converter writes it, such as Debezium's: beside its schema, or without one.
+
+A value in JSON is read as one type of Arrow (``read``) and converted to the type that it means (``meant``): days since
+1970 to a date, microseconds to a timestamp, bytes in base64 to a decimal of the schema's scale.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
 from functools import lru_cache, partial
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from millrace_api.sql.time_formats import ISO
-from millrace_jobs.sources.formats.column_types import time_format
-from millrace_jobs.sources.formats.connect_types import ConnectType, connect_type
-from millrace_jobs.sources.formats.json_rewriting import parsed_object, written_value
-from millrace_jobs.sources.formats.messages import RejectAt, TextDecoder
-from millrace_jobs.sources.formats.nested_columns import is_nested, parts_of, rebuilt, with_parts
+from millrace_jobs.sources.formats.column_types import (
+    MAX_PRECISION,
+    TIMESTAMP,
+    is_nested,
+    parts_of,
+    rebuilt,
+    time_format,
+    with_parts,
+)
+from millrace_jobs.sources.formats.json_parser import parsed_object, written_value
+from millrace_jobs.sources.formats.messages import GroupedDecoder, Part, TextDecoder, converted_records
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
+
+_PLAIN = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "float32": pa.float32(),
+    "double": pa.float64(),
+    "float64": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+}
+_TIMES = {
+    "io.debezium.time.Date": pa.date32(),
+    "org.apache.kafka.connect.data.Date": pa.date32(),
+    "io.debezium.time.Timestamp": pa.timestamp("ms", tz="UTC"),
+    "org.apache.kafka.connect.data.Timestamp": pa.timestamp("ms", tz="UTC"),
+    "io.debezium.time.MicroTimestamp": TIMESTAMP,
+    "io.debezium.time.NanoTimestamp": pa.timestamp("ns", tz="UTC"),
+    "io.debezium.time.Time": pa.time32("ms"),
+    "org.apache.kafka.connect.data.Time": pa.time32("ms"),
+    "io.debezium.time.MicroTime": pa.time64("us"),
+    "io.debezium.time.NanoTime": pa.time64("ns"),
+}
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+_ISO_DATE = "io.debezium.time.IsoDate"
+_EXACT = Context(prec=1000)
+
+Convert = Callable[[pa.Array], pa.Array]
 
 _BEGIN: Final = b'{"schema":'
 _PAYLOAD: Final = b',"payload":'
-_MOST_READERS = 64
-"""Schemas that are kept ready to read; a topic has a few, one for each change of its table."""
+_MOST_READERS = 64  # schemas that are kept ready to read; a topic has a few, one for each change of its table
 
-_Read = tuple[pa.RecordBatch, list[int]]
+
+@dataclass(frozen=True)
+class ConnectType:
+    """How values of a type of Connect are read from JSON: as ``read``, which ``convert`` turns into ``meant``."""
+
+    read: pa.DataType
+    meant: pa.DataType
+    convert: Convert
+
+
+def connect_type(schema: Mapping[str, Any], declared: pa.Field) -> ConnectType:
+    """Return how values with a schema of Connect are read for a declared column.
+
+    Of a struct, only the fields that are declared are read. Raises ValueError if the schema has a type that Connect
+    does not have.
+    """
+    kind, name = schema.get("type"), schema.get("name")
+    if name == _VARIABLE_DECIMAL:  # each has a scale of its own, so they are read right away as the declared type
+        read, expected = pa.struct([("scale", pa.int32()), ("value", pa.string())]), declared.type
+        is_number = pa.types.is_decimal(expected) or pa.types.is_floating(expected) or pa.types.is_integer(expected)
+        meant = expected if is_number else pa.string()
+        return ConnectType(read, meant, partial(_from_variable, meant))
+    if name == _DECIMAL and kind == "bytes":
+        scale = int((schema.get("parameters") or {}).get("scale", 0))
+        if scale > MAX_PRECISION:
+            raise ValueError(f"a decimal with {scale} digits behind the point fits no column")
+        meant = pa.decimal128(MAX_PRECISION, scale)
+        return ConnectType(pa.string(), meant, partial(_each, meant, lambda text: _decimal(text, scale)))
+    if name in _TIMES and kind in ("int32", "int64"):
+        return ConnectType(_PLAIN[kind], _TIMES[name], partial(_reinterpreted, _TIMES[name]))
+    if name == _ISO_DATE:
+        return ConnectType(pa.string(), pa.string(), partial(_each, pa.string(), lambda text: text.removesuffix("Z")))
+    if kind == "bytes":
+        return ConnectType(pa.string(), pa.binary(), partial(_each, pa.binary(), _bytes))
+    if kind in _PLAIN:
+        return ConnectType(_PLAIN[kind], _PLAIN[kind], lambda column: column)
+    if kind in ("array", "map", "struct"):
+        return _nested(kind, schema, declared)
+    raise ValueError(f"its schema has the type {kind!r}, which is none of Kafka Connect")
+
+
+def _nested(kind: str, schema: Mapping[str, Any], declared: pa.Field) -> ConnectType:
+    expected = declared.type
+    if kind == "struct":
+        known = {field.name: field for field in expected} if pa.types.is_struct(expected) else {}
+        fields = [each for each in schema.get("fields", ()) if each.get("field") in known]
+        parts = [connect_type(each, known[each["field"]]) for each in fields]
+        names = [each["field"] for each in fields]
+        read = pa.struct(list(zip(names, (part.read for part in parts), strict=True)))
+        meant = pa.struct(list(zip(names, (part.meant for part in parts), strict=True)))
+    elif kind == "array":
+        value = pa.field("", expected.value_type if pa.types.is_list(expected) else pa.null())
+        parts = [connect_type(schema["items"], value)]
+        read, meant = pa.list_(parts[0].read), pa.list_(parts[0].meant)
+    else:
+        value = pa.field("", expected.item_type if pa.types.is_map(expected) else pa.null())
+        parts = [connect_type({"type": "string"}, value), connect_type(schema["values"], value)]
+        read, meant = (pa.map_(pa.string(), each) for each in (parts[1].read, parts[1].meant))
+    if read == meant:
+        return ConnectType(read, meant, lambda column: column)
+    return ConnectType(read, meant, partial(_converted_parts, meant, parts))
+
+
+def _converted_parts(meant: pa.DataType, parts: list[ConnectType], column: pa.Array) -> pa.Array:
+    remaining = iter(parts)  # the parts come in their order
+    return rebuilt(column, pa.field("", meant), lambda part, _: next(remaining).convert(part))
+
+
+def _reinterpreted(meant: pa.DataType, column: pa.Array) -> pa.Array:
+    """Return numbers of days, or of units of time, as dates and times."""
+    return column.cast(meant) if column.type.bit_width == meant.bit_width else column.cast(pa.int64()).cast(meant)
+
+
+def _each(meant: pa.DataType, convert: Callable[[str], Any], column: pa.Array) -> pa.Array:
+    return pa.array([None if text is None else convert(text) for text in column.to_pylist()], meant)
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _decimal(text: str, scale: int) -> Decimal:
+    """Return the decimal of an unscaled number: big-endian bytes in base64."""
+    return Decimal(int.from_bytes(_bytes(text), "big", signed=True)).scaleb(-scale, _EXACT)
+
+
+def _as_meant(number: Decimal, meant: pa.DataType) -> Any:
+    if pa.types.is_integer(meant):
+        if number != number.to_integral_value():
+            raise ValueError(f"{number} is no whole number")
+        return int(number)
+    return number if pa.types.is_decimal(meant) else float(number) if pa.types.is_floating(meant) else f"{number:f}"
+
+
+def _from_variable(meant: pa.DataType, column: pa.Array) -> pa.Array:
+    values: list[Any] = []
+    with localcontext(_EXACT):
+        for each in column.to_pylist():
+            number = None if each is None else _decimal(each["value"], each["scale"])
+            values.append(number if number is None else _as_meant(number, meant))
+    if not pa.types.is_decimal(meant):
+        return pa.array(values, meant)
+    for number in values:
+        digits = 0 if number is None else len(number.normalize(_EXACT).as_tuple().digits)
+        if digits > MAX_PRECISION:
+            raise ValueError(f"a number of {digits} digits does not fit a DECIMAL")
+    return pa.array(values, pa.decimal256(76, meant.scale)).cast(meant)
 
 
 @dataclass(frozen=True)
@@ -36,7 +182,7 @@ class _Reader:
     convert: Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-class ConnectJsonDecoder:
+class ConnectJsonDecoder(GroupedDecoder):
     """A decoder of JSON objects with or without the schema of Kafka Connect.
 
     With it, values have the types that it says. Without it, they are read as in other JSON, except that a DATE is the
@@ -45,48 +191,29 @@ class ConnectJsonDecoder:
 
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self.schema = schema
-        self._bare = _bare_reader(schema, timestamp_format)
+        read = pa.schema([_with_days(field) for field in schema])
+        self._bare = _Reader(TextDecoder("json", read, timestamp_format), partial(_from_days, schema))
         self._readers: dict[bytes, _Reader | str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_readers": {}}
-
-    def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """Decode a record from every message that has a value."""
-        bad: dict[int, str] = {}
-        parts: list[_Read] = []
-        for reader, payloads in self._by_schema(values, bad):
-            parts += _records(reader, payloads, self.schema, bad)
-        for index in sorted(bad):
-            reject(index, bad[index])
-        if not parts:
-            return pa.RecordBatch.from_pylist([], self.schema), np.empty(0, np.int64)
-        origins = np.concatenate([np.array(indexes, np.int64) for _, indexes in parts])
-        records = pa.concat_batches([batch for batch, _ in parts])
-        if len(parts) == 1:
-            return records, origins
-        order = np.argsort(origins, kind="stable")  # the messages were grouped by schema
-        return records.take(pa.array(order)), origins[order]
 
     def names(self, value: bytes) -> frozenset[str]:
         """Return the names of the fields of a message's object; none if it is not an object."""
         found = _object_of(_split(value)[1])
         return frozenset() if found is None else frozenset(found)
 
-    def _by_schema(
-        self, values: Sequence[bytes | None], bad: dict[int, str]
-    ) -> Iterator[tuple[_Reader, dict[int, bytes]]]:
+    def _parts(self, values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[Part]:
         groups: dict[bytes, dict[int, bytes]] = {}
-        for index, value in enumerate(values):
-            if value is not None:
-                schema, payload = _split(value)
-                groups.setdefault(schema, {})[index] = payload
+        for index, value in values.items():
+            schema, payload = _split(value)
+            groups.setdefault(schema, {})[index] = payload
         for schema, payloads in groups.items():
             reader = self._reader(schema) if schema else self._bare
             if isinstance(reader, str):
                 bad |= dict.fromkeys(payloads, reader)
             else:
-                yield reader, payloads
+                yield from _records(reader, payloads, self.schema, bad)
 
     def _reader(self, schema: bytes) -> _Reader | str:
         """Return how payloads with a schema are read, or the reason why they are not."""
@@ -145,9 +272,7 @@ def _schema_reader(found: dict[str, Any], schema: pa.Schema) -> _Reader:
         for field, kind in zip(fields, types, strict=True)
     }
     for _, column in columns.values():
-        if not column.fits:
-            raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
-
+        column.require_fit()
     convert = partial(_by_types, schema, columns)
     return _Reader(TextDecoder("json", read, ISO) if fields else None, convert)
 
@@ -163,11 +288,6 @@ def _by_types(
         kind, column = columns[field.name]
         arrays.append(column.convert(kind.convert(records.column(field.name))))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _bare_reader(schema: pa.Schema, timestamp_format: str) -> _Reader:
-    read = pa.schema([_with_days(field) for field in schema])
-    return _Reader(TextDecoder("json", read, timestamp_format), partial(_from_days, schema))
 
 
 def _with_days(field: pa.Field) -> pa.Field:
@@ -188,7 +308,7 @@ def _as_declared(column: pa.Array, field: pa.Field) -> pa.Array:
     return rebuilt(column, field, _as_declared) if is_nested(field.type) else column.cast(field.type)
 
 
-def _records(reader: _Reader, payloads: dict[int, bytes], schema: pa.Schema, bad: dict[int, str]) -> Iterator[_Read]:
+def _records(reader: _Reader, payloads: dict[int, bytes], schema: pa.Schema, bad: dict[int, str]) -> Iterator[Part]:
     """Yield the records of messages with one schema, and the indexes of their messages."""
     indexes = list(payloads)
     if reader.decoder is None:
@@ -197,21 +317,11 @@ def _records(reader: _Reader, payloads: dict[int, bytes], schema: pa.Schema, bad
     read, origins = reader.decoder.decode(
         list(payloads.values()), lambda place, reason: bad.__setitem__(indexes[place], reason)
     )
-    yield from _converted(reader, read, [indexes[origin] for origin in origins], bad)
-
-
-def _converted(reader: _Reader, read: pa.RecordBatch, indexes: list[int], bad: dict[int, str]) -> Iterator[_Read]:
-    """Convert what was read; bisection finds the records with a value that does not fit."""
-    if not indexes:
-        return
-    try:
-        yield reader.convert(read), indexes
-        return
-    except (ValueError, pa.ArrowNotImplementedError) as error:
-        if len(indexes) == 1:
-            bad[indexes[0]] = str(error)
-            return
-    middle = len(indexes) // 2
-    for begin, end in ((0, middle), (middle, len(indexes))):
-        part = read.take(pa.array(range(begin, end), pa.int64()))
-        yield from _converted(reader, part, indexes[begin:end], bad)
+    # of nested columns that were sliced, Arrow's kernels do not all see the offsets, so bad records are taken apart
+    convert = reader.convert
+    yield from converted_records(
+        lambda rows: convert(read if len(rows) == read.num_rows else read.take(pa.array(rows, pa.int64()))),
+        range(read.num_rows),
+        [indexes[origin] for origin in origins],
+        bad,
+    )

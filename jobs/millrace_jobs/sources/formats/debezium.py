@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, within_range
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.messages import RejectAt
+from millrace_jobs.sources.formats.text_values import within_range
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """What stands for a large value that the change has not touched, and that PostgreSQL therefore does not send."""
@@ -49,11 +50,9 @@ class EnvelopeDecoder(Protocol):
 
     def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
         """Decode values to records in order."""
-        ...
 
     def names(self, value: bytes) -> Collection[str]:
         """Return the names of a message's fields."""
-        ...
 
 
 def envelope_schema(columns: pa.Schema) -> pa.Schema:
@@ -140,17 +139,13 @@ def _is_about_no_row(names: Collection[str]) -> bool:
 def _times(source: pa.StructArray) -> pa.Array:
     """Return the times of changes, to the microsecond where Debezium says it; NULL outside the years 1970 to 9999."""
     millis, micros, nanos = source.flatten()
-    found = pc.coalesce(micros, pc.divide(nanos, 1000), _micros_of(millis))
+    is_small = pc.less(pc.abs(millis), 2**63 // 1000)
+    found = pc.coalesce(micros, pc.divide(nanos, 1000), pc.multiply(pc.if_else(is_small, millis, None), 1000))
     found = pc.if_else(pc.less(found, 0), None, found)
     try:
         return within_range(found, "").cast(TIMESTAMP)
     except ValueError:
         return pa.concat_arrays([_one_time(each) for each in found])
-
-
-def _micros_of(millis: pa.Array) -> pa.Array:
-    limit = 2**63 // 1000
-    return pc.multiply(pc.if_else(pc.less(pc.abs(millis), limit), millis, None), 1000)
 
 
 def _one_time(micros: pa.Scalar) -> pa.Array:

@@ -71,15 +71,12 @@ class Parser(Protocol):
 
     def layout(self, block: bytes) -> Layout:
         """Return where the records of ``block`` are; it begins with a record."""
-        ...
 
     def parse(self, text: bytes) -> pa.RecordBatch:
         """Return all records of ``text``, whose lines all end. Raises ValueError if any of them is bad."""
-        ...
 
     def explain(self, error: ValueError, text: bytes) -> str:
         """Return what is wrong with a record, given its text and the error from parsing it alone."""
-        ...
 
 
 def line_breaks(block: bytes) -> NDArray[np.int64]:

@@ -16,18 +16,21 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.schema_ddl import Column, not_in_csv
-from millrace_jobs.sources.formats.column_types import TIMESTAMP_FORMATS, spark_type
-from millrace_jobs.sources.formats.compression import SIGNATURES, codec_of, decompressed
-from millrace_jobs.sources.formats.csv_records import CsvQuotes
+from millrace_jobs.sources.formats.column_types import is_nested, spark_type
+from millrace_jobs.sources.formats.csv_parser import CsvParser, CsvQuotes, header_columns
 from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode, line_layout
-from millrace_jobs.sources.formats.event_time_column import ReaderWithEventTime, without_event_time
-from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, RejectIn
+from millrace_jobs.sources.formats.format_reader import (
+    MAX_ROWS,
+    FormatReader,
+    ReaderWithAddedColumns,
+    RejectIn,
+    path_columns,
+    without_event_time,
+)
 from millrace_jobs.sources.formats.json_parser import JsonParser
-from millrace_jobs.sources.formats.nested_columns import is_nested
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
-from millrace_jobs.sources.formats.path_columns import ReaderWithPathColumns, path_columns
-from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
-from millrace_jobs.sources.seen_file import open_bytes, unreadable
+from millrace_jobs.sources.formats.text_values import TIMESTAMP_FORMATS
+from millrace_jobs.sources.stored_files import SIGNATURES, codec_of, decompressed, open_bytes, unreadable
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 64 << 20
@@ -61,22 +64,15 @@ def file_format(
 ) -> FormatReader:
     """Return the format called ``name``; the columns ``in_path`` are those of paths.
 
-    Raises:
-        MillraceError: the format is unknown, or an option is invalid.
+    Raises MillraceError if the format is unknown, or an option is invalid.
     """
     if timestamp_format not in TIMESTAMP_FORMATS:
         hint = f"write one of {', '.join(TIMESTAMP_FORMATS)}"
         raise MillraceError(Problem(f"timestampFormat {timestamp_format!r} is unknown", hint))
-    stored = without_event_time(schema)
+    stored = pa.schema([field for field in without_event_time(schema) if field.name not in in_path])
     if len(stored) < len(schema):
-        reader = file_format(
-            name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format, in_path=in_path
-        )
-        return ReaderWithEventTime(reader, schema)
-    if in_path:
-        stored = pa.schema([field for field in schema if field.name not in in_path])
         reader = file_format(name, stored, header=header, delimiter=delimiter, timestamp_format=timestamp_format)
-        return ReaderWithPathColumns(reader, schema, path_columns(schema, in_path, timestamp_format))
+        return ReaderWithAddedColumns(reader, schema, path_columns(schema, in_path, timestamp_format))
     if name == "csv":
         check_delimiter(delimiter)
         require_flat(schema)
@@ -118,7 +114,6 @@ class _TextFormat:
         return codec_of(path) is None
 
     def check(self, path: str) -> None:
-        """Check the header of a CSV file; JSON has no header."""
         with open_text(path) as stream:
             self._parser(stream, path)
 
@@ -160,7 +155,6 @@ class _LineNumbers:
         """The offset of the current block."""
 
     def reject(self, bad: BadRecord) -> None:
-        """Reject a record whose line number counts from the beginning of the block."""
         offset, lines = self._counted
         if offset < self.block:
             self._counted = (self.block, lines + _count_lines(self._path, offset, self.block))
@@ -181,8 +175,7 @@ def open_text(path: str) -> Iterator[IO[bytes]]:
 def first_byte(stream: IO[bytes], path: str) -> int:
     """Return the offset at which the text begins: after the byte order mark, if any.
 
-    Raises:
-        MillraceError: the file is not text in an encoding like UTF-8.
+    Raises MillraceError if the file is not text in an encoding like UTF-8.
     """
     stream.seek(0)
     start = stream.read(_SIGNATURE)
@@ -288,7 +281,6 @@ def _header(stream: IO[bytes], path: str, begin: int, quotes: CsvQuotes) -> tupl
 
 
 def _count_lines(path: str, begin: int, end: int) -> int:
-    """Return the number of line breaks in ``[begin, end)``."""
     count = 0
     with open_text(path) as stream:
         stream.seek(begin)

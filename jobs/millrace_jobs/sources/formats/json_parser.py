@@ -1,10 +1,18 @@
-"""Parser of JSON lines: whole lines become columns of the declared types, all or nothing."""
+"""Parser of JSON lines: whole lines become columns of the declared types, all or nothing.
+
+Objects are written again where Arrow does not take them as they are. It reads no object as a map: it becomes an
+array of objects with ``key`` and ``value``. NaN and infinities as text become the literals of JavaScript, where a FLOAT
+or DOUBLE is declared. Everything else keeps its text, so that Arrow finds the same mistakes in it as in the original; a
+field that the schema does not name is left out.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.json
@@ -13,35 +21,124 @@ from millrace_api.sql.time_formats import is_pattern
 from millrace_jobs.sources.formats.column_types import (
     MAX_PRECISION,
     TIMESTAMP,
-    InexactTimesError,
+    is_nested,
+    parts_of,
     spark_type,
-    stored_type,
     time_format,
+    with_parts,
 )
-from millrace_jobs.sources.formats.decimal_texts import SHORT
-from millrace_jobs.sources.formats.decoding import Layout, line_layout
-from millrace_jobs.sources.formats.json_rewriting import rewritten
-from millrace_jobs.sources.formats.nested_columns import is_nested, parts_of, with_parts
-from millrace_jobs.sources.formats.text_parsers import IN_UTF8, declared_batch
+from millrace_jobs.sources.formats.decoding import line_layout
+from millrace_jobs.sources.formats.text_conversions import SHORT_DIGITS
+from millrace_jobs.sources.formats.text_values import IN_UTF8, InexactTimesError, declared_batch, stored_type
 
+_SPECIAL = ("NaN", "Infinity", "-Infinity")
+_TOO_DEEP = "invalid JSON: arrays or objects are too deep within each other"
+
+_text = partial(json.dumps, ensure_ascii=False)
 _SHOWN = 80
 
 _TWO_VALUES = re.compile(rb"\}(?:\s*n|[ \t\r]*\{)")
 """A second value after the end of an object; in good lines this occurs only inside a string."""
-_STARTS_WITH_NULL = re.compile(rb"\s*n")
 
+_STARTS_WITH_NULL = re.compile(rb"\s*n")
 _JSON_TYPE = re.compile(r"JSON parse error: Column\(/?(.*?)\) changed from \w+ to (\w+)", re.DOTALL)
 _JSON_TWICE = re.compile(r"JSON parse error: Column\(/?(.*?)\) was specified twice", re.DOTALL)
 _JSON_VALUE = re.compile(r"Failed to convert JSON to .*?(?:, couldn't parse:|: )(.*)", re.DOTALL)
+
 _JSON_DECIMAL = re.compile(
     r"The string '(.*)' (?:is not a valid|cannot be represented as) decimal|Empty string cannot", re.DOTALL
 )
+
 _JSON_SPECIAL = re.compile("NaN|-?Infinity")
 _JSON_SYNTAX = re.compile(r"JSON parse error: (.*?)(?: in row \d+)?$", re.DOTALL)
 
-
-_EXACT_TIMES = pa.decimal256(MAX_PRECISION, SHORT)
+_EXACT_TIMES = pa.decimal256(MAX_PRECISION, SHORT_DIGITS)
 """The type by which numbers with fractions that are times keep all their digits."""
+
+_ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
+
+
+class _Literal(str):
+    """The text of a number, as it stands in the JSON."""
+
+
+class _Object(tuple[tuple[str, Any], ...]):
+    """The fields of an object in their order; a name can be there twice."""
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_Object, parse_float=_Literal, parse_int=_Literal, parse_constant=_Literal
+)
+
+
+def rewritten(text: bytes, schema: pa.Schema) -> bytes:
+    """Return lines of JSON objects with maps as arrays of entries, one line for each that is not blank.
+
+    Raises ValueError if a line is not one JSON object, or an object that is a map has a key twice.
+    """
+    fields = pa.struct(list(schema))
+    lines = (line for line in text.decode().split("\n") if line.strip())
+    try:
+        return "".join(f"{_written(parsed_object(line), fields, '')}\n" for line in lines).encode()
+    except UnicodeEncodeError:
+        raise ValueError("invalid JSON: half of a surrogate pair in a string") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def parsed_object(line: str) -> _Object:
+    """Return the fields of a JSON object, whose numbers keep their text. Raises ValueError if it is none."""
+    try:
+        value = _decoder.decode(line)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except json.JSONDecodeError as error:
+        reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
+        raise ValueError(reason) from None
+    if not isinstance(value, _Object):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _written(value: Any, declared: pa.DataType, path: str) -> str:
+    """Return the text of a value for a column of a type; a value of another kind keeps its text."""
+    if isinstance(value, _Object):
+        if pa.types.is_map(declared):
+            return _entries(value, declared.item_type, path)
+        known = {field.name: field.type for field in declared} if pa.types.is_struct(declared) else {}
+        below = f"{path}." if path else ""
+        fields = (f"{_text(name)}:{_written(part, known[name], below + name)}" for name, part in value if name in known)
+        return f"{{{','.join(fields)}}}"
+    if isinstance(value, list):
+        kind = declared.value_type if pa.types.is_list(declared) else pa.null()
+        if pa.types.is_map(declared):
+            raise ValueError(f"field {path}: array where MAP is expected: write an object")
+        return f"[{','.join(_written(part, kind, f'{path}[]') for part in value)}]"
+    if isinstance(value, _Literal):
+        return value
+    if pa.types.is_floating(declared) and value in _SPECIAL:
+        return str(value)
+    return _text(value)
+
+
+def written_value(value: Any) -> str:
+    """Return the text of a value of a parsed object, with all its fields."""
+    if isinstance(value, _Object):
+        return f"{{{','.join(f'{_text(name)}:{written_value(part)}' for name, part in value)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(written_value, value))}]"
+    return value if isinstance(value, _Literal) else _text(value)
+
+
+def _entries(entries: Sequence[tuple[str, Any]], kind: pa.DataType, path: str) -> str:
+    seen: set[str] = set()
+    texts = []
+    for key, value in entries:
+        if key in seen:
+            raise ValueError(f"field {path}: the key {_text(key)} is there twice: write it once")
+        seen.add(key)
+        texts.append(f'{{"key":{_text(key)},"value":{_written(value, kind, f"{path}[value]")}}}')
+    return f"[{','.join(texts)}]"
 
 
 class JsonParser:
@@ -52,12 +149,14 @@ class JsonParser:
     as text or as the literal of JavaScript: ``"NaN"``, ``-Infinity``.
     """
 
+    layout = staticmethod(line_layout)
+
     def __init__(self, schema: pa.Schema, timestamp_format: str) -> None:
         self._schema = schema
         self._timestamp_format = timestamp_format
         self._options = {
             (scale, times): _json_options(schema, timestamp_format, scale, times)
-            for scale in (SHORT, MAX_PRECISION)
+            for scale in (SHORT_DIGITS, MAX_PRECISION)
             for times in (None, _EXACT_TIMES)
         }
         self._has_decimals = _any_part(schema, pa.types.is_decimal)
@@ -65,20 +164,16 @@ class JsonParser:
         self._has_maps = _any_part(schema, pa.types.is_map)
         self._special = _special_numbers([field.name for field in schema if pa.types.is_floating(field.type)])
 
-    def layout(self, block: bytes) -> Layout:
-        """Return where the records of ``block`` are: each line is one."""
-        return line_layout(block)
-
     def parse(self, text: bytes) -> pa.RecordBatch:
         """Return all records of ``text``. Raises ValueError if any of them is bad."""
         text.decode()  # Arrow accepts strings that are not UTF-8
         if _STARTS_WITH_NULL.match(text) or _TWO_VALUES.search(text):
             # Arrow reads a bare null as an empty record, or crashes on it (apache/arrow#47409). Several lines always
             # fail here, even if all are good: ``decode`` then bisects them, and a good line passes alone.
-            _require_one_object(text)
+            parsed_object(text.decode())
         if self._has_maps:
             text = rewritten(text, self._schema)
-        scale = SHORT
+        scale = SHORT_DIGITS
         try:
             table = self._read(text, self._options[scale, None])
         except ValueError:
@@ -149,12 +244,12 @@ class JsonParser:
     def _misfit(self, written: str, text: bytes) -> str:
         """Return which field has a value that Arrow names without its field."""
         try:
-            found = json.loads(text, parse_float=_NumberText, parse_int=_NumberText, parse_constant=_NumberText)
+            found = json.loads(text, parse_float=_Literal, parse_int=_Literal, parse_constant=_Literal)
         except (ValueError, RecursionError):
             found = {}
         shown = written if len(written) <= _SHOWN else written[:_SHOWN] + "..."
         for field, value in _values_in(found, pa.field("", pa.struct(list(self._schema)))):
-            is_number = isinstance(value, _NumberText)
+            is_number = isinstance(value, _Literal)
             if value == written and (is_number or pa.types.is_decimal(field.type)):
                 hint = "write a number, or declare the column STRING"
                 if _JSON_SPECIAL.fullmatch(written):
@@ -164,10 +259,6 @@ class JsonParser:
                 said = shown if is_number else json.dumps(shown)
                 return f"field {field.name}: {said} does not fit {spark_type(field.type)}: {hint}"
         return f"{shown} does not fit its column"
-
-
-class _NumberText(str):
-    """The text of a JSON number."""
 
 
 def _values_in(value: object, declared: pa.Field) -> Iterator[tuple[pa.Field, object]]:
@@ -185,9 +276,6 @@ def _values_in(value: object, declared: pa.Field) -> Iterator[tuple[pa.Field, ob
             yield from _values_in(each, parts_of(declared)[0])
     else:
         yield declared, value
-
-
-_ONE_OBJECT = ": write one object per line, without an array around them, for example with jq -c '.[]'"
 
 
 def _json_remedy(found: str, declared: pa.DataType, written: str) -> str:
@@ -248,16 +336,3 @@ def _any_part(schema: pa.Schema, check: Callable[[pa.DataType], bool]) -> bool:
         return check(kind) or (is_nested(kind) and any(within(kind.field(i).type) for i in range(kind.num_fields)))
 
     return any(within(field.type) for field in schema)
-
-
-def _require_one_object(text: bytes) -> None:
-    """Raise ValueError unless ``text`` is a single JSON object."""
-    try:
-        value = json.loads(text, parse_int=str)  # which has no limit of digits
-    except RecursionError:
-        raise ValueError("invalid JSON: arrays or objects are too deep within each other") from None
-    except json.JSONDecodeError as error:
-        reason = "more than one JSON value" if error.msg == "Extra data" else f"invalid JSON: {error.msg}"
-        raise ValueError(reason) from None
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")

@@ -1,26 +1,36 @@
 """Decoding of Kafka message values to records: each message is one record, except messages without a value.
 
-A decoder takes the values of many messages at once and builds whole columns from them.
+A decoder takes the values of many messages at once and builds whole columns from them. Where messages name the schema
+of their writer, they are grouped by it, and their records are put in the order of the messages again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import BadRecord, Layout, Parser, decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
-from millrace_jobs.sources.formats.text_parsers import CsvParser
 
 RejectAt = Callable[[int, str], None]
 """Handler that leaves out the message at an index, for a reason, or raises, as the policy requires."""
 
 RAW = pa.schema([("value", pa.binary())])
 """The schema of the format ``raw``."""
+
+Part = tuple[pa.RecordBatch, list[int]]
+"""Records, and the index of the message of each."""
+
+FRAME = 5
+"""Bytes before the payload in a schema registry's framing: a zero, and the schema id as four big-endian bytes."""
+
+_Item = TypeVar("_Item")
 
 
 class MessageDecoder(Protocol):
@@ -35,7 +45,6 @@ class MessageDecoder(Protocol):
         Returns:
             The records, and for each record the index of its message. Shape ``(records,)``.
         """
-        ...
 
 
 class RawDecoder:
@@ -110,3 +119,65 @@ def _are_records(messages: list[bytes], layout: Layout) -> bool:
     if len(messages) == len(layout.ends) == len(layout.newlines):
         return True
     return np.array_equal(layout.ends + 1, np.cumsum([len(message) + 1 for message in messages]))
+
+
+def grouped_by_schema_id(values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[tuple[int, dict[int, bytes]]]:
+    """Yield the payloads of framed messages by index, grouped by the id of their schema."""
+    framed: dict[bytes, dict[int, bytes]] = {}
+    for index, value in values.items():
+        if len(value) < FRAME or value[0] != 0:
+            bad[index] = "it does not begin with the framing of a schema registry"
+        else:
+            framed.setdefault(value[1:FRAME], {})[index] = value[FRAME:]
+    for number, messages in framed.items():
+        yield int.from_bytes(number, "big"), messages
+
+
+def converted_records(
+    convert: Callable[[Sequence[_Item]], pa.RecordBatch],
+    items: Sequence[_Item],
+    indexes: list[int],
+    bad: dict[int, str],
+) -> Iterator[Part]:
+    """Convert items to records; bisection finds those with a value that does not fit."""
+    if not items:
+        return
+    try:
+        yield convert(items), indexes
+        return
+    except (ValueError, pa.ArrowNotImplementedError) as error:
+        if len(items) == 1:
+            bad[indexes[0]] = str(error)
+            return
+    middle = len(items) // 2
+    yield from converted_records(convert, items[:middle], indexes[:middle], bad)
+    yield from converted_records(convert, items[middle:], indexes[middle:], bad)
+
+
+class GroupedDecoder(ABC):
+    """A decoder of messages that name the schema of their writer, by which it reads them in groups."""
+
+    schema: pa.Schema
+
+    def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+        """Decode a record from every message that has a value, in the order of the messages.
+
+        Messages with a schema of which a type does not fit a column are bad: who may write to the topic may not end
+        the query, unless its policy says so. Raises MillraceError if the registry does not answer.
+        """
+        bad: dict[int, str] = {}
+        parts = list(self._parts({index: value for index, value in enumerate(values) if value is not None}, bad))
+        for index in sorted(bad):
+            reject(index, bad[index])
+        if not parts:
+            return pa.RecordBatch.from_pylist([], self.schema), np.empty(0, np.int64)
+        origins = np.concatenate([np.array(indexes, np.int64) for _, indexes in parts])
+        records = pa.concat_batches([batch for batch, _ in parts])
+        if len(parts) == 1:
+            return records, origins
+        order = np.argsort(origins, kind="stable")
+        return records.take(pa.array(order)), origins[order]
+
+    @abstractmethod
+    def _parts(self, values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[Part]:
+        """Yield the records of messages by their indexes, and put the reasons into ``bad`` why others have none."""

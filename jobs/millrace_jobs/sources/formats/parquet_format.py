@@ -1,31 +1,129 @@
-"""Parquet files: their rows are read by the types that the file has, and converted to the declared ones."""
+"""Parquet files: their rows are read by the types that the file has, and converted to the declared ones.
+
+Spark 2, Hive 3 and their like count days before 1582-10-15 in the Julian calendar. Everything else, and SQL, has the
+proleptic Gregorian one. A day keeps its name: the Julian 1000-03-01 is read as 1000-03-01, as Spark reads it. Their
+times before 1900 are also off by the difference between a zone's standard time and its local mean time: they can be
+read only if the zone is UTC. Spark marks such files in their metadata (``DataSourceUtils.datetimeRebaseSpec``), and so
+does Hive (HIVE-22589), which does not say what its times mean. Files of other writers have no mark and are taken as
+they are.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.validation.places import is_object
+from millrace_jobs.sources.formats.column_types import (
+    TIMESTAMP,
+    is_nested,
+    leaf_count,
+    parts_of,
+    rebuilt,
+    shown_names,
+    with_parts,
+)
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, RejectIn
-from millrace_jobs.sources.formats.legacy_calendar import LegacyCalendar, legacy_calendar
-from millrace_jobs.sources.formats.nested_columns import is_nested, leaf_count, parts_of, rebuilt, with_parts
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, places_of
-from millrace_jobs.sources.seen_file import open_bytes, unreadable
+from millrace_jobs.sources.stored_files import open_bytes, unreadable
+
+_DAY = 86_400_000_000
+_FIRST_GREGORIAN = -141_427  # 1582-10-15, in days since 1970
+_FIRST_EQUAL = -2_208_988_800_000_000
+"""1900-01-01, in microseconds since 1970: from then on no zone has its local mean time."""
+_UTC = {"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "UCT", "+00:00"}
+
+_VERSION = b"org.apache.spark.version"
+_ROWS = b"org.apache.spark.sql.parquet.row.metadata"
+"""Metadata that every Spark writes; files with it and without a version are of Spark 2.4 or earlier."""
 
 _MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
-_NAMES_SHOWN = 20
+
 _READ_AS_BYTES = {"INTERVAL": pa.month_day_nano_interval(), "BSON": pa.binary(1)}
 """Converted types that Arrow reads as bytes, with types that are converted as these should be: never to text."""
+
 _CALENDAR_HINT = "write the file again with Spark 3 or later, which is set to CORRECTED or to the time zone UTC"
 _WHOLE_HINT = "write it elsewhere, and rename it into place when it is complete"
+
+
+@dataclass(frozen=True)
+class LegacyCalendar:
+    """Which values of a file are in the legacy calendar, and the time zone of its writer, if known."""
+
+    dates: bool
+    int96: bool
+    zone: str = ""
+
+    def corrected(self, column: pa.Array) -> pa.Array:
+        """Return dates or timestamps in the proleptic calendar.
+
+        Raises ValueError if a time was written in another zone than UTC, or an unknown one.
+        """
+        if pa.types.is_date(column.type):
+            days = _values(column.cast(pa.int32()))
+            return pa.array(_gregorian(days).astype(np.int32), mask=_nulls(column)).cast(pa.date32())
+        column = column.cast(TIMESTAMP)
+        micros = _values(column.cast(pa.int64()))
+        if not len(micros) or micros.min() >= _FIRST_EQUAL:
+            return column
+        if self.zone not in _UTC:
+            zone = f"in {self.zone}" if self.zone else "in a time zone that it did not note"
+            raise ValueError(f"a time before 1900 is in the old calendar of its writer, which was {zone}")
+        days = micros // _DAY
+        return pa.array(micros + (_gregorian(days) - days) * _DAY, mask=_nulls(column)).cast(TIMESTAMP)
+
+
+def legacy_calendar(metadata: Mapping[bytes, bytes] | None) -> LegacyCalendar:
+    """Return what the metadata of a Parquet file says about its calendar; files of other writers are proleptic."""
+    known = metadata or {}
+    if known.get(b"writer.date.proleptic") == b"false":
+        return LegacyCalendar(True, True)
+    if _VERSION not in known and _ROWS not in known:
+        return LegacyCalendar(False, False)
+    version = tuple(map(int, re.findall(r"\d+", known.get(_VERSION, b"2.4").decode())[:2]))
+    return LegacyCalendar(
+        version < (3, 0) or b"org.apache.spark.legacyDateTime" in known,
+        version < (3, 1) or b"org.apache.spark.legacyINT96" in known,
+        known.get(b"org.apache.spark.timeZone", b"").decode(),
+    )
+
+
+def _values(column: pa.Array) -> NDArray[np.int64]:
+    values: NDArray[np.int64] = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
+
+
+def _nulls(column: pa.Array) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _gregorian(days: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the days since 1970 with the same names in the proleptic calendar (Richards' algorithms)."""
+    is_julian = days < _FIRST_GREGORIAN
+    if not is_julian.any():
+        return days
+    shifted = days[is_julian] + 2_440_588 + 32_082  # since the 1st of March of the year -4800
+    year = (4 * shifted + 3) // 1461
+    of_year = shifted - 1461 * year // 4
+    month = (5 * of_year + 2) // 153  # 0 is March
+    day = of_year - (153 * month + 2) // 5
+    renamed = days.copy()
+    renamed[is_julian] = (
+        day + (153 * month + 2) // 5 + 365 * year + year // 4 - year // 100 + year // 400 - 32_044 - 2_440_588
+    )
+    return renamed
 
 
 class NamesOfTable(Protocol):
@@ -33,7 +131,6 @@ class NamesOfTable(Protocol):
 
     def named(self, stored: pa.Schema) -> pa.Schema:
         """Return the schema of a file with the names of the declared columns and their fields."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +178,10 @@ class ParquetFormat:
 
     def _columns(self, file: pq.ParquetFile, path: str) -> list[_Column]:
         """Return the columns of the file for those of the schema. Raises MillraceError if one does not fit."""
-        own = _arrow_schema(file, path)
+        try:
+            own = file.schema_arrow  # which Arrow converts again each time
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(path, error) from error
         stored = own if self.table is None else self.table.named(own)
         positions, folded = _positions(stored.names), _positions([name.lower() for name in stored.names])
         found, missing = {}, []
@@ -95,8 +195,7 @@ class ParquetFormat:
                 raise MillraceError(Problem(message, "name every column of the file once", path))
             found[name] = places[0]
         if missing and self.table is None:
-            shown = ", ".join(stored.names[:_NAMES_SHOWN]) + (", ..." if len(stored.names) > _NAMES_SHOWN else "")
-            message = f"has no column {', '.join(missing)}; it has {shown or 'no columns'}"
+            message = f"has no column {', '.join(missing)}; it has {shown_names(stored.names) or 'no columns'}"
             raise MillraceError(Problem(message, "correct the schema", path))
         calendar = legacy_calendar(file.metadata.metadata)
         leaves = _positions([place[0] for place in file.reader.column_paths])
@@ -121,7 +220,8 @@ class ParquetFormat:
         found = _as_converted(stored.type, iter(kinds)) if is_known else stored.type
         whole = TypedColumn(found, field, self.timestamp_format, by_writer=self.table is not None)
         if not whole.fits:
-            if _has_values(file, path, leaves):
+            groups = list(range(file.metadata.num_row_groups))
+            if any(batch.column(0).null_count < batch.num_rows for batch in _batches(file, path, groups, leaves)):
                 raise MillraceError(Problem(whole.misfit, whole.hint, path))
             return _Column(whole, (), ())
         if not is_known:
@@ -176,16 +276,7 @@ def open_parquet(path: str) -> pq.ParquetFile:
         raise _unreadable(path, error) from error
 
 
-def _arrow_schema(file: pq.ParquetFile, path: str) -> pa.Schema:
-    """Return the schema of the file. Arrow converts it again each time."""
-    try:
-        return file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
-
-
 def _positions(names: Sequence[str]) -> Mapping[str, list[int]]:
-    """Return where each name is."""
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         positions.setdefault(name, []).append(position)
@@ -235,11 +326,6 @@ def _of_leaf(calendar: LegacyCalendar, leaf: pq.ColumnSchema) -> LegacyCalendar 
     is_zoned = kind.get("Type") == "Timestamp" and kind.get("isAdjustedToUTC")
     is_date = kind.get("Type") == "Date"
     return calendar if calendar.dates and (is_date or is_zoned) else None
-
-
-def _has_values(file: pq.ParquetFile, path: str, leaves: list[int]) -> bool:
-    groups = list(range(file.metadata.num_row_groups))
-    return any(batch.column(0).null_count < batch.num_rows for batch in _batches(file, path, groups, leaves))
 
 
 def _batches(file: pq.ParquetFile, path: str, groups: list[int], leaves: list[int]) -> Iterator[pa.RecordBatch]:

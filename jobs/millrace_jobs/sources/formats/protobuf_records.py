@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-import numpy as np
 import pyarrow as pa
-from google.protobuf.descriptor import FieldDescriptor
-from numpy.typing import NDArray
 
-from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema
-from millrace_jobs.schemas.registered_protobuf import protobuf_schema
+from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema, protobuf_schema
 from millrace_jobs.schemas.registry import SchemaRegistry
-from millrace_jobs.sources.formats.avro_schemas import spark_type_of
-from millrace_jobs.sources.formats.messages import RejectAt
-from millrace_jobs.sources.formats.protobuf_columns import ProtobufColumns, rewriter
-from millrace_jobs.sources.formats.protobuf_fields import MessagePart, part_of
-from millrace_jobs.sources.formats.record_groups import Part, by_framing, convertible, in_order
+from millrace_jobs.sources.formats.avro_records import spark_type_of
+from millrace_jobs.sources.formats.messages import GroupedDecoder, Part, converted_records, grouped_by_schema_id
+from millrace_jobs.sources.formats.protobuf_columns import MessagePart, ProtobufColumns, part_of, rewriter
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
 _MOST_READERS = 64
 _MOST_INDEXES = 32
 _NO_INDEXES = "its message indexes are not those of a schema registry's framing"
 
+rewriter_of = lru_cache(maxsize=_MOST_READERS)(rewriter)
+"""``rewriter``, once in a process for each schema."""
 
-class ProtobufDecoder:
+
+class ProtobufDecoder(GroupedDecoder):
     """Decoder of messages of one type, or framed by a registry, where each message names its schema and its type.
 
     Columns are found by name. A field that the writer's message does not have is NULL. Of framed messages, others than
@@ -45,20 +41,20 @@ class ProtobufDecoder:
         self._writer = writer
         self._message = message
 
-    def decode(self, values: Sequence[bytes | None], reject: RejectAt) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-        """Decode a record from every message that has a value; bad ones as in ``AvroDecoder``."""
-        bad: dict[int, str] = {}
-        parts: list[Part] = []
-        present = {index: value for index, value in enumerate(values) if value is not None}
+    def _parts(self, values: Mapping[int, bytes], bad: dict[int, str]) -> Iterator[Part]:
         if isinstance(self._writer, ProtobufSchema):
-            parts += self._records(self._writer, "the descriptor set", present, bad)
-        else:
-            for number, messages in by_framing(present, bad):
-                for indexes, payloads in _by_indexes(messages, bad):
-                    parts += self._registered(self._writer, number, indexes, payloads, bad)
-        for index in sorted(bad):
-            reject(index, bad[index])
-        return in_order(parts, self.schema)
+            yield from self._records(self._writer, "the descriptor set", values, bad)
+            return
+        for number, messages in grouped_by_schema_id(values, bad):
+            name = f"schema {number} of the registry"
+            for indexes, payloads in _by_indexes(messages, bad):
+                writer = protobuf_schema(self._writer, number, indexes)
+                if isinstance(writer, str):
+                    bad |= dict.fromkeys(payloads, writer)
+                elif self._message not in (None, writer.message):
+                    bad |= dict.fromkeys(payloads, f"{name}: it is a {writer.message}, not a {self._message}")
+                else:
+                    yield from self._records(writer, name, payloads, bad)
 
     def check(self, writer: ProtobufSchema) -> None:
         """Raise ValueError unless the columns can be read from messages of ``writer``."""
@@ -67,23 +63,6 @@ class ProtobufDecoder:
             if field.name not in names:
                 raise ValueError(f"column {field.name} is not a field of {writer.message}; it has {', '.join(names)}")
         _ = self._reader(writer)
-
-    def _registered(
-        self,
-        registry: SchemaRegistry,
-        number: int,
-        indexes: tuple[int, ...],
-        payloads: Mapping[int, bytes],
-        bad: dict[int, str],
-    ) -> Iterator[Part]:
-        writer = protobuf_schema(registry, number, indexes)
-        name = f"schema {number} of the registry"
-        if isinstance(writer, str):
-            bad |= dict.fromkeys(payloads, writer)
-        elif self._message not in (None, writer.message):
-            bad |= dict.fromkeys(payloads, f"{name}: it is a {writer.message}, not a {self._message}")
-        else:
-            yield from self._records(writer, name, payloads, bad)
 
     def _records(
         self, writer: ProtobufSchema, name: str, payloads: Mapping[int, bytes], bad: dict[int, str]
@@ -103,76 +82,52 @@ class ProtobufDecoder:
                 bad[index] = str(error)
             else:
                 indexes.append(index)
-        yield from convertible(reader.read, messages, indexes, bad)
+        yield from converted_records(reader.read, messages, indexes, bad)
 
     def _reader(self, writer: ProtobufSchema) -> _MessageReader:
         return _reader(writer, self.schema.serialize().to_pybytes(), self._timestamp_format)
 
 
-rewriter_of = lru_cache(maxsize=_MOST_READERS)(rewriter)
-"""``rewriter``, once in a process for each schema."""
-
-
 @lru_cache(maxsize=_MOST_READERS)
 def _reader(writer: ProtobufSchema, schema: bytes, timestamp_format: str) -> _MessageReader:
-    """Return what reads columns from messages; raise ValueError if a type does not fit its column."""
-    declared = pa.ipc.read_schema(pa.py_buffer(schema))
-    reader = _MessageReader(declared, timestamp_format, writer)
-    reader.check()
-    return reader
+    return _MessageReader(pa.ipc.read_schema(pa.py_buffer(schema)), timestamp_format, writer)
 
 
-@dataclass(frozen=True, eq=False)
 class _MessageReader:
-    schema: pa.Schema
-    timestamp_format: str
-    writer: ProtobufSchema
+    """Reads columns from messages of one type. Raises ValueError if the type of a field does not fit its column."""
 
-    def check(self) -> None:
-        """Raise ValueError if the type of a field does not fit its column."""
+    def __init__(self, schema: pa.Schema, timestamp_format: str, writer: ProtobufSchema) -> None:
+        self._schema = schema
+        self._parts: list[MessagePart] = []
+        self._columns: dict[str, TypedColumn] = {}
+        fields = writer.descriptor.fields_by_name
+        for field in schema:
+            if field.name not in fields:
+                continue
+            try:
+                part = part_of(fields[field.name], field.type)
+            except ValueError as error:
+                message = f"column {field.name} is {error}, which no column can hold, in the message"
+                raise ValueError(f"{message}: leave {field.name} out of the schema") from None
+            self._parts.append(part)
+            self._columns[field.name] = TypedColumn(part.found, field, timestamp_format, by_writer=True)
         for column in self._columns.values():
-            if not column.fits:
-                raise ValueError(f"{column.misfit}: {column.hint}" if column.hint else column.misfit)
+            column.require_fit()
 
-    def read(self, messages: list[bytes]) -> pa.RecordBatch:
+    @cached_property
+    def _source(self) -> ProtobufColumns:
+        return ProtobufColumns(self._parts)
+
+    def read(self, messages: Sequence[bytes]) -> pa.RecordBatch:
         """Return the records of rewritten messages. Raises ValueError if a value does not fit."""
         found = self._source.read(messages)
         arrays = [
             self._columns[field.name].convert(found[field.name])
             if field.name in found
             else pa.nulls(len(messages), field.type)
-            for field in self.schema
+            for field in self._schema
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    @cached_property
-    def _parts(self) -> dict[str, MessagePart]:
-        fields = self.writer.descriptor.fields_by_name
-        parts = {}
-        for field in self.schema:
-            if field.name in fields:
-                parts[field.name] = _part(fields[field.name], field)
-        return parts
-
-    @cached_property
-    def _columns(self) -> dict[str, TypedColumn]:
-        return {
-            field.name: TypedColumn(self._parts[field.name].found, field, self.timestamp_format, by_writer=True)
-            for field in self.schema
-            if field.name in self._parts
-        }
-
-    @cached_property
-    def _source(self) -> ProtobufColumns:
-        return ProtobufColumns(list(self._parts.values()))
-
-
-def _part(found: FieldDescriptor, field: pa.Field) -> MessagePart:
-    try:
-        return part_of(found, field.type)
-    except ValueError as error:
-        message = f"column {field.name} is {error}, which no column can hold, in the message"
-        raise ValueError(f"{message}: leave {field.name} out of the schema") from None
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def columns_of(writer: ProtobufSchema) -> pa.Schema:

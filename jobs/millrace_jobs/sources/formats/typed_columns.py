@@ -17,9 +17,18 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
-from millrace_jobs.schemas.avro_unions import is_member, is_union
-from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP, spark_type, time_format
-from millrace_jobs.sources.formats.nested_columns import is_list, is_nested, parts_of, put_together, taken_apart
+from millrace_jobs.schemas.avro_schemas import is_member, is_union
+from millrace_jobs.sources.formats.column_types import (
+    MAX_PRECISION,
+    TIMESTAMP,
+    is_list,
+    is_nested,
+    parts_of,
+    put_together,
+    spark_type,
+    taken_apart,
+    time_format,
+)
 from millrace_jobs.sources.formats.type_conversions import (
     Conversion,
     conversion_of,
@@ -55,7 +64,6 @@ class TypedColumn:
         return self._nested_conversion()
 
     def _nested_conversion(self) -> Conversion | None:
-        """Return the conversion of a nested column by those of its parts."""
         if self.parts is None:
             return None
         conversions: list[tuple[int | None, Conversion, pa.DataType]] = []
@@ -87,6 +95,11 @@ class TypedColumn:
     def fits(self) -> bool:
         """Whether values of the type can be read as the declared type, at least some of them."""
         return self._conversion is not None
+
+    def require_fit(self) -> None:
+        """Raise ValueError, with what is wrong and what to write, unless the column fits."""
+        if not self.fits:
+            raise ValueError(f"{self.misfit}: {self.hint}" if self.hint else self.misfit)
 
     @property
     def misfit(self) -> str:
@@ -232,7 +245,6 @@ _NAMES: list[tuple[Callable[[pa.DataType], bool], str]] = [
 
 
 def _union_declaration(found: pa.DataType) -> str:
-    """Return the declaration of a column for a union, without what is in nested members."""
     members = []
     for each in found:
         suitable = suitable_type(each.type)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -24,15 +24,11 @@ ENOUGH = 0.9
 _TRIES = 40
 """The maximum number of times to try; half of them bisect, which is enough to find a millisecond in 17 minutes."""
 
-_AHEAD_MS = 60_000
-"""Milliseconds by which the clocks of producers may be ahead of this machine's clock."""
-
+_AHEAD_MS = 60_000  # milliseconds by which the clocks of producers may be ahead of this machine's clock
 _FIRST_STEP_MS, _FURTHER, _STEPS = 60_000, 4, 13
 """The first step back in time in ms, the factor to the next step, and the number of steps: 42 years in all."""
 
-_MEASURE_EVERY = 32
-"""Micro-batches from one measurement to the next."""
-
+_MEASURE_EVERY = 32  # micro-batches from one measurement to the next
 _MEASURED_PARTITIONS, _MEASURED_OFFSETS = 4, 64
 """The number of partitions to measure, those with the largest backlog, and the number of offsets in each."""
 
@@ -84,7 +80,10 @@ class BacklogCutter:
         for attempt in range(_TRIES):
             if low.count >= ENOUGH * most or high.time - low.time <= 1:
                 break
-            tried = self._cut_at(_between(low, high, most, halve=attempt % 2 == 1), begins, ends)
+            # half-way, or interpolated as if records were evenly spread
+            share = 0.5 if attempt % 2 == 1 else (most - low.count) / (high.count - low.count)
+            moment = min(max(low.time + int(share * (high.time - low.time)), low.time + 1), high.time - 1)
+            tried = self._cut_at(moment, begins, ends)
             low, high = (tried, high) if tried.count <= most else (low, tried)
         self._reached = low.time
         if low.count >= ENOUGH * most:
@@ -113,12 +112,6 @@ class BacklogCutter:
         return _Cut(moment, cut, sum(cut[partition] - begins[partition] for partition in begins))
 
 
-def _between(low: _Cut, high: _Cut, most: int, *, halve: bool) -> int:
-    """Return a time between two cuts: half-way, or interpolated as if records were evenly spread."""
-    share = 0.5 if halve else (most - low.count) / (high.count - low.count)
-    return min(max(low.time + int(share * (high.time - low.time)), low.time + 1), high.time - 1)
-
-
 def _filled(begins: Offsets, low: Offsets, high: Offsets, most: int, turn: int) -> Offsets:
     """Return the ends of a batch that takes all offsets up to ``low``, and a share of those up to ``high``."""
     rest = {p: high[p] - low[p] for p in low if high[p] > low[p]}
@@ -140,15 +133,10 @@ def admit(waiting: Mapping[Partition, int], most: int, turn: int) -> dict[Partit
     if len(behind) >= most:
         first = turn % len(behind)
         return dict.fromkeys((behind[first:] + behind[:first])[:most], 1)
-    shares = _in_proportion([waiting[partition] - 1 for partition in behind], most - len(behind))
-    return {partition: 1 + share for partition, share in zip(behind, shares, strict=True)}
-
-
-def _in_proportion(sizes: Sequence[int], total: int) -> list[int]:
-    """Split ``total`` into whole parts in proportion to ``sizes``, each less than one from its exact share."""
-    ends = [0, *itertools.accumulate(sizes)]
-    cuts = [total * end // ends[-1] for end in ends]
-    return [high - low for low, high in itertools.pairwise(cuts)]
+    ends = [0, *itertools.accumulate(waiting[partition] - 1 for partition in behind)]
+    cuts = itertools.pairwise((most - len(behind)) * end // ends[-1] for end in ends)
+    # whole shares, each less than one from the exact one
+    return {partition: 1 + high - low for partition, (low, high) in zip(behind, cuts, strict=True)}
 
 
 class RecordSize:
@@ -157,17 +145,17 @@ class RecordSize:
     def __init__(self, source: str, connection: Connection) -> None:
         self._source = source
         self._connection = connection
-        self._asked = 0
+        self._estimates = 0
         self._bytes = 1.0
 
     def estimate(self, begins: Mapping[Partition, int], waiting: Mapping[Partition, int]) -> float:
         """Return the mean bytes per offset, at least 1, of the backlog from ``begins`` on. Raises MillraceError."""
-        if self._asked % _MEASURE_EVERY == 0:
+        if self._estimates % _MEASURE_EVERY == 0:
             largest = nlargest(_MEASURED_PARTITIONS, waiting, key=lambda partition: waiting[partition])
             sample = [OffsetRange(p, begins[p], begins[p] + min(waiting[p], _MEASURED_OFFSETS)) for p in largest]
             with RangeReader(self._source, self._connection, sample) as reader:
                 messages = [message for block in reader.blocks() for message in block]
             size = sum(len(message) + len(message.key() or b"") for message in messages)
             self._bytes = max(size / sum(map(len, sample)), 1.0)
-        self._asked += 1
+        self._estimates += 1
         return self._bytes

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import Problem
 from millrace_jobs.kafka.connection import Connection, Settings
 from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, kafka_problem
 from millrace_jobs.sources.base import CorruptRecords
-from millrace_jobs.sources.dead_letters import FIX_HINT, DeadLetterFile, quoted
+from millrace_jobs.sources.dead_letters import FIX_HINT, RejectedRecords, quoted
 from millrace_jobs.sources.kafka.range_reader import offset_of, partition_of
 
-_REASON = 1000
-"""The maximum number of characters of a reason in a header."""
-
+_REASON = 1000  # the maximum number of characters of a reason in a header
 _PRODUCER: Settings = {
     "enable.idempotence": True,
     "delivery.timeout.ms": round(PATIENCE * 1000),
@@ -23,47 +19,37 @@ _PRODUCER: Settings = {
     "message.max.bytes": 1_000_000_000,  # leave the limit to the broker
 }
 
-_Headers = list[tuple[str, str | bytes | None]]
 
+class BadMessageHandler(RejectedRecords):
+    """Handler of the bad messages in one slice of ``source``.
 
-class BadMessageHandler:
-    """Handler of the bad messages in one slice of ``source``; a context manager around reading the slice.
-
-    The policy ``fail`` raises MillraceError at the first bad message, ``drop`` only counts them, and ``deadLetter``
-    stores them: in the topic if there is one, otherwise in a file, as JSON lines with source, topic, partition, offset,
-    reason and text. All dead letters are stored once the slice has been read to its end.
+    Dead letters are stored in the topic if there is one, otherwise in a file, as JSON lines with source, topic,
+    partition, offset, reason and text.
     """
 
     def __init__(self, source: str, corrupt: CorruptRecords, label: str, connection: Connection) -> None:
-        self._source = source
-        self._policy = corrupt.policy
+        super().__init__(source, corrupt, label)
         self._topic = DeadLetterTopic(source, corrupt.topic, connection) if corrupt.topic else None
-        self._file = DeadLetterFile(source, corrupt.directory, label)
-        self.records = 0
-        """Messages left out so far."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def reject(self, message: Message, reason: str) -> None:
         """Leave out one message. Raises MillraceError under the policy ``fail``, or if the letter cannot be stored."""
-        if self._policy == "fail":
-            topic, number = partition_of(message)
-            place = f"topic {topic}, partition {number}, offset {offset_of(message)}"
+        (topic, number), offset = partition_of(message), offset_of(message)
+
+        def problem() -> Problem:
+            place = f"topic {topic}, partition {number}, offset {offset}"
             said = f"source {self._source} cannot decode {quoted(_text(message))} ({place}): {reason}"
-            raise MillraceError(Problem(said, FIX_HINT))
-        self.records += 1
-        if self._policy != "deadLetter":
+            return Problem(said, FIX_HINT)
+
+        if not self._left_out(problem):
             return
         if self._topic is not None:
             self._topic.send(message, reason)
         else:
-            topic, number = partition_of(message)
-            letter: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset_of(message)}
-            self._file.write(letter | {"reason": reason, "text": _text(message)})
+            letter: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset}
+            self._letters.write(letter | {"reason": reason, "text": _text(message)})
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._file.close(complete=kind is None)
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        super().__exit__(kind, *error)
         if self._topic is not None:
             self._topic.close(complete=kind is None)
 
@@ -94,14 +80,21 @@ class DeadLetterTopic:
             "offset": str(offset_of(message)),
             "reason": reason[:_REASON],
         }
-        headers = _headers(message) + [(f"millrace-{name}", value.encode()) for name, value in said.items()]
+        found = message.headers() or []
+        own: list[tuple[str, str | bytes | None]] = list(found.items()) if isinstance(found, dict) else list(found)
+        headers = own + [(f"millrace-{name}", value.encode()) for name, value in said.items()]
         producer = self._open()
         try:
             producer.poll(0)
-            self._require_no_failure()
-            while not self._enqueue(producer, message, headers):
-                producer.poll(0.1)  # the queue is full: wait until letters are delivered or have failed
+            while True:
                 self._require_no_failure()
+                try:
+                    producer.produce(
+                        self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered
+                    )
+                    return
+                except BufferError:  # the queue is full: wait until letters are delivered or have failed
+                    producer.poll(0.1)
         except KafkaException as error:
             raise kafka_problem(error, self._doing, self._connection) from error
 
@@ -119,14 +112,6 @@ class DeadLetterTopic:
         if self._failure is not None:
             raise kafka_problem(self._broker_errors.cause_of(self._failure), self._doing, self._connection)
 
-    def _enqueue(self, producer: Producer, message: Message, headers: _Headers) -> bool:
-        """Put a letter into the producer's queue; return whether there was room."""
-        try:
-            producer.produce(self._topic, message.value(), message.key(), headers=headers, on_delivery=self._delivered)
-        except BufferError:
-            return False
-        return True
-
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         self._failure = self._failure or error
 
@@ -142,12 +127,6 @@ class DeadLetterTopic:
     @property
     def _doing(self) -> str:
         return f"writing dead letters of source {self._source} to topic {self._topic}"
-
-
-def _headers(message: Message) -> _Headers:
-    """Return the headers of a message as pairs."""
-    headers = message.headers() or []
-    return list(headers.items()) if isinstance(headers, dict) else list(headers)
 
 
 def _text(message: Message) -> str:

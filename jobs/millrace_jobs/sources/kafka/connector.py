@@ -20,16 +20,14 @@ from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.schemas.registry import RegistryCredentials, SchemaRegistry
 from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.connector import SourceConnector, SourceContext, completed_schema, with_event_time_of
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import AvroSchema, read_avro_schema, spark_type_of
+from millrace_jobs.sources.formats.avro_records import AvroDecoder, columns_of_avro, read_avro_schema
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, declared_schema, with_time_formats
 from millrace_jobs.sources.formats.connect_json import ConnectJsonDecoder
 from millrace_jobs.sources.formats.debezium import envelope_schema
-from millrace_jobs.sources.formats.event_time_column import DecoderWithEventTime, field_type
+from millrace_jobs.sources.formats.format_reader import DecoderWithEventTime, field_type
 from millrace_jobs.sources.formats.messages import MessageDecoder, RawDecoder, TextDecoder
-from millrace_jobs.sources.kafka.available_offsets import ChosenPartition, Moment, Subscription
-from millrace_jobs.sources.kafka.change_messages import ChangeDecoder
-from millrace_jobs.sources.kafka.metadata import METADATA
+from millrace_jobs.sources.kafka.message_records import METADATA, ChangeDecoder
+from millrace_jobs.sources.kafka.offsets import ChosenPartition, Moment, Subscription
 from millrace_jobs.sources.kafka.source import KafkaSource, TableColumns
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class KafkaConnector(SourceConnector[KafkaSourceSpec]):
             name,
             Connection.of(spec),
             _subscription(name, spec),
-            _changes(name, source) if source.is_debezium else _timed(_decoder(name, source), source),
+            _changes(name, source) if source.is_debezium else _decoder_with_time(name, source),
             context.state,
             include_metadata=spec.include_metadata,
             max_records_per_batch=spec.max_records_per_batch,
@@ -96,8 +94,9 @@ def _moment(offsets: KafkaOffsets | None, timestamp: str | None, field: str) -> 
     return "earliest" if offsets is KafkaOffsets.EARLIEST else "latest"
 
 
-def _timed(decoder: MessageDecoder, spec: SourceSpec) -> MessageDecoder:
+def _decoder_with_time(name: str, spec: SourceSpec) -> MessageDecoder:
     """Return a decoder that also yields the event time, if that is a field of a struct."""
+    decoder = _decoder(name, spec)
     schema = with_event_time_of(decoder.schema, spec)
     return decoder if schema is decoder.schema else DecoderWithEventTime(decoder, schema)
 
@@ -109,17 +108,14 @@ def _decoder(name: str, spec: SourceSpec) -> MessageDecoder:
         return _avro(name, spec, spec.avro)
     if spec.protobuf is not None:
         return _protobuf(name, spec, spec.protobuf)
-    assert spec.ddl is not None
-    schema = _with_formats(declared_schema(spec.ddl), spec)
     format: Literal["csv", "json"] = "csv" if spec.record_format is RecordFormat.CSV else "json"
-    return TextDecoder(format, schema, spec.timestamp_format.value)
+    return TextDecoder(format, _declared(spec), spec.timestamp_format.value)
 
 
 def _changes(name: str, spec: SourceSpec) -> ChangeDecoder:
-    assert spec.ddl is not None
     assert spec.table is not None
     assert spec.kafka is not None
-    columns = _with_formats(declared_schema(spec.ddl), spec)
+    columns = _declared(spec)
     keys = pa.schema([columns.field(key) for key in spec.table.keys])
     written = spec.timestamp_format.value
     values: ConnectJsonDecoder | AvroDecoder
@@ -138,14 +134,14 @@ def _changes(name: str, spec: SourceSpec) -> ChangeDecoder:
 def _avro(name: str, spec: SourceSpec, avro: Avro) -> AvroDecoder:
     field = f"spec.sources.{name}"
     if avro.registry is not None:
-        assert spec.ddl is not None
         registry = _registry(avro.registry, avro.login, f"{field}.avro")
-        return AvroDecoder(_with_formats(declared_schema(spec.ddl), spec), spec.timestamp_format.value, registry)
+        return AvroDecoder(_declared(spec), spec.timestamp_format.value, registry)
     assert avro.writer_schema is not None
     try:
         writer = read_avro_schema(avro.writer_schema)
-        schema = declared_schema(spec.ddl) if spec.ddl is not None else _columns_of(writer)
-        schema = _with_formats(schema, spec)
+        schema = (
+            _declared(spec) if spec.ddl is not None else with_time_formats(columns_of_avro(writer), spec.time_formats)
+        )
         decoder = AvroDecoder(schema, spec.timestamp_format.value, writer)
         decoder.check(writer)
     except ValueError as error:
@@ -166,10 +162,8 @@ def _protobuf(name: str, spec: SourceSpec, protobuf: Protobuf) -> ProtobufDecode
 
     field = f"spec.sources.{name}"
     if protobuf.registry is not None:
-        assert spec.ddl is not None
         registry = _registry(protobuf.registry, protobuf.login, f"{field}.protobuf")
-        schema = _with_formats(declared_schema(spec.ddl), spec)
-        return ProtobufDecoder(schema, spec.timestamp_format.value, registry, protobuf.message)
+        return ProtobufDecoder(_declared(spec), spec.timestamp_format.value, registry, protobuf.message)
     assert protobuf.message is not None
     try:
         if protobuf.descriptor_file is not None:
@@ -178,7 +172,7 @@ def _protobuf(name: str, spec: SourceSpec, protobuf: Protobuf) -> ProtobufDecode
             files = read_descriptor_text(protobuf.descriptor_set or "")
         writer = ProtobufSchema(files, protobuf.message)
         check_schema(writer)
-        schema = _with_formats(declared_schema(spec.ddl) if spec.ddl is not None else columns_of(writer), spec)
+        schema = _declared(spec) if spec.ddl is not None else with_time_formats(columns_of(writer), spec.time_formats)
         decoder = ProtobufDecoder(schema, spec.timestamp_format.value, writer)
         decoder.check(writer)
     except ValueError as error:
@@ -207,13 +201,6 @@ def _check_columns(field: str, spec: SourceSpec, schema: pa.Schema, what: str) -
             raise MillraceError(Problem(message, hint, field=f"{field}.table.keys"))
 
 
-def _columns_of(writer: AvroSchema) -> pa.Schema:
-    """Return all fields of an Avro schema as columns. Raises ValueError if no column can hold a field."""
-    for name, kind in writer.types.items():
-        if isinstance(kind, str):
-            raise ValueError(f"field {name} is {kind}, which no column can hold")
-    return pa.schema([(name, spark_type_of(kind)) for name, kind in writer.types.items()])
-
-
-def _with_formats(schema: pa.Schema, spec: SourceSpec) -> pa.Schema:
-    return with_time_formats(schema, spec.time_formats)
+def _declared(spec: SourceSpec) -> pa.Schema:
+    assert spec.ddl is not None
+    return with_time_formats(declared_schema(spec.ddl), spec.time_formats)

@@ -30,9 +30,7 @@ _AHEAD = (1_000, 10_000, 100_000)
 Prefetching is a setting of the consumer. With only a few steps, one consumer can serve most slices.
 """
 
-_WAIT = 0.5
-"""Seconds for which one call waits for records."""
-
+_WAIT = 0.5  # seconds for which one call waits for records
 _CONSUMER: dict[str, Any] = {
     "group.id": "millrace",  # librdkafka requires one; no group is joined
     "enable.auto.commit": False,
@@ -73,7 +71,8 @@ class RangeReader:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        ahead = {"queued.min.messages": _ahead(max(map(len, self._ranges)))}
+        longest = max(map(len, self._ranges))
+        ahead = {"queued.min.messages": next((step for step in _AHEAD if step >= longest), _AHEAD[-1])}
         settings = self._connection.settings() | _CONSUMER | self._reset | ahead
         try:
             pooled = self._stack.enter_context(_pooled_consumer(settings))
@@ -168,7 +167,6 @@ class RangeReader:
         return _Fetched.of([first, *more], only)
 
     def _check(self, error: KafkaError, reading: _Progress) -> None:
-        """Raise MillraceError unless the error may be transient."""
         if error.code() in _GONE:
             raise self._gone(reading)
         if not is_transient(error) and error.code() not in _NOT_THERE:
@@ -187,7 +185,6 @@ class RangeReader:
         return MillraceError(Problem(said, RESTART_HINT))
 
     def _stuck(self, reading: _Progress, error: KafkaError | None) -> MillraceError:
-        """Return the error after ``PATIENCE`` seconds without a record."""
         if error is None and reading.end is not None:
             return self._gone(reading)  # the partition now ends before the offsets that it once had
         why = error or self._broker_errors.cause_of(KafkaError(KafkaError._TIMED_OUT))
@@ -271,11 +268,6 @@ def _groups(ranges: Sequence[OffsetRange]) -> Iterator[list[OffsetRange]]:
         yield group
 
 
-def _ahead(longest: int) -> int:
-    """Return the number of records to prefetch for ranges up to this length."""
-    return next((step for step in _AHEAD if step >= longest), _AHEAD[-1])
-
-
 def _place(reading: _Progress) -> TopicPartition:
     return TopicPartition(reading.part.partition.topic, reading.part.partition.number, reading.reached)
 
@@ -309,8 +301,7 @@ takes longer than reading the slice of a small micro-batch.
 def _pooled_consumer(settings: dict[str, Any]) -> Iterator[PooledConsumer]:
     """Provide a consumer with these settings and no assignment; leave it in the pool unless reading fails.
 
-    Raises:
-        KafkaException: librdkafka rejects the settings.
+    Raises KafkaException if librdkafka rejects the settings.
     """
     # The settings include secrets, so a consumer that logged in with an outdated secret is not reused.
     name = hash(frozenset(settings.items()))

@@ -26,14 +26,29 @@ from millrace_jobs.sources.base import (
     ignore_arrivals,
 )
 from millrace_jobs.sources.formats.messages import MessageDecoder
-from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
 from millrace_jobs.sources.kafka.backlog import BacklogCutter, RecordSize
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
-from millrace_jobs.sources.kafka.change_messages import NEAR, ChangeDecoder
-from millrace_jobs.sources.kafka.metadata import METADATA, arrivals, metadata_columns
-from millrace_jobs.sources.kafka.offsets import KafkaSlice, OffsetRange, Offsets, cut_ranges, of_position, to_position
+from millrace_jobs.sources.kafka.message_records import (
+    METADATA,
+    NEAR,
+    ChangeDecoder,
+    TombstoneDecoder,
+    arrivals,
+    metadata_columns,
+    with_changes,
+)
+from millrace_jobs.sources.kafka.offsets import (
+    AvailableOffsets,
+    KafkaSlice,
+    KafkaStateFile,
+    OffsetRange,
+    Offsets,
+    Subscription,
+    cut_ranges,
+    of_position,
+    to_position,
+)
 from millrace_jobs.sources.kafka.range_reader import RangeReader, offset_of, partition_of
-from millrace_jobs.sources.kafka.tombstones import TombstoneDecoder, with_positions
 
 LONGEST_LAGS = 8
 """Most partitions whose lags are reported: enough to see a few that are behind the others, in little room."""
@@ -124,7 +139,10 @@ class KafkaSource(Source):
         if not begins:
             return start
         waiting = {p: ends[p] - begin for p, begin in begins.items()}
-        limit = self._limit(most, waiting, begins)
+        limits = [limit for limit in (most, self.max_records) if limit is not None]
+        if self.max_bytes is not None:
+            limits.append(round(self.max_bytes / self._record_size.estimate(begins, waiting)))
+        limit = max(min(limits), 1) if limits else None
         if limit is None or sum(waiting.values()) <= limit:
             return to_position(at | {p: ends[p] for p in begins})
         self._turn += limit
@@ -133,8 +151,7 @@ class KafkaSource(Source):
     def ends(self, at: Offsets, *, everything: bool = False) -> Offsets:
         """Return how far each partition can be read now, given that it was read up to ``at``; see ``latest``.
 
-        Raises:
-            MillraceError: records from there on are gone, or Kafka fails.
+        Raises MillraceError if records from there on are gone, or Kafka fails.
         """
         ends = self._all if self._all is not None else self._available.ends(at)
         if everything:
@@ -213,7 +230,7 @@ class KafkaSource(Source):
             return
         given = [message for message in messages if message.value() is not None]
         records, origins = self.decode(given, rejects)
-        yield with_positions(records, [given[origin] for origin in origins])
+        yield with_changes(records, [given[origin] for origin in origins])
         if len(given) < len(messages):
             yield self._tombstones.decode([each for each in messages if each.value() is None], rejects.reject)
 
@@ -245,10 +262,3 @@ class KafkaSource(Source):
     def begin(self, partition: Partition, at: Offsets) -> int:
         """Return where to continue in a partition; one that is not in the position yet starts at its first offset."""
         return at[partition] if partition in at else self._available.first[partition]
-
-    def _limit(self, most: int | None, waiting: Mapping[Partition, int], begins: Offsets) -> int | None:
-        """Return how many offsets the next batch may have; None is no limit."""
-        limits = [limit for limit in (most, self.max_records) if limit is not None]
-        if self.max_bytes is not None and waiting:
-            limits.append(round(self.max_bytes / self._record_size.estimate(begins, waiting)))
-        return max(min(limits), 1) if limits else None

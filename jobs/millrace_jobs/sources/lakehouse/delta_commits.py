@@ -2,6 +2,9 @@
 
 The library says which version is the newest, and which files the table has at a version. It does not say which files a
 version has added, so these are read from the log itself: a JSON file for each version, one action on each line.
+
+For the change data feed, a version has change files, or its changes are the rows of the files that it adds and removes:
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md#reader-requirements-for-addcdcfile.
 """
 
 from __future__ import annotations
@@ -9,8 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -25,10 +29,10 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.lakehouse.delta_store import delta_options, delta_place, plain_path
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.places import Place
-from millrace_jobs.sources.lakehouse.deleted_rows import packed
-from millrace_jobs.sources.lakehouse.field_keys import FieldKeys, field_keys, metadata_of
-from millrace_jobs.sources.lakehouse.table_commits import BYTES_PER_RECORD, AddedFile, TablePosition
-from millrace_jobs.sources.seen_file import unreadable
+from millrace_jobs.sources.lakehouse.data_files import CHANGE_TYPE, AddedFile, DeletionVector, FileChanges, packed
+from millrace_jobs.sources.lakehouse.table_columns import FieldKeys, field_keys, metadata_of
+from millrace_jobs.sources.lakehouse.table_commits import BYTES_PER_RECORD, TablePosition, not_only_added
+from millrace_jobs.sources.stored_files import look, unreadable
 
 _FEATURES = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -37,21 +41,13 @@ _FEATURES = frozenset(
 
 _PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 
-
-class _LogFile(NamedTuple):
-    """A file of the log, and what distinguishes it from another one of its name; empty if it is gone."""
-
-    version: int
-    tag: str = ""
+_FEED = "delta.enableChangeDataFeed"
+_LOOKED_AT = 1000  # versions among which the one that has switched the feed on is looked for
+_END_MS = 253_402_300_800_000  # the year 10000 in ms since 1970, from which on no TIMESTAMP is
 
 
 class DeltaCommits:
-    """The commits of a Delta table; a commit is named by its version.
-
-    Args:
-        spec: what the user wrote about it.
-        name: the name of the source.
-    """
+    """The commits of a Delta table, for the source ``name``; a commit is named by its version."""
 
     table_id: str
     schema: pa.Schema
@@ -61,7 +57,7 @@ class DeltaCommits:
         self._field = f"spec.sources.{name}.delta"
         self._folder = delta_place(spec)
         self._open: DeltaTable | None = None
-        self._newest = _LogFile(-1)
+        self._newest: tuple[int, str] = (-1, "")
         self._deleted: tuple[int, dict[str, bytes]] | None = None
         if isinstance(self._folder, Path):
             require_data(self._folder)
@@ -86,7 +82,7 @@ class DeltaCommits:
                 self._newest = self._log_file()
             else:
                 self._open.update_incremental()
-                if self._open.version() != self._newest.version:
+                if self._open.version() != self._newest[0]:
                     self._newest = self._log_file()
             metadata = self._table.metadata()
             self.table_id = str(metadata.id)
@@ -122,16 +118,16 @@ class DeltaCommits:
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a version has added to the table's rows, in the order of the log.
 
-        Raises:
-            MillraceError: it also changes or removes rows, and the query does not skip such commits; or the log does
-                not have it any more.
+        Raises MillraceError if it also changes or removes rows, and the query does not skip such commits; or the log
+        does not have it any more.
         """
         actions = self._actions(commit)
         changed = any(each["remove"].get("dataChange", True) for each in actions if "remove" in each)
         if changed or any("cdc" in each for each in actions):
             if self._spec.other_commits is OtherCommits.SKIP:
                 return []
-            raise self._refused(commit, actions)
+            operations = [each["commitInfo"].get("operation") for each in actions if "commitInfo" in each]
+            raise not_only_added(self._name, f"version {commit} of the {self}", operations[:1], self._field)
         added = [each["add"] for each in actions if "add" in each]
         return [self._file(each) for each in added if each.get("dataChange", True)]
 
@@ -139,10 +135,14 @@ class DeltaCommits:
         """Return all files that the table has at a version, by time and name."""
         with self._errors(f"reading version {commit} of"):
             found = pa.table(self._version(commit).get_add_actions())
-        partitions = found.column("partition").combine_chunks() if "partition" in found.column_names else None
-        values = (
-            {} if partitions is None else {self._key(name): _texts(partitions, name) for name in _names(partitions)}
-        )
+        values: dict[str, list[str | None]] = {}
+        if "partition" in found.column_names:
+            partitions = found.column("partition").combine_chunks()
+            for field in partitions.type:
+                texts = pc.struct_field(partitions, field.name).cast(pa.string()).to_pylist()
+                is_known = field.name in self.schema.names  # files and their partitions may have another name for it
+                key = metadata_of(self.schema.field(field.name), _PHYSICAL_NAME, field.name) if is_known else field.name
+                values[key] = texts
         rows = found.select(["path", "size_bytes", "modification_time", "num_records"]).to_pylist()
         files = [
             AddedFile(
@@ -161,7 +161,13 @@ class DeltaCommits:
         """Return which rows of these files have deletion vectors at a version."""
         if self._deleted is None or self._deleted[0] != commit:
             with self._errors(f"reading the deletion vectors of version {commit} of"):
-                self._deleted = commit, dict(_vectors(pa.table(self._version(commit).deletion_vectors())))
+                found = pa.table(self._version(commit).deletion_vectors())
+                kept = (
+                    np.asarray(each.values.to_numpy(zero_copy_only=False), np.bool_)
+                    for each in found["selection_vector"]
+                )
+                paths_of = map(plain_path, found["filepath"].to_pylist())
+                self._deleted = commit, {path: packed(~rows) for path, rows in zip(paths_of, kept, strict=True)}
         known = self._deleted[1]
         return {path: known[plain] for path in paths if (plain := plain_path(path)) in known}
 
@@ -178,11 +184,6 @@ class DeltaCommits:
             tuple((name, value or None) for name, value in (action.get("partitionValues") or {}).items()),
         )
 
-    def _key(self, column: str) -> str:
-        """Return the name that files and their partitions have for a column."""
-        is_known = column in self.schema.names
-        return metadata_of(self.schema.field(column), _PHYSICAL_NAME, column) if is_known else column
-
     def _place(self, path: str) -> str:
         """Return the place of a data file, which the log names by a path in the table's folder."""
         parts = urlsplit(path)
@@ -197,17 +198,17 @@ class DeltaCommits:
             raise MillraceError(Problem(message, "read the table that was cloned", field=f"{self._field}.path"))
         return f"{self._folder}/{name}"
 
-    def _log_file(self) -> _LogFile:
-        """Return what identifies the file of the newest known version."""
+    def _log_file(self) -> tuple[int, str]:
+        """Return the newest known version, and what distinguishes its file from others of that name; empty if gone."""
         version = self._table.version()
         file = self._file_of(version)
         try:
             if isinstance(file, Path):
                 found = file.stat()
-                return _LogFile(version, f"{found.st_size} {found.st_mtime_ns}")
-            return _LogFile(version, file.tag())
+                return version, f"{found.st_size} {found.st_mtime_ns}"
+            return version, file.tag()
         except FileNotFoundError:
-            return _LogFile(version)
+            return version, ""
 
     def _file_of(self, version: int) -> Place:
         return self._folder / "_delta_log" / f"{version:020d}.json"
@@ -222,15 +223,6 @@ class DeltaCommits:
             raise MillraceError(Problem(message, hint, field=self._field)) from None
         except OSError as error:
             raise unreadable(str(file), error) from error
-
-    def _refused(self, version: int, actions: Sequence[Mapping[str, Any]]) -> MillraceError:
-        operations = [each["commitInfo"].get("operation") for each in actions if "commitInfo" in each]
-        by = f", {operations[0]}," if operations and operations[0] else ""
-        message = (
-            f"source {self._name}: version {version} of the {self}{by} changes or removes rows, not only adds some"
-        )
-        hint = "write otherCommits: Skip to leave such commits out as a whole, or read a table that only grows"
-        return MillraceError(Problem(message, hint, field=f"{self._field}.otherCommits"))
 
     def _version(self, version: int) -> DeltaTable:
         return self._table if version == self._table.version() else self._at_version(version)
@@ -270,16 +262,130 @@ def _records(counted: int | None, size: int) -> int:
     return max(size // BYTES_PER_RECORD, 1) if counted is None else int(counted)
 
 
-def _names(partitions: pa.StructArray) -> list[str]:
-    return [field.name for field in partitions.type]
+class DeltaChanges(DeltaCommits):
+    """The commits of a Delta table, each with the changes that it has made to the table's rows.
+
+    All changes of a commit have its time, in ``written_ms``.
+    """
+
+    def start(self) -> TablePosition:
+        """Return where a new query starts. Raises MillraceError if that version has no change data feed."""
+        at = super().start()
+        assert at.commit is not None
+        with self._errors(f"reading version {at.commit} of"):
+            configuration = self._version(at.commit).metadata().configuration
+        if not _is_on(configuration):
+            since = self._switched_on(at.commit)
+            hint = f"set {_FEED} to true in the table"
+            raise self._without_feed(at.commit, f"write {since} or a later one, which have it" if since else hint)
+        return replace(at, time_ms=self._time_ms(at.commit))
+
+    def refresh(self) -> None:
+        """Look for new versions, and check what the table asks of its readers."""
+        super().refresh()
+        if CHANGE_TYPE in self.schema.names:
+            message = f"source {self._name}: the {self} has a column {CHANGE_TYPE} of its own, as its change files have"
+            raise MillraceError(Problem(message, "rename the column", field=self._field))
+
+    def added(self, commit: int) -> Sequence[AddedFile]:
+        """Return the files with the changes of a version, those with deletes first.
+
+        A change file has both kinds of rows, and is there twice. Raises MillraceError if the version has no change data
+        feed, or the log does not have it any more.
+        """
+        actions = self._actions(commit)
+        for each in actions:
+            if "metaData" in each and not _is_on(each["metaData"].get("configuration") or {}):
+                raise self._without_feed(commit, f"set {_FEED} to true in the table, and start with another checkpoint")
+        files = [self._file(each["cdc"]) for each in actions if "cdc" in each]
+        found = [
+            replace(file, records=-(-file.records // 2), changes=FileChanges(deletes, is_typed=True))
+            for deletes in (True, False)
+            for file in files
+        ] or list(self._derived(commit, actions))
+        if not found:
+            return []
+        time = self._time_ms(commit, actions)
+        return [replace(file, written_ms=time, has_deleted_rows=False) for file in found]
+
+    def _derived(self, commit: int, actions: Sequence[Mapping[str, Any]]) -> Iterator[AddedFile]:
+        """Yield the files that a version without change files has removed, and those that it has added.
+
+        A file that is removed and added again has other deleted rows than before, and only these have changed.
+        """
+        removed, added = (
+            {
+                self._place(each[kind]["path"]): each[kind]
+                for each in actions
+                if kind in each and each[kind].get("dataChange", True)
+            }
+            for kind in ("remove", "add")
+        )
+        before: dict[str, AddedFile] | None = None
+        for path, remove in removed.items():
+            if path not in added and (remove.get("size") is None or remove.get("partitionValues") is None):
+                before = before or {file.path: file for file in self.existing(commit - 1)}
+            yield from self._changed(path, remove, added.get(path), deletes=True, known=(before or {}).get(path))
+        for path, add in added.items():
+            yield from self._changed(path, add, removed.get(path), deletes=False)
+
+    def _changed(
+        self,
+        path: str,
+        action: Mapping[str, Any],
+        other: Mapping[str, Any] | None,
+        *,
+        deletes: bool,
+        known: AddedFile | None = None,
+    ) -> Iterator[AddedFile]:
+        """Yield the file of an action with the rows that are in the table by it, and not by the other one."""
+        vectors = []
+        for each in (action, other or {}):
+            try:
+                vectors.append(DeletionVector.of(each.get("deletionVector"), self._place))
+            except (ValueError, KeyError) as error:
+                raise MillraceError(Problem(str(error), "write the file again", path)) from error
+        without, only = vectors
+        if other is not None and only in (None, without):
+            return
+        given = {name: value for name, value in action.items() if value is not None}
+        file = known or self._file({**(other or {}), **given})
+        if only is not None:
+            assert other is not None
+            counts = [(each.get("deletionVector") or {}).get("cardinality", 0) for each in (other, action)]
+            file = replace(file, records=max(counts[0] - counts[1], 1))
+        yield replace(file, changes=FileChanges(deletes, only=only, without=without))
+
+    def _time_ms(self, version: int, actions: Sequence[Mapping[str, Any]] | None = None) -> int:
+        """Return the time of a commit: as it says itself, or when its file was written."""
+        file = self._file_of(version)
+        if actions is None:
+            if not file.exists():  # a checkpoint has replaced it
+                return max((each.written_ms for each in self.existing(version)), default=0)
+            actions = self._actions(version)
+        info: Mapping[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        for name in ("inCommitTimestamp", "timestamp"):
+            time = info.get(name)
+            if isinstance(time, int) and 0 <= time < _END_MS:
+                return time
+        try:
+            return look(str(file)).mtime_ns // 1_000_000
+        except OSError as error:
+            raise unreadable(str(file), error) from error
+
+    def _without_feed(self, version: int, hint: str) -> MillraceError:
+        message = f"source {self._name}: version {version} of the {self} has no change data feed"
+        return MillraceError(Problem(message, hint, field=self._field))
+
+    def _switched_on(self, version: int) -> int | None:
+        """Return the first of the next versions that has switched the feed on, if one has."""
+        newest = self._table.version()
+        for later in range(version + 1, min(newest, version + _LOOKED_AT) + 1):
+            for each in self._actions(later):
+                if "metaData" in each and _is_on(each["metaData"].get("configuration") or {}):
+                    return later
+        return None
 
 
-def _texts(partitions: pa.StructArray, name: str) -> list[str | None]:
-    """Return the values of a partition column as text."""
-    texts: list[str | None] = pc.struct_field(partitions, name).cast(pa.string()).to_pylist()
-    return texts
-
-
-def _vectors(found: pa.Table) -> Iterator[tuple[str, bytes]]:
-    for path, kept in zip(found.column("filepath"), found.column("selection_vector"), strict=True):
-        yield plain_path(path.as_py()), packed(~np.asarray(kept.values.to_numpy(zero_copy_only=False), np.bool_))
+def _is_on(configuration: Mapping[str, str | None]) -> bool:
+    return str(configuration.get(_FEED)).lower() == "true"

@@ -16,7 +16,7 @@ from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.lakehouse.delta_store import delta_options, delta_place
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.sources.lakehouse.declared_columns import DeclaredColumns
+from millrace_jobs.sources.lakehouse.table_columns import DeclaredColumns
 from millrace_jobs.sources.static_tables import TableRead
 
 _FROM_YEAR_1 = ParquetReadOptions(coerce_int96_timestamp_unit="us")
@@ -24,13 +24,7 @@ _FROM_YEAR_1 = ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
 
 class DeltaSnapshot:
-    """The rows of a Delta table.
-
-    Args:
-        name: name of the source.
-        spec: where the table is.
-        schema: the columns to read.
-    """
+    """The rows of a Delta table, in the columns of ``schema``."""
 
     def __init__(self, name: str, spec: DeltaSourceSpec, schema: pa.Schema) -> None:
         self._place = delta_place(spec)

@@ -1,4 +1,7 @@
-"""The commits of an Iceberg table: the snapshots that led to the current one, and the files that each has added."""
+"""The commits of an Iceberg table: the snapshots that led to the current one, and the files that each has added.
+
+Changes of rows are read where files are rewritten for these (copy-on-write).
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,16 @@ from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog
 from millrace_jobs.lakehouse.iceberg_io import folder_of
 from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.sources.lakehouse.deleted_rows import packed_places
-from millrace_jobs.sources.lakehouse.field_keys import FILE_ID, FieldKeys, field_keys
-from millrace_jobs.sources.lakehouse.table_commits import AddedFile, TablePosition
+from millrace_jobs.sources.lakehouse.data_files import AddedFile, FileChanges, packed_places
+from millrace_jobs.sources.lakehouse.table_columns import FILE_ID, FieldKeys, field_keys
+from millrace_jobs.sources.lakehouse.table_commits import TablePosition, not_only_added
+
+_COUNTS = {ManifestEntryStatus.DELETED: "deleted-data-files", ManifestEntryStatus.ADDED: "added-data-files"}
+"""What a snapshot's summary has as the number of files that the snapshot has removed or added."""
 
 
 class IcebergCommits:
-    """The commits of an Iceberg table; a commit is named by the id of its snapshot.
-
-    Args:
-        spec: what the user wrote about it.
-        name: the name of the source.
-    """
+    """The commits of an Iceberg table, for the source ``name``; a commit is named by the id of its snapshot."""
 
     table_id: str
     schema: pa.Schema
@@ -103,8 +104,7 @@ class IcebergCommits:
     def keys(self, declared: pa.Schema) -> FieldKeys:
         """Return by what the files know the declared columns.
 
-        Raises:
-            MillraceError: a column has a value in files that are older than it, which would be read as NULL.
+        Raises MillraceError if a column has a value in files that are older than it, which would be read as NULL.
         """
         schema = self._table.schema()
         for column in declared:
@@ -120,9 +120,7 @@ class IcebergCommits:
         """Return the beginning of the next snapshot; None if the position is in the current one.
 
         Once a snapshot has expired, the next one may not name it any more: then their sequence numbers are compared.
-
-        Raises:
-            MillraceError: the snapshot is no ancestor of the current one, or what came after it has expired.
+        Raises MillraceError if the snapshot is no ancestor of the current one, or what came after it has expired.
         """
         commit, current, oldest = at.commit, self._table.current_snapshot(), self._oldest
         if current is None or current.snapshot_id == commit:
@@ -151,8 +149,8 @@ class IcebergCommits:
     def added(self, commit: int) -> Sequence[AddedFile]:
         """Return the files that a snapshot has added, in the order of its manifests.
 
-        Raises:
-            MillraceError: it also changes or removes rows, and the query does not skip such commits; or it has expired.
+        Raises MillraceError if it also changes or removes rows, and the query does not skip such commits; or it has
+        expired.
         """
         snapshot = self._snapshot(commit)
         operation = None if snapshot.summary is None else snapshot.summary.operation
@@ -161,12 +159,8 @@ class IcebergCommits:
         if operation is not Operation.APPEND:
             if self._spec.other_commits is OtherCommits.SKIP:
                 return []
-            did = f", {operation.value}," if operation is not None else ""
-            message = (
-                f"source {self._name}: snapshot {commit} of the {self}{did} changes or removes rows, not only adds some"
-            )
-            hint = "write otherCommits: Skip to leave such commits out as a whole, or read a table that only grows"
-            raise MillraceError(Problem(message, hint, field=f"{self._field}.otherCommits"))
+            operations = [] if operation is None else [operation.value]
+            raise not_only_added(self._name, f"snapshot {commit} of the {self}", operations, self._field)
         with catalog_errors(f"reading snapshot {commit} of the {self}", self._field):
             entries = [
                 entry
@@ -259,3 +253,64 @@ class IcebergCommits:
 
 def _beginning(snapshot: Snapshot) -> TablePosition:
     return TablePosition(snapshot.snapshot_id, sequence=snapshot.sequence_number)
+
+
+class IcebergChanges(IcebergCommits):
+    """The commits of an Iceberg table, each with the changes that it has made to the table's rows.
+
+    The changes of a snapshot are the rows of the files that it removes and adds. That holds as long as all rows of
+    these files are rows of the table: delete files, which mark some as deleted, are refused. All changes have the time
+    of the snapshot, in ``written_ms``.
+    """
+
+    def start(self) -> TablePosition:
+        """Return where a new query starts."""
+        at = super().start()
+        return replace(at, time_ms=0 if at.commit is None else self._snapshot(at.commit).timestamp_ms)
+
+    def added(self, commit: int) -> Sequence[AddedFile]:
+        """Return the files with the changes of a snapshot, those that it removes first.
+
+        Raises MillraceError if it has delete files, or does not say which files it removes; or it has expired.
+        """
+        snapshot = self._snapshot(commit)
+        if snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE:
+            return []
+        files: dict[ManifestEntryStatus, list[AddedFile]] = {status: [] for status in _COUNTS}
+        with catalog_errors(f"reading snapshot {commit} of the {self}", self._field):
+            manifests = snapshot.manifests(self._table.io)
+            own = [each for each in manifests if each.added_snapshot_id == commit]
+            for manifest in own:
+                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
+                    if entry.snapshot_id != commit or entry.status not in files:
+                        continue
+                    if manifest.content is ManifestContent.DELETES:
+                        raise self._marks_rows(commit)
+                    files[entry.status].append(self._file(entry.data_file, snapshot.timestamp_ms))
+        if files[ManifestEntryStatus.DELETED] and any(each.content is ManifestContent.DELETES for each in manifests):
+            raise self._marks_rows(commit)
+        for status, name in _COUNTS.items():  # some writers leave others than the snapshot says
+            count = None if snapshot.summary is None else snapshot.summary.get(name)
+            if count is not None and int(count) != len(files[status]):
+                message = (
+                    f"source {self._name}: snapshot {commit} of the {self} says {name}={count}, and its manifests have "
+                    f"{len(files[status])}"
+                )
+                hint = "start with another checkpoint, from a later snapshot"
+                raise MillraceError(Problem(message, hint, field=self._field))
+        return [
+            replace(file, has_deleted_rows=False, changes=FileChanges(status is ManifestEntryStatus.DELETED))
+            for status, found in files.items()
+            for file in found
+        ]
+
+    def _marks_rows(self, commit: int) -> MillraceError:
+        message = (
+            f"source {self._name}: snapshot {commit} of the {self} has delete files, which mark rows as deleted "
+            "(merge-on-read), and from which Millrace cannot read changes"
+        )
+        hint = (
+            "set write.delete.mode, write.update.mode and write.merge.mode to copy-on-write in the table, rewrite its "
+            "files, and start with another checkpoint"
+        )
+        return MillraceError(Problem(message, hint, field=self._field))

@@ -22,18 +22,12 @@ from millrace_jobs.lakehouse.iceberg_catalog import REFUSED_LOGIN, catalog_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
 from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
-from millrace_jobs.sources.lakehouse.declared_columns import DeclaredColumns
+from millrace_jobs.sources.lakehouse.table_columns import DeclaredColumns
 from millrace_jobs.sources.static_tables import TableRead
 
 
 class IcebergSnapshot:
-    """The rows of an Iceberg table.
-
-    Args:
-        name: name of the source.
-        spec: the catalog and the table.
-        schema: the columns to read.
-    """
+    """The rows of an Iceberg table, in the columns of ``schema``."""
 
     def __init__(self, name: str, spec: IcebergSourceSpec, schema: pa.Schema) -> None:
         self._spec = spec
@@ -121,7 +115,12 @@ class IcebergSnapshot:
                     hint = "create it, or correct its name"
                     raise MillraceError(Problem(message, hint, field=f"{FIELD}.table")) from None
         except MillraceError as error:
-            problems = (replace(each, field=_moved(each.field, self._field)) for each in error.problems)
+            problems = [
+                replace(each, field=self._field + each.field.removeprefix(FIELD))
+                if each.field.startswith(FIELD)
+                else each
+                for each in error.problems
+            ]
             moved = type(error)(*problems)
             moved.failure = error.failure
             raise moved from error
@@ -142,7 +141,3 @@ def _batches(scan: DataScan, tasks: Sequence[FileScanTask]) -> Iterator[pa.Recor
             deleted.setdefault(path, []).append(places)
     for batch in reader._record_batches_from_scan_tasks_and_deletes(tasks, deleted):
         yield batch.cast(columns)
-
-
-def _moved(field: str, to: str) -> str:
-    return to + field.removeprefix(FIELD) if field.startswith(FIELD) else field

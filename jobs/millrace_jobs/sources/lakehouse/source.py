@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,17 +17,15 @@ from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.tables import CHANGED_AT
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.places import Place, may_be_away, write_durably
+from millrace_jobs.places import Place
 from millrace_jobs.sources.base import CHANGED, OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
-from millrace_jobs.sources.formats.event_time_column import completed, without_event_time
+from millrace_jobs.sources.formats.column_types import shown_names
+from millrace_jobs.sources.formats.format_reader import completed, without_event_time
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
-from millrace_jobs.sources.lakehouse.change_reader import ChangeReader
-from millrace_jobs.sources.lakehouse.data_file_reader import DataFileReader, FilePart
-from millrace_jobs.sources.lakehouse.field_keys import place_of
-from millrace_jobs.sources.lakehouse.table_commits import AddedFile, TableCommits, TablePosition
-from millrace_jobs.sources.listing_pause import ListingPause
-
-_NAMES_SHOWN = 20
+from millrace_jobs.sources.lakehouse.data_files import AddedFile, ChangeReader, DataFileReader, FilePart
+from millrace_jobs.sources.lakehouse.table_columns import place_of
+from millrace_jobs.sources.lakehouse.table_commits import TableCommits, TablePosition
+from millrace_jobs.sources.stored_files import ListingPause, StateFile
 
 _LOOKED_AHEAD = 20
 """Commits behind the last one read whose records are counted for the backlog; each costs a request once."""
@@ -76,7 +73,7 @@ class LakehouseSource(Source):
         self._spec, self._written = _with_absolute_paths(spec), spec
         self._keys = keys
         self._stored = pa.schema([each for each in without_event_time(schema) if not keys or each.name != CHANGED_AT])
-        self._state = state / "table.json"
+        self._state = StateFile(state / "table.json", "the start of the source", f"where source {name} starts")
         self._timestamp_format = timestamp_format
         self._pause = ListingPause()
         self._looked = False
@@ -111,20 +108,17 @@ class LakehouseSource(Source):
 
     def _opened(self) -> TableCommits:
         if isinstance(self._spec, DeltaSourceSpec):
-            from millrace_jobs.sources.lakehouse.delta_changes import DeltaChanges
-            from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
+            from millrace_jobs.sources.lakehouse.delta_commits import DeltaChanges, DeltaCommits
 
             return (DeltaChanges if self._keys else DeltaCommits)(self._spec, self.name)
-        from millrace_jobs.sources.lakehouse.iceberg_changes import IcebergChanges
-        from millrace_jobs.sources.lakehouse.iceberg_commits import IcebergCommits
+        from millrace_jobs.sources.lakehouse.iceberg_commits import IcebergChanges, IcebergCommits
 
         return (IcebergChanges if self._keys else IcebergCommits)(self._spec, self.name)
 
     def check(self) -> None:
         """Check that the table can be read, and that it has the declared columns.
 
-        Raises:
-            MillraceError: it cannot, it has not, or it is another table than that of an earlier run.
+        Raises MillraceError if it cannot, it has not, or it is another table than that of an earlier run.
         """
         commits = self._opened()
         self._refresh(commits)
@@ -136,14 +130,7 @@ class LakehouseSource(Source):
         start = self._read_start()
         if start is None:
             start = self._commits.start()
-            content = {"table": self._commits.table_id, "start": start.to_json()}
-            try:
-                with may_be_away(self._state):
-                    write_durably(self._state, json.dumps(content).encode())
-            except OSError as error:
-                message = f"cannot store where source {self.name} starts: {error.strerror or error}"
-                hint = "free some space there, and let this user write to it"
-                raise MillraceError(Problem(message, hint, str(self._state))) from error
+            self._state.write({"table": self._commits.table_id, "start": start.to_json()})
         return start.to_json()
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
@@ -153,9 +140,17 @@ class LakehouseSource(Source):
         or with a commit, if the next one would exceed that, and has changes.
         With ``everything``, the table is looked at once: what is added later is left to the next run.
         """
-        self._look(once=everything)
+        commits = self._commits
+        if not (everything and self._looked):
+            if everything or self._pause.is_over():
+                with self._pause.measured():
+                    self._refresh(commits)
+            self._looked = everything
         before = at = TablePosition.of(start)
-        self._forget(before)
+        if before.beginning in self._files:  # files of the commits behind it were looked at for the backlog
+            known = list(self._files)
+            for key in known[: known.index(before.beginning)]:
+                del self._files[key]
         self._further = None
         files, records, limit = 0, 0, self._spec.max_files_per_batch
         while limit is None or files < limit:
@@ -167,20 +162,16 @@ class LakehouseSource(Source):
                 files, read = files + 1, at.files + 1
                 at = replace(at, files=read, is_done=read == len(found))
                 continue
-            following = self._commits.following(at)
+            following = commits.following(at)
             if following is None or not self._can_go_on(following, is_first=at == before):
                 break
             found = self._files_of(following)
-            if self._keys and files and _exceeds(found, files, records, limit, most):
-                break
+            if self._keys and files:  # a commit with changes is in one batch, unless it alone exceeds the limit
+                exceeds = limit is not None and files + len(found) > limit
+                if exceeds or (most is not None and records + sum(file.records for file in found) > most):
+                    break
             at = replace(following, is_done=not found, time_ms=_time_in(found, at))
         return at.to_json()
-
-    def _forget(self, before: TablePosition) -> None:
-        """Forget the files of commits before a position; those behind it were looked at for the backlog."""
-        known = list(self._files)
-        for key in known[: known.index(before.beginning)] if before.beginning in self._files else ():
-            del self._files[key]
 
     def _can_go_on(self, at: TablePosition, *, is_first: bool) -> bool:
         """Return whether a batch can go on with this commit; one that cannot be read ends it, and fails the next."""
@@ -232,7 +223,8 @@ class LakehouseSource(Source):
 
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the files between two positions into slices of equal bytes."""
-        reader = self._reader()
+        columns = DataFileReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)
+        reader = ChangeReader(columns, self._keys) if self._keys else columns
         parts = list(self._parts(TablePosition.of(start), TablePosition.of(end)))
         return [
             TableSlice(tuple(replace(parts[i], begin=begin, end=end, order=i) for i, begin, end in part), reader)
@@ -252,25 +244,12 @@ class LakehouseSource(Source):
                     on_arrival(np.array([part.file.written_ms * 1000]), np.array([records.num_rows]))
                     yield records
             except MillraceError as error:
-                if isinstance(error.__cause__, FileNotFoundError):
-                    raise self._gone(part.file) from error
-                raise
-
-    def _gone(self, file: AddedFile) -> MillraceError:
-        message = f"source {self.name}: the {self.input} has removed a file that is still to be read"
-        hint = (
-            "start with another checkpoint, and let the table keep its files for longer than the query may lag behind"
-        )
-        return MillraceError(Problem(message, hint, file.path))
-
-    def _look(self, *, once: bool) -> None:
-        commits = self._commits
-        if once and self._looked:
-            return
-        if once or self._pause.is_over():
-            with self._pause.measured():
-                self._refresh(commits)
-        self._looked = once
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                message = f"source {self.name}: the {self.input} has removed a file that is still to be read"
+                longer = "let the table keep its files for longer than the query may lag behind"
+                hint = f"start with another checkpoint, and {longer}"
+                raise MillraceError(Problem(message, hint, part.file.path)) from error
 
     def _refresh(self, commits: TableCommits) -> None:
         commits.refresh()
@@ -286,15 +265,13 @@ class LakehouseSource(Source):
             self._checked = commits.schema
 
     def _check_columns(self, table: pa.Schema) -> None:
-        """Raise MillraceError unless the table has the declared columns, with types that fit."""
         problems = []
         at = f"spec.sources.{self.name}.schema"
         for field in self._stored:
             place = place_of(field.name, table)
             if place < 0:
                 what = f"no column {field.name}" if place == -1 else f"several columns {field.name} in other cases"
-                names = ", ".join(table.names[:_NAMES_SHOWN]) + (", ..." if len(table.names) > _NAMES_SHOWN else "")
-                message = f"source {self.name}: the {self.input} has {what}; it has {names}"
+                message = f"source {self.name}: the {self.input} has {what}; it has {shown_names(table.names)}"
                 problems.append(Problem(message, "correct the schema", field=at))
                 continue
             column = TypedColumn(table.field(place).type, field, self._timestamp_format)
@@ -306,10 +283,7 @@ class LakehouseSource(Source):
 
     def _files_of(self, at: TablePosition) -> list[AddedFile]:
         """Return the files of the commit that a position is in; empty if all of them were read."""
-        return [] if at.is_done else self._all_files_of(at)
-
-    def _all_files_of(self, at: TablePosition) -> list[AddedFile]:
-        if at.commit is None:
+        if at.is_done or at.commit is None:
             return []
         if at.beginning not in self._files:
             found = self._commits.existing(at.commit) if at.is_whole else self._commits.added(at.commit)
@@ -317,7 +291,6 @@ class LakehouseSource(Source):
         return self._files[at.beginning]
 
     def _parts(self, at: TablePosition, end: TablePosition) -> Iterator[FilePart]:
-        """Yield all files between two positions."""
         while True:
             is_last = at.beginning == end.beginning
             taken = self._files_of(at)[at.files : end.files if is_last else None]
@@ -333,34 +306,12 @@ class LakehouseSource(Source):
                 raise MillraceError(Problem(message, "restore the table, or start with another checkpoint"))
             at = replace(following, time_ms=_time_in(self._files_of(following), at))
 
-    def _reader(self) -> DataFileReader | ChangeReader:
-        reader = DataFileReader(self._stored, self._commits.keys(self._stored), self._timestamp_format)
-        return ChangeReader(reader, self._keys) if self._keys else reader
-
     def _read_start(self) -> TablePosition | None:
         found = self._read_state()
         return None if found is None else TablePosition.of(found["start"])
 
     def _read_state(self) -> dict[str, Any] | None:
-        try:
-            with may_be_away(self._state):
-                content = json.loads(self._state.read_text(encoding="utf-8"))
-            return {"table": str(content["table"]), "start": dict(content["start"])}
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            message, hint = "the start of the source is damaged", "restore the checkpoint, or start with a new one"
-            raise MillraceError(Problem(message, hint, str(self._state))) from error
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise MillraceError(Problem(message, "let this user read it", str(self._state))) from error
-
-
-def _exceeds(found: Sequence[AddedFile], files: int, records: int, limit: int | None, most: int | None) -> bool:
-    """Return whether a batch with so many files and records exceeds a limit if it has those of a commit, too."""
-    if limit is not None and files + len(found) > limit:
-        return True
-    return most is not None and records + sum(file.records for file in found) > most
+        return self._state.read(lambda found: {"table": str(found["table"]), "start": dict(found["start"])})
 
 
 def _time_in(found: Sequence[AddedFile], before: TablePosition) -> int | None:

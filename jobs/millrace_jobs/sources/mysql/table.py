@@ -82,21 +82,11 @@ _NUMBERS: Final = {
 }
 """Types of the protocol; all others are texts, or binary if their character set is."""
 
-_BINARY = 63
-"""Number of the character set of values that are no text."""
+_BINARY = 63  # number of the character set of values that are no text
 
 
 class MySqlTable(DatabaseTable):
-    """The rows of a table or a query.
-
-    Args:
-        name: name of the source.
-        spec: the server, and what to read.
-        schema: the columns to read, by their names in the database.
-
-    Raises:
-        MillraceError: no column of MySQL is read as one of these.
-    """
+    """The rows of a table or a query of MySQL."""
 
     nested_as_text = "JSON_EXTRACT({}, '$')"
 
@@ -114,7 +104,6 @@ class MySqlTable(DatabaseTable):
             raise mysql_problem(error, f"reading {self._what}", self._connection, reads=True) from error
 
     def _types(self, session: MySqlSession) -> list[ServerType]:
-        """Return the database's types of the columns, all of which can be read."""
         columns = ", ".join(map(_quoted, self._schema.names))
         cursor: Any = session.execute(f"SELECT {columns} FROM {self._relation} LIMIT 0")
         types = [_type_of(each) for each in cursor._result.fields]  # its description lacks signs and character sets
@@ -130,13 +119,11 @@ class MySqlTable(DatabaseTable):
         fields = ", ',', ".join(texts)
         line = f"CAST(CONCAT({fields}, '\\n') AS BINARY)"
         with closing(session.stream(f"SELECT {line} FROM {self._relation}")) as taken:
-            yield from map(self._whole, taken)
-
-    def _whole(self, row: tuple[bytes | None]) -> bytes:
-        if row[0] is None:  # CONCAT warns of a text that is too long, and returns NULL
-            message = f"a row of {self._what} is larger than the server's max_allowed_packet"
-            raise self._error(message, "raise that, or select less of it in a query")
-        return row[0]
+            for (row,) in taken:
+                if row is None:  # CONCAT warns of a text that is too long, and returns NULL
+                    message = f"a row of {self._what} is larger than the server's max_allowed_packet"
+                    raise self._error(message, "raise that, or select less of it in a query")
+                yield row
 
 
 def _relation(spec: MySqlSourceSpec) -> str:

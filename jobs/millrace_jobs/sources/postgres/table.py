@@ -57,16 +57,7 @@ SELECT oid::bigint, typname, typcategory, format_type(oid, NULL) FROM pg_catalog
 
 
 class PostgresTable(DatabaseTable):
-    """The rows of a table or a query.
-
-    Args:
-        name: name of the source.
-        spec: the server, and what to read.
-        schema: the columns to read, by their names in the database.
-
-    Raises:
-        MillraceError: no column of PostgreSQL is read as one of these.
-    """
+    """The rows of a table or a query of PostgreSQL."""
 
     nested_as_text = "to_json({})::text"
 
@@ -84,7 +75,6 @@ class PostgresTable(DatabaseTable):
             raise postgres_problem(error, f"reading {self._what}", self._connection, reads=True) from error
 
     def _types(self, session: PostgresSession) -> list[ServerType]:
-        """Return the database's types of the columns, all of which can be read."""
         # in binary form, a text with several commands is refused
         columns = SQL(", ").join(map(Identifier, self._schema.names))
         cursor = session.execute(SQL("SELECT {} FROM {} LIMIT 0").format(columns, self._relation), binary=True)

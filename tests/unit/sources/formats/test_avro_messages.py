@@ -1,20 +1,18 @@
 """Avro messages: one schema that is known, or a registry's framing; every type a column can have."""
 
-import io
 import json
-import pickle
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import read_avro_schema, spark_type_of
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema
+from millrace_jobs.sources.formats.avro_records import read_avro_schema
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
+
+from .avro_messages import decoded, decoder_of, field, written
 
 FIELDS = [
     {"name": "id", "type": "long"},
@@ -63,29 +61,6 @@ RECORDS = st.lists(
     ),
     max_size=10,
 )
-
-
-def written(text, record):
-    """A message as fastavro writes it."""
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(text)), record)
-    return stream.getvalue()
-
-
-def decoder_of(text, columns=None, timestamp_format="iso"):
-    writer = read_avro_schema(text)
-    types = {name: spark_type_of(kind) for name, kind in writer.types.items() if not isinstance(kind, str)}
-    schema = pa.schema(list(types.items())) if columns is None else arrow_schema(columns)
-    decoder = AvroDecoder(schema, timestamp_format, writer)
-    decoder.check(writer)
-    return pickle.loads(pickle.dumps(decoder))
-
-
-def decoded(decoder, values):
-    bad = {}
-    records, origins = decoder.decode(values, lambda index, reason: bad.update({index: reason}))
-    records.validate(full=True)
-    return records.to_pylist(), origins.tolist(), bad
 
 
 @given(RECORDS, st.data())
@@ -210,11 +185,6 @@ def test_days_are_dates():
     text = TRIP % '{"type": "int", "logicalType": "date"}'
     found, _, _ = decoded(decoder_of(text), [written(text, {"id": 1, "at": date(2024, 2, 29)})])
     assert found[0]["at"] == date(2024, 2, 29)
-
-
-def field(kind):
-    """An Avro schema with one field of this type."""
-    return json.dumps({"type": "record", "name": "T", "fields": [{"name": "a", "type": kind}]})
 
 
 def logical(kind, logical_type, **more):

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.schemas.avro_unions import is_union
+from millrace_jobs.schemas.avro_schemas import is_union
 from millrace_jobs.schemas.registry import SchemaRegistry
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import read_avro_schema
+from millrace_jobs.sources.formats.avro_records import AvroDecoder, read_avro_schema
 from millrace_jobs.sources.formats.column_types import declared_schema
 from registry import Registry, running_registry
 
-from .test_avro_messages import decoded, decoder_of, field
+from .avro_messages import decoded, decoder_of, field
 
 INTS = st.integers(-(2**31), 2**31 - 1)
 POINTS = st.fixed_dictionaries({"x": st.none() | INTS})

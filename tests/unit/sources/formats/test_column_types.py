@@ -2,7 +2,8 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, spark_type, to_declared
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, arrow_schema, spark_type
+from millrace_jobs.sources.formats.text_values import to_declared
 
 TYPES = {
     "STRING": pa.string(),

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.compression import decompressed
 from millrace_jobs.sources.formats.decoding import BadRecord
 from millrace_jobs.sources.formats.file_formats import FORMATS_BY_SUFFIX, file_format, open_text
+from millrace_jobs.sources.stored_files import decompressed
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 

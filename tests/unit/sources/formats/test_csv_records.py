@@ -10,9 +10,8 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.formats.csv_records import CsvQuotes
+from millrace_jobs.sources.formats.csv_parser import CsvParser, CsvQuotes, header_columns
 from millrace_jobs.sources.formats.decoding import decode
-from millrace_jobs.sources.formats.text_parsers import CsvParser, header_columns
 
 
 def decoded(parser, schema, data, reject):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
-from millrace_jobs.sources.formats.text_parsers import CsvParser
 from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, Collected, line_of
 
 BLANK = ["", "  ", "\t"]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.avro_schemas import read_avro_schema, spark_type_of
+from millrace_jobs.sources.formats.avro_records import read_avro_schema, spark_type_of
 from millrace_jobs.sources.formats.column_types import declared_schema, spark_type
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
 from millrace_jobs.sources.formats.typed_columns import TypedColumn

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema, with_time_formats
+from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
-from millrace_jobs.sources.formats.text_parsers import CsvParser
 
 PAGE = (Path(__file__).parents[4] / "docs/formats.md").read_text("utf-8")
 NUMBERS = {"BOOLEAN": json.loads, "INT": int, "BIGINT": int, "DOUBLE": float, "BINARY": str.encode, "STRING": str}

@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import read_avro_schema
+from millrace_jobs.sources.formats.avro_records import AvroDecoder, read_avro_schema
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.formats.file_formats import file_format
 

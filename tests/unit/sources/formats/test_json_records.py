@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.sources.formats.column_types import arrow_schema
+from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
-from millrace_jobs.sources.formats.text_parsers import CsvParser
 
 
 def parse(text, columns, timestamp_format="iso"):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.sources.formats.messages import RawDecoder, TextDecoder
-from millrace_jobs.sources.kafka.metadata import METADATA, metadata_columns
+from millrace_jobs.sources.kafka.message_records import METADATA, metadata_columns
 from record_tables import BAD_LINES, FORMATS, ROWS, SCHEMA, line_of
 
 

@@ -16,7 +16,7 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
-from millrace_jobs.sources.formats.path_columns import path_columns
+from millrace_jobs.sources.formats.format_reader import path_columns
 from record_tables import all_rows
 
 

@@ -11,11 +11,10 @@ import pytest
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.schemas import registry as schema_registry
 from millrace_jobs.schemas.registry import SchemaRegistry
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
+from millrace_jobs.sources.formats.avro_records import AvroDecoder, avro_schema
 from millrace_jobs.sources.formats.column_types import arrow_schema
-from millrace_jobs.sources.formats.registered_avro import avro_schema
 
-from .test_avro_messages import decoded, written
+from .avro_messages import decoded, written
 
 OLD = '{"type": "record", "name": "Trip", "fields": [{"name": "id", "type": "int"}]}'
 NEW = (

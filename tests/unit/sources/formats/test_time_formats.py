@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
 from millrace_api.sql.time_formats import TimePatternError, time_pattern
-from millrace_jobs.sources.formats import time_patterns
-from millrace_jobs.sources.formats.avro_records import AvroDecoder
-from millrace_jobs.sources.formats.avro_schemas import read_avro_schema
+from millrace_jobs.sources.formats.avro_records import AvroDecoder, read_avro_schema
 from millrace_jobs.sources.formats.column_types import declared_schema, with_time_formats
 from millrace_jobs.sources.formats.file_formats import file_format
+from millrace_jobs.sources.formats.text_conversions import pattern_timestamps
 
 PATTERNS = {
     "dd.MM.yyyy": "%d.%m.%Y",
@@ -48,7 +47,7 @@ def test_duckdb_writes_and_reads_the_same(pattern, moments):
         sql = f"SELECT s, strptime(s, '{theirs.replace('%-', '%')}') FROM (SELECT strftime(t, '{theirs}') AS s FROM table)"
         found = connection.execute(sql.replace("FROM table", 'FROM "table"')).fetchall()
     texts, expected = zip(*found, strict=True)
-    read = time_patterns.timestamps(pa.array(texts, pa.string()), pattern)
+    read = pattern_timestamps(pa.array(texts, pa.string()), pattern)
     assert [value and value.replace(tzinfo=None) for value in read.to_pylist()] == list(expected)
 
 

@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schema
-from millrace_jobs.sources.formats.legacy_calendar import LegacyCalendar, legacy_calendar
-from millrace_jobs.sources.formats.parquet_format import ParquetFormat
+from millrace_jobs.sources.formats.parquet_format import LegacyCalendar, ParquetFormat, legacy_calendar
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, suitable_type, type_name
 
 DOUBLES = st.floats()

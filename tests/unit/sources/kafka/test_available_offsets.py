@@ -4,8 +4,8 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition, Topic
-from millrace_jobs.sources.kafka import available_offsets
-from millrace_jobs.sources.kafka.available_offsets import AvailableOffsets, KafkaStateFile, Subscription
+from millrace_jobs.sources.kafka import offsets
+from millrace_jobs.sources.kafka.offsets import AvailableOffsets, KafkaStateFile, Subscription
 
 ONE, TWO = Partition("trips", 0), Partition("trips", 1)
 
@@ -40,8 +40,8 @@ class ScriptedCluster:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    monkeypatch.setattr(available_offsets, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(available_offsets, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(offsets, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(offsets, "RECHECK_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sources.formats.messages import MessageDecoder
-from millrace_jobs.sources.kafka.available_offsets import Subscription
+from millrace_jobs.sources.kafka.offsets import Subscription
 from millrace_jobs.sources.kafka.source import KafkaSource
 
 

@@ -10,7 +10,7 @@ from fastavro import parse_schema, schemaless_writer
 
 from millrace_jobs.schemas.registry import SchemaRegistry
 
-from .test_change_messages import AT, CHANGE, MICROS, read, rows
+from .debezium_messages import AT, CHANGE, MICROS, read, rows
 
 ROW = {
     "type": "record",

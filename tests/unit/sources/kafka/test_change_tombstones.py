@@ -7,9 +7,9 @@ import numpy as np
 from confluent_kafka import Message
 
 from change_messages import envelope
-from millrace_jobs.sources.kafka.change_messages import NEAR, lone_tombstones
+from millrace_jobs.sources.kafka.message_records import NEAR, lone_tombstones
 
-from .test_change_messages import decoder
+from .debezium_messages import decoder
 
 SET, DELETE, TOMBSTONE = "set", "delete", "tombstone"
 

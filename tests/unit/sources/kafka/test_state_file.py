@@ -4,7 +4,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.sources.kafka.available_offsets import KafkaState, KafkaStateFile
+from millrace_jobs.sources.kafka.offsets import KafkaState, KafkaStateFile
 from record_tables import no_file_above
 
 FIRST = {Partition("trips", 0): 5, Partition("trips", 1): 7}

@@ -8,8 +8,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Mess
 
 from millrace_jobs.sources.base import CHANGED
 from millrace_jobs.sources.formats.column_types import declared_schema
-from millrace_jobs.sources.kafka.metadata import METADATA
-from millrace_jobs.sources.kafka.tombstones import TombstoneDecoder
+from millrace_jobs.sources.kafka.message_records import METADATA, TombstoneDecoder
 
 SCHEMA = declared_schema("id BIGINT, who STRING, size DECIMAL(4,1), day DATE, at TIMESTAMP")
 WRITTEN = (TIMESTAMP_CREATE_TIME, 1_700_000_000_000)

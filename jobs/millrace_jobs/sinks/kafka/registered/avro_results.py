@@ -13,10 +13,8 @@ from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError, validate
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
-from millrace_jobs.schemas.avro_names import with_named
-from millrace_jobs.schemas.avro_unions import branches_of, is_member
-from millrace_jobs.schemas.references import referenced
-from millrace_jobs.schemas.registry import SchemaRegistry
+from millrace_jobs.schemas.avro_schemas import branches_of, is_member, with_named
+from millrace_jobs.schemas.registry import SchemaRegistry, referenced
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode
 from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported
 

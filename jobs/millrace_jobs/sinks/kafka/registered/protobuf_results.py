@@ -33,10 +33,10 @@ from millrace_jobs.schemas.protobuf_schemas import (
     ProtobufSchema,
     check_schema,
     descriptor_set,
+    file_of,
     inner_type,
     is_map,
 )
-from millrace_jobs.schemas.registered_protobuf import file_of
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sinks.kafka.registered.result_schema import Encode
 from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported

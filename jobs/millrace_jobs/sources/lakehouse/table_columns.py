@@ -1,15 +1,19 @@
-"""Fields of data files by what a table knows them by: a number, or a name, that stays when a column is renamed."""
+"""The declared columns among those of a table, and in its data files.
+
+Files have fields under what the table knows them by: a number, or a name, that stays when a column is renamed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.nested_columns import is_nested, parts_of
-from millrace_jobs.sources.formats.typed_columns import places_of
+from millrace_jobs.sources.formats.column_types import is_nested, parts_of, shown_names
+from millrace_jobs.sources.formats.typed_columns import TypedColumn, places_of
+from millrace_jobs.sources.static_tables import source_error
 
 FILE_ID = b"PARQUET:field_id"
 """Metadata of a field in a file with its number."""
@@ -26,23 +30,17 @@ class FieldKey:
 
 @dataclass(frozen=True)
 class FieldKeys:
-    """The keys of the declared columns.
+    """The keys of the declared columns."""
 
-    Args:
-        columns: the columns.
-        by_id: whether the keys are numbers; else names in files.
-        names: the numbers of top-level columns by their names, for files that have no numbers.
-    """
-
-    columns: tuple[FieldKey, ...]
-    by_id: bool = False
+    columns: tuple[FieldKey, ...]  # the columns
+    by_id: bool = False  # whether the keys are numbers; else names in files
+    # the numbers of top-level columns by their names, for files that have no numbers
     names: tuple[tuple[str, str], ...] = ()
 
     def named(self, stored: pa.Schema) -> pa.Schema:
         """Return the schema of a file with the declared names; others get names that nothing has.
 
-        Raises:
-            MillraceError: fields have numbers in the table, and neither the file nor the table says which.
+        Raises MillraceError if fields have numbers in the table, and neither the file nor the table says which.
         """
         has_ids = any(self._id(field) for field in stored)
         if self.by_id and not has_ids:
@@ -119,15 +117,55 @@ def _key_of(declared: pa.Field, found: pa.Field, key: bytes) -> FieldKey:
     places = places_of(found.type, declared)
     if places is None:
         return FieldKey(declared.name, own)
-    inner, wanted = _fields(found.type), _fields(declared.type)
+    inner, wanted = (  # of a struct, under their own names
+        list(kind) if pa.types.is_struct(kind) else parts_of(pa.field("", kind)) for kind in (found.type, declared.type)
+    )
     parts = [_key_of(part, inner[place], key) for part, place in zip(wanted, places, strict=True) if place is not None]
     return FieldKey(declared.name, own, tuple(parts))
 
 
-def _fields(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a nested type, under their own names."""
-    return list(kind) if pa.types.is_struct(kind) else parts_of(pa.field("", kind))
-
-
 def _unknown(place: int) -> str:
     return f"\x00{place}"
+
+
+@dataclass(frozen=True)
+class DeclaredColumns:
+    """The declared columns of a table."""
+
+    source: str  # name of the source
+    schema: pa.Schema  # the declared columns
+    table: str  # the table, as messages name it
+
+    def found(self, stored: pa.Schema) -> list[pa.Field]:
+        """Return the table's columns for the declared ones; a name in another case is found if it is the only one.
+
+        Raises MillraceError if a column is missing, or its type does not fit.
+        """
+        places = {name: place_of(name, stored) for name in self.schema.names}
+        if missing := [name for name, place in places.items() if place < 0]:
+            shown = shown_names(stored.names) or "no columns"
+            message = f"{self.table} has no column {', '.join(missing)}; it has {shown}"
+            raise self._error(message, "correct the schema")
+        found = [stored.field(place) for place in places.values()]
+        for column, field in zip(found, self.schema, strict=True):
+            typed = TypedColumn(column.type, field, "iso")
+            if not typed.fits:
+                raise self._error(f"{self.table}: {typed.misfit}", typed.hint)
+        return found
+
+    def converted(self, batches: Iterable[pa.RecordBatch], found: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the table with the declared columns. Raises MillraceError if a value does not fit."""
+        for batch in batches:
+            arrays = []
+            for column, field in zip(found, self.schema, strict=True):
+                values = batch.column(column.name)
+                typed = TypedColumn(values.type, field, "iso")
+                try:
+                    arrays.append(typed.convert(values))
+                except ValueError as error:
+                    raise self._error(f"{self.table}: {error}", typed.hint) from None
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _error(self, message: str, hint: str) -> MillraceError:
+        field = f"spec.sources.{self.source}.schema"
+        return source_error(Problem(f"source {self.source}: {message}", hint, field=field))

@@ -1,4 +1,7 @@
-"""The listing of the files that a path names: one file, the files in a folder, or those that match a glob pattern."""
+"""The listing of what a path names: one file, the files in a folder, or those that match a glob pattern.
+
+Objects are listed as if keys were paths, such as ``s3a://bucket/folder/*.json``.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import errno
 import fnmatch
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.object_store import ObjectFile, ObjectPath
+from millrace_jobs.sources.stored_files import SeenFile
 
 _WILDCARD = re.compile(r"[*?]|\[.+\]")
 
@@ -31,7 +37,8 @@ class FileListing:
         """The parts of the path from the first one with a wildcard on."""
         parts = Path(path).parts
         for index, part in enumerate(parts):
-            if is_wildcard(part) and not _is_literal(self.root / part):
+            # an existing name may have brackets that, as a pattern, do not match it
+            if is_wildcard(part) and (fnmatch.fnmatchcase(part, part) or not (self.root / part).exists()):
                 self.pattern = parts[index:]
                 break
             self.root = absolute_path(self.root / part)
@@ -118,11 +125,6 @@ def is_file(entry: os.DirEntry[str] | Path) -> bool:
     return _is(entry.is_file)
 
 
-def _is_literal(path: Path) -> bool:
-    """Return whether an existing name has brackets that, as a pattern, do not match it."""
-    return path.exists() and not fnmatch.fnmatchcase(path.name, path.name)
-
-
 def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
     """Yield the entries below a folder that match the parts of a glob pattern, reading each folder once.
 
@@ -140,17 +142,17 @@ def _below(root: str, pattern: Iterable[str]) -> Iterator[os.DirEntry[str]]:
             if len(parts) > 1 or parts[0] == "**"
         ]
         try:
-            for entry in _visible(folder):
-                name = entry.name
-                if here(name):
-                    yield entry
-                below = {
-                    rest
-                    for matches, rest, links in deeper
-                    if matches(name) and _is(entry.is_dir, follow_symlinks=links)
-                }
-                if below:
-                    folders.append((entry.path, below))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if not is_visible(name):
+                        continue
+                    if here(name):
+                        yield entry
+                    deep = [each for each in deeper if each[0](name)]
+                    below = {rest for _, rest, links in deep if _is(entry.is_dir, follow_symlinks=links)}
+                    if below:
+                        folders.append((entry.path, below))
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             if folder == root:
                 raise
@@ -174,12 +176,102 @@ def _without_leading_stars(parts: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _matcher(names: Iterable[str]) -> Callable[[str], re.Match[str] | None]:
-    """Return a function that matches a name against these glob patterns."""
     return re.compile("|".join(map(fnmatch.translate, names)) or "(?!)").match
 
 
-def _visible(folder: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if is_visible(entry.name):
-                yield entry
+class ObjectListing:
+    """The objects that a path names: one, those in a folder, or those that match a glob pattern.
+
+    Names that begin with ``.`` or ``_`` are ignored, and so are objects without content: consoles and Hadoop make such
+    objects for folders. A listing is one request for each thousand objects of a folder;
+    ``**`` lists all that is below its folder.
+
+    Raises OSError if the store does not answer, or refuses.
+    """
+
+    def __init__(self, path: str) -> None:
+        named = ObjectPath.of_file(path.rstrip("/"))
+        parts = named.key.split("/")
+        first = next((number for number, part in enumerate(parts) if is_wildcard(part)), len(parts))
+        self.pattern = tuple(parts[first:])
+        self.root = ObjectPath(named.scheme, named.bucket, "/".join(parts[:first]))
+
+    def __str__(self) -> str:
+        return "/".join((str(self.root).rstrip("/"), *self.pattern))
+
+    @cached_property
+    def _one(self) -> SeenFile | None:
+        """The object that the path is the key of, if there is one when it is first looked for."""
+        try:
+            return None if self.pattern or not self.root.key else self._seen(self.root.look())
+        except FileNotFoundError:
+            return None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is taken for a folder, into which objects may still come."""
+        return not self.pattern and self._one is None
+
+    def entries(self) -> Iterator[tuple[str, SeenFile]]:
+        """Yield every object that matches, with its URI."""
+        if self._one is None:
+            found = (self._seen(each) for each in _matching(self.root, self.pattern or ("*",)) if each.size)
+            yield from ((each.path, each) for each in found)
+            return
+        with suppress(FileNotFoundError):
+            now = self._seen(self.root.look())
+            yield now.path, now
+
+    def entries_after(self, path: str) -> Iterator[tuple[str, SeenFile]]:
+        """Yield the objects that match and whose URIs come after this one, in their order, with their URIs."""
+        if self._one is not None:
+            yield from (each for each in self.entries() if each[0] > path)
+            return
+        last = ObjectPath.of_file(path).key if path else ""
+        for found in self.root.objects_after(last):
+            seen = self._seen(found)
+            if found.size and self.would_show(seen.path):
+                yield seen.path, seen
+
+    def has_files(self) -> bool:
+        """Return whether any object matches."""
+        return any(self.entries())
+
+    def covers(self, path: str) -> bool:
+        """Return whether an object that a listing once showed can be one of this path."""
+        root = str(self.root).rstrip("/")
+        return path == root or path.startswith(f"{root}/")
+
+    def would_show(self, file: Path | str) -> bool:
+        """Return whether an object that appears at this URI would be listed; a file is no object."""
+        if not isinstance(file, str) or not self.covers(file):
+            return False
+        parts = tuple(file[len(str(self.root).rstrip("/")) + 1 :].split("/"))
+        return all(map(is_visible, parts)) and fits(parts, self.pattern or ("*",))
+
+    def described(self) -> str:
+        """Describe what the path leads to in place of matching objects."""
+        return f"{self.root} has no such object"
+
+    def _seen(self, found: ObjectFile) -> SeenFile:
+        return SeenFile(f"{self.root.scheme}://{self.root.bucket}/{found.key}", found.size, found.mtime_ns)
+
+
+def _matching(folder: ObjectPath, pattern: Sequence[str]) -> Iterator[ObjectFile]:
+    if pattern[0] == "**":
+        begin = len(folder.key) + 1 if folder.key else 0
+        for found in folder.listed(below=True)[0]:
+            parts = found.key[begin:].split("/")
+            if all(map(is_visible, parts)) and fits(tuple(parts), tuple(pattern)):
+                yield found
+        return
+    objects, folders = folder.listed()
+    if len(pattern) == 1:
+        names = ((each, each.key.rpartition("/")[2]) for each in objects)
+        yield from (each for each, name in names if is_visible(name) and fnmatch.fnmatchcase(name, pattern[0]))
+        return
+    for name in folders:
+        if is_visible(name) and fnmatch.fnmatchcase(name, pattern[0]):
+            yield from _matching(
+                ObjectPath(folder.scheme, folder.bucket, f"{folder.key}/{name}".lstrip("/")), pattern[1:]
+            )
