@@ -21,7 +21,7 @@ from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.sinks.sink_factory import open_sink
+from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.source_factory import open_source
 from spark.streams import Placing, plan
 

@@ -16,9 +16,8 @@ from pyspark import TaskContext
 
 from lab.processes import command_of
 from millrace_jobs.sinks.kafka import partition_writer, partitions
-from millrace_jobs.sinks.kafka.partition_writer import PartitionWriter
-from millrace_jobs.sinks.kafka.partitions import PartitionTransactions
-from millrace_jobs.sinks.kafka.whole_input import require_whole
+from millrace_jobs.sinks.kafka.partition_writer import PartitionWriter, require_whole
+from millrace_jobs.sinks.kafka.transactions import PartitionTransactions
 
 FAULT, MARKS = "MILLRACE_TEST_FAULT", "MILLRACE_TEST_MARKS"
 """Variables of the tasks: what happens, and the folder of the marks by which attempts know of each other."""

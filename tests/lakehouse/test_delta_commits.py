@@ -18,15 +18,13 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
-from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
-from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
-from millrace_jobs.sinks.lakehouse.delta_rewrite import commit_rewrites
+from millrace_jobs.sinks.lakehouse.delta_files import add_actions, commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
-from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
+from millrace_jobs.sinks.lakehouse.sink import NO_BATCH, REMOVED
+from millrace_jobs.stores.objects import ObjectPath
 
 from .tables import FRESH, asked, delta_table
 

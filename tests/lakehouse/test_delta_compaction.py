@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys
 from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
-from millrace_jobs.sinks.lakehouse.delta_rewrite import commit_rewrites
+from millrace_jobs.sinks.lakehouse.delta_files import commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
 

@@ -26,7 +26,7 @@ from millrace_jobs.plan.plan_source import FixedPlan, PlanSource
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.files.sink import BATCH_ID
-from millrace_jobs.sinks.sink_factory import open_sink
+from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.source_factory import open_source
 
 from .feeding import Arrival, Feeder

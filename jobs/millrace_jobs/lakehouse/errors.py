@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.object_store import in_short
+from millrace_jobs.stores.objects import in_short
 from millrace_support.backoff import Backoff
 
 _ATTEMPTS = 10

@@ -9,7 +9,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate
 from pyiceberg.typedef import Identifier
 from requests.adapters import HTTPAdapter
 from sqlalchemy import create_engine
@@ -43,13 +45,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.iceberg import IcebergTableSpec, PostgresCatalogSpec, RestCatalogSpec
 from millrace_jobs.confinement import require_data
+from millrace_jobs.databases.postgres import PostgresConnection
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.errors import MetastoreError, lakehouse_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
-from millrace_jobs.lakehouse.iceberg_snapshots import with_shared_snapshots
-from millrace_jobs.object_store import in_short
-from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
+from millrace_jobs.stores.objects import in_short
 
 _FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
 """What the library reads and writes files by, as a property of catalogs."""
@@ -79,6 +80,39 @@ _ERRORS = (
 
 REFUSED_LOGIN = (UnauthorizedError, OAuthError, AuthorizationExpiredError, ForbiddenError)
 """What it raises if a catalog refuses the login; some catalogs answer 403 for a token that has expired."""
+
+
+class StagedTransaction(Transaction):
+    """A transaction that computes what the table becomes once for each change that is staged."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._computed: tuple[tuple[TableUpdate, ...], TableMetadata] = (), table.metadata
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table with the changes so far."""
+        if self._computed[0] is not self._updates:
+            self._computed = self._updates, super().table_metadata
+        return self._computed[1]
+
+
+class _Shared(list[Any]):
+    """Values that are never changed, so that a copy of the list has the same ones."""
+
+    def __add__(self, more: Iterable[Any]) -> _Shared:
+        return _Shared([*self, *more])
+
+    def __deepcopy__(self, known: dict[int, Any]) -> _Shared:
+        return _Shared(self)
+
+
+def with_shared_snapshots(table: Table) -> Table:
+    """Return a table whose snapshots are not copied with its metadata."""
+    found = table.metadata
+    lists = {"snapshots": _Shared(found.snapshots), "snapshot_log": _Shared(found.snapshot_log)}
+    table.metadata = found.model_copy(update=lists)
+    return table
 
 
 def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = True) -> Catalog:

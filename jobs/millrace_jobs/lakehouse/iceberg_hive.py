@@ -38,8 +38,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
 from millrace_jobs.lakehouse.errors import MetastoreError
-from millrace_jobs.lakehouse.iceberg_catalog import ANSWER_SECONDS, CONNECT_SECONDS
-from millrace_jobs.lakehouse.iceberg_snapshots import with_shared_snapshots
+from millrace_jobs.lakehouse.iceberg_catalog import ANSWER_SECONDS, CONNECT_SECONDS, with_shared_snapshots
 
 _LOCKS = {"lock-check-max-wait-time": "0.2", "lock-check-retries": "50"}
 """How long a commit waits for the lock of a table: 10 s, and not twice as long after each look, as by default."""

@@ -15,8 +15,8 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import sync
-from millrace_jobs.object_store import ObjectPath, ObjectWriter
 from millrace_jobs.places import Place
+from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
 
 FIELD = "spec.sink.iceberg"
 

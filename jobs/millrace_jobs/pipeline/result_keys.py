@@ -18,8 +18,7 @@ from millrace_jobs.pipeline.aggregation import Aggregation, Native
 from millrace_jobs.pipeline.compile import CompiledQuery, Routed
 from millrace_jobs.pipeline.table_relations import TableQuery, lag_of
 from millrace_jobs.sinks.base import ResultKeys, WindowColumn
-from millrace_jobs.sinks.files.csv_text import require_csv
-from millrace_jobs.sinks.files.output_partitions import require_partitions
+from millrace_jobs.sinks.files.formats import require_csv, require_partitions
 from millrace_jobs.sinks.kafka.messages import require_json
 from millrace_jobs.tables.join_side import Contents
 

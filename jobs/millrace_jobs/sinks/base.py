@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 ADMITTED = "millrace_admitted"
 """Boolean result column of table sinks: false for a row that HAVING does not admit and that must be retracted."""
@@ -139,3 +140,13 @@ class Sink(Protocol):
     def close(self) -> None:
         """Release all resources; called whenever a run ends, even if it failed."""
         return
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def named(name: str) -> Column:
+    """Return the column with exactly this name."""
+    return F.col(quoted(name))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.validation.places import is_object
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores.objects import ObjectPath
 
 
 @dataclass(frozen=True, slots=True)

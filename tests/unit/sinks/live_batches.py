@@ -7,7 +7,7 @@ from itertools import islice
 
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import Row
-from millrace_jobs.sinks.kafka.table_origin import LastWritten
+from millrace_jobs.sinks.kafka.topic import LastWritten
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 
 

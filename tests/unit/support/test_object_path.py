@@ -9,8 +9,8 @@ import pytest
 from obstore.store import LocalStore
 
 from millrace_jobs import object_store
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.table_contents import TableContents
+from millrace_jobs.stores.objects import ObjectPath
 
 
 @pytest.fixture

@@ -5,14 +5,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    CharType,
+    DataType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.databases.connection import DatabaseConnection, Session
+from millrace_jobs.sinks.base import TIMES_AS_TEXT
 
 PART, ROW, REMOVED = "millrace_part", "millrace_row", "millrace_removed"
 """Columns of staged rows: the Spark partition they come from, their place in it, and whether their key is removed."""
@@ -202,3 +219,60 @@ class Dialect(ABC):
     @abstractmethod
     def staging(self, table: TargetTable, mark: str | None) -> Staging:
         """Return what stages the results for a table."""
+
+
+TEXTS = (StringType, CharType, VarcharType)
+"""Types of texts."""
+
+NESTED = (ArrayType, StructType, MapType)
+"""Types whose values become JSON."""
+
+JSON = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
+"""Options of Spark by which they do."""
+
+_DIGITS: Mapping[type[DataType], int] = MappingProxyType({ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19})
+"""Digits that the values of a type of integers have."""
+
+
+@dataclass(frozen=True)
+class ColumnTypes:
+    """The column types of a database.
+
+    Attributes:
+        decimal: name of its decimals.
+        integers: name of the smallest type that holds a type of integers.
+        holds: digits of the integers that each of its types holds, by ``TableColumn.base``.
+        others: what columns hold the types of results but for decimals and integers.
+        most_scale: most digits after the point.
+    """
+
+    decimal: str
+    integers: Mapping[type[DataType], str]
+    holds: Mapping[str, int]
+    others: tuple[tuple[tuple[type[DataType], ...], ColumnType], ...]
+    most_scale: int = 38
+
+    def of(self, kind: DataType) -> ColumnType | None:
+        """Return the types of a table's column for a result's type; None if no column holds it."""
+        if isinstance(kind, DecimalType):
+            digits = (kind.precision - kind.scale, kind.scale)
+            name = f"{self.decimal}({kind.precision},{kind.scale})"
+            return ColumnType(name, frozenset({self.decimal}), digits) if kind.scale <= self.most_scale else None
+        if (integers := _DIGITS.get(type(kind))) is not None:
+            wide = {each for each, digits in self.holds.items() if digits >= integers}
+            return ColumnType(self.integers[type(kind)], frozenset({*wide, self.decimal}), (integers, 0))
+        return next((each for kinds, each in self.others if isinstance(kind, kinds)), None)
+
+
+def texts(batch: pa.RecordBatch) -> tuple[memoryview, npt.NDArray[np.int64]]:
+    """Return the texts of a batch of one column, without a copy, and where each of them ends.
+
+    Arrow keeps strings one after another. NULL counts as an empty text.
+    """
+    column = batch.column(0)
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return memoryview(b""), np.zeros(len(column), np.int64)
+    ends = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
+    ends = ends[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return memoryview(data)[int(ends[0]) : int(ends[-1])], ends[1:] - ends[0]

@@ -11,23 +11,34 @@ stay. Without a key, results are appended.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+import pyarrow as pa
+from pyspark.errors.exceptions.captured import unwrap_spark_exception
+from pyspark.serializers import read_int
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.types import StructType
+from pyspark.traceback_utils import SCCallSiteSync
+from pyspark.util import _load_from_socket
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.databases import connection as limits
-from millrace_jobs.databases.connection import Session, time_limit
-from millrace_jobs.databases.errors import patiently
+from millrace_jobs.databases.connection import Session, patiently, time_limit
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.databases.arrow_stream import arrow_batches
 from millrace_jobs.sinks.databases.batches import BatchRecord
 from millrace_jobs.sinks.databases.dialect import PART, Dialect, Staging
-from millrace_jobs.sinks.databases.wanted import WantedTable
+from millrace_jobs.sinks.databases.target import WantedTable
 from millrace_jobs.tables.changes import WEIGHT
 
 _MERGES = 5
 """How often a merge is tried while other transactions get in its way."""
+
+_FAILED = -1
+"""What Spark sends in place of the number of batches if it has failed."""
 
 
 class DatabaseSink(Sink):
@@ -190,3 +201,44 @@ class DatabaseSink(Sink):
             message = f"two rows of the result have the key {key}, so one of them would be lost"
             hint = "write a key that identifies the rows of the result"
             raise MillraceError(Problem(message, hint, field=f"{self._dialect.connection.field}.key"))
+
+
+@contextmanager
+def arrow_batches(results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Run the plan of ``results``, and yield an iterator over its record batches in the order in which they come.
+
+    This is ``DataFrame.toArrow`` without its list of all batches, and so without their order.
+    """
+    with SCCallSiteSync(results.sparkSession.sparkContext):  # type: ignore[no-untyped-call]
+        port, secret, server = results._jdf.collectAsArrowToPython()
+
+    def received(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from stream
+        except Exception:
+            with unwrap_spark_exception():
+                server.getResult()  # raises what has failed in Spark
+            raise
+
+    try:
+        with _load_from_socket((port, secret), _UnorderedBatches()) as stream:
+            yield received(stream)
+    except BaseException:
+        with suppress(Exception):  # the socket is closed, so that Spark's job fails, too; it must end before this run
+            server.getResult()
+        raise
+    with unwrap_spark_exception():
+        server.getResult()
+
+
+class _UnorderedBatches(ArrowStreamSerializer):
+    """A reader of Spark's batches, after which come the numbers of their order."""
+
+    def load_stream(self, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches. Raises EOFError if Spark has failed; its server knows why."""
+        yield from super().load_stream(stream)
+        number = read_int(stream)  # type: ignore[no-untyped-call]
+        if number == _FAILED:
+            raise EOFError("Spark has failed to compute the batch")
+        for _ in range(number):
+            read_int(stream)  # type: ignore[no-untyped-call]

@@ -27,11 +27,9 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import result_file
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, make_folder, remove_folders, sync
-from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
-from millrace_jobs.sinks.column_names import named
-from millrace_jobs.sinks.files.csv_text import csv_columns, csv_options
-from millrace_jobs.sinks.files.output_partitions import require_few_files, spread
-from millrace_jobs.sinks.result_folder import unwritable
+from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink, named
+from millrace_jobs.sinks.connector import unwritable
+from millrace_jobs.sinks.files.formats import csv_columns, csv_options, require_few_files, spread
 
 BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""

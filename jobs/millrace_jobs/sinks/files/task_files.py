@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.object_store import ObjectPath, ObjectWriter
-from millrace_jobs.sinks.files.output_partitions import partition_folder
+from millrace_jobs.sinks.files.formats import partition_folder
 from millrace_jobs.sinks.lakehouse.data_files import split_rows
+from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
 
 PART = "millrace_part_"
 """Beginning of the names of the columns with the texts of a row's partition, which are behind all others."""

@@ -9,10 +9,9 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.connector import SinkConnector, SinkContext
-from millrace_jobs.sinks.kafka.appends import AppendSink
-from millrace_jobs.sinks.kafka.history import TableHistory
-from millrace_jobs.sinks.kafka.sink import TaskWrites
+from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.kafka.table_results import TableHistory
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 
@@ -61,8 +60,7 @@ def _topic(spec: KafkaSinkSpec | TableSinkSpec, field: str) -> TargetTopic:
 
 
 def _registered(spec: KafkaSinkSpec, schemas: ResultSchemas, topic: TargetTopic, context: SinkContext) -> Sink:
-    from millrace_jobs.sinks.kafka.registered.result_schema import ResultFormat, ResultSchema, record_name
-    from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
+    from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink, ResultFormat, ResultSchema, record_name
 
     format: ResultFormat
     if spec.format is MessageFormat.AVRO:

@@ -34,10 +34,10 @@ import pyarrow as pa
 
 from millrace_api.errors import Problem, TransientError
 from millrace_jobs.disk import boot_id, sync
+from millrace_jobs.sinks.connector import KEYS
 from millrace_jobs.sinks.kafka.messages import Row
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin
 from millrace_jobs.sinks.kafka.transactions import Outgoing
-from millrace_jobs.sinks.local_copies import KEYS
 
 CACHE_BYTES = 16 << 20
 """Memory for pages of the copy; sorting, in a rebuild, takes as much again."""

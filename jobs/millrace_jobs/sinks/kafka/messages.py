@@ -34,8 +34,7 @@ from pyspark.sql.types import (
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.name_checks import repeated_name
-from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
-from millrace_jobs.sinks.column_names import named, quoted
+from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn, named, quoted
 from millrace_jobs.tables.changes import CHANGE, WEIGHT, net
 
 NO_END = (1 << 63) - 1

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.kafka.fetching import ResultFetcher
-from millrace_jobs.sinks.kafka.messages import encoded
+from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher
+from millrace_jobs.sinks.kafka.messages import encoded, rows_of_batch
 from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written, not_of_the_state
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
 
 _RENEW_SECONDS = 24 * 3600.0
 """How often the driver's number is committed again where tasks write; brokers keep it for days."""
@@ -176,3 +176,41 @@ class KafkaSink(Sink):
     def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
         """Write a batch whose results come as one table or as many; return the number of rows written."""
         ...
+
+
+class AppendSink(KafkaSink):
+    """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
+
+    def __init__(
+        self,
+        topic: TargetTopic,
+        keys: ResultKeys,
+        query: str,
+        checkpoint_id: str,
+        tasks: TaskWrites = TaskWrites(),
+        *,
+        jumps: bool = True,
+    ) -> None:
+        super().__init__(topic, keys, query, checkpoint_id, tasks, jumps=jumps)
+
+    def _division(self) -> Callable[[DataFrame], DataFrame] | None:
+        if not self._keys.columns:
+            return None  # by values, a row that is computed again with another last digit would be in another part
+        return lambda results: results.repartition(PARTS, "key")
+
+    def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
+        rows = 0
+
+        def messages() -> Iterator[Outgoing]:
+            nonlocal rows
+            for table in fetched:
+                rows += table.num_rows
+                for part in table.to_batches():
+                    yield from self._messages(part)
+
+        self._transactions.write(batch, messages())
+        return rows
+
+    def _messages(self, fetched: pa.RecordBatch) -> Iterator[Outgoing]:
+        """Yield the messages of shaped results."""
+        yield from (Outgoing(key, value) for key, value in rows_of_batch(fetched))

@@ -28,14 +28,12 @@ from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka.history import TableHistory, with_starts
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows
 from millrace_jobs.sinks.kafka.sink import KafkaSink, TaskWrites
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin, origin_of
-from millrace_jobs.sinks.kafka.table_results import KeptParts, TablePart, TableResults
+from millrace_jobs.sinks.kafka.table_results import KeptParts, TableHistory, TablePart, TableResults, with_starts
 from millrace_jobs.sinks.kafka.table_view import MOST_PENDING, PendingBatch, TableView
-from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic, TopicSettings, origin_of
 from millrace_jobs.sinks.kafka.transactions import Outgoing
 from millrace_jobs.time_texts import micros_of
 

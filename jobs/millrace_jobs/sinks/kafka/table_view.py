@@ -42,8 +42,7 @@ from millrace_jobs.kafka.errors import error_of, is_transient, kafka_problem
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, Version, VersionChanges
 from millrace_jobs.lookups.store import CopyClaim, Item, StoreError, TableStore
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
-from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic
 from millrace_jobs.tables.changes import FROM, TO
 from millrace_support.backoff import Backoff
 

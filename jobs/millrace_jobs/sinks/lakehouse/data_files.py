@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_jobs.disk import sync
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.object_store import ObjectPath, ObjectWriter
+from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
 
 Folder = Path | ObjectPath
 """Where the files of a table are."""

@@ -23,14 +23,12 @@ from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.lakehouse.delta_store import delta_place
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
-from millrace_jobs.sinks.column_names import named
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, named
 from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, write_files
-from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
+from millrace_jobs.sinks.lakehouse.delta_files import add_actions
 from millrace_jobs.sinks.lakehouse.delta_table import FIELD, DeltaTarget
-from millrace_jobs.sinks.lakehouse.key_changes import REMOVED, key_changes
-from millrace_jobs.sinks.lakehouse.sink import LakehouseSink
+from millrace_jobs.sinks.lakehouse.sink import REMOVED, LakehouseSink, key_changes
 
 _STAGED = "_millrace"
 """Folder in the table's own for changed rows until they are merged; readers skip names that begin with ``_``."""

@@ -25,11 +25,10 @@ from millrace_jobs.disk import sync
 from millrace_jobs.lakehouse.delta_store import delta_options
 from millrace_jobs.lakehouse.errors import lakehouse_error, retried
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import PARTITIONING, TargetColumns, match_columns, sql_type
 from millrace_jobs.sinks.lakehouse.data_files import Folder
-from millrace_jobs.sinks.lakehouse.delta_rewrite import Rewrite, commit_rewrites, has_deletion_vectors, rewrites
-from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
+from millrace_jobs.sinks.lakehouse.delta_files import Rewrite, commit_rewrites, has_deletion_vectors, rewrites
+from millrace_jobs.sinks.lakehouse.sink import NO_BATCH, REMOVED, BatchesInTable, require_known, taken_over
 
 FIELD = "spec.sink.delta"
 

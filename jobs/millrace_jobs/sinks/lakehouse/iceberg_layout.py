@@ -36,7 +36,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sinks.column_names import quoted
+from millrace_jobs.sinks.base import quoted
 from millrace_jobs.sinks.lakehouse.columns import sql_type
 from millrace_jobs.sinks.lakehouse.data_files import DataFile
 

@@ -15,14 +15,12 @@ from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_io import FIELD
-from millrace_jobs.sinks.base import ResultBatch
-from millrace_jobs.sinks.column_names import named
+from millrace_jobs.sinks.base import ResultBatch, named
 from millrace_jobs.sinks.lakehouse.columns import require_key, result_schema
 from millrace_jobs.sinks.lakehouse.data_files import FileWriter, write_files
 from millrace_jobs.sinks.lakehouse.iceberg_layout import PartitionTerm
 from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
-from millrace_jobs.sinks.lakehouse.key_changes import REMOVED, key_changes
-from millrace_jobs.sinks.lakehouse.sink import LakehouseSink
+from millrace_jobs.sinks.lakehouse.sink import REMOVED, LakehouseSink, key_changes
 
 
 class IcebergSink(LakehouseSink[IcebergSinkSpec, IcebergTarget]):

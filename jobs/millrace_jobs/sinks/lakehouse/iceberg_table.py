@@ -29,15 +29,19 @@ from millrace_api.model.values import PositiveDuration
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.errors import retried
-from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog, require_namespace
+from millrace_jobs.lakehouse.iceberg_catalog import StagedTransaction, catalog_errors, open_catalog, require_namespace
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
-from millrace_jobs.lakehouse.iceberg_snapshots import StagedTransaction
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH, BatchesInTable, require_known, taken_over
 from millrace_jobs.sinks.lakehouse.columns import PARTITIONING, TargetColumns, match_columns, sql_type
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, Folder
-from millrace_jobs.sinks.lakehouse.iceberg_cleanup import expire_snapshots, remove_orphans
+from millrace_jobs.sinks.lakehouse.iceberg_files import (
+    Replacement,
+    expire_snapshots,
+    key_rows,
+    merged,
+    remove_orphans,
+    without_keys,
+)
 from millrace_jobs.sinks.lakehouse.iceberg_layout import (
     PartitionTerm,
     arrow_schema,
@@ -45,7 +49,8 @@ from millrace_jobs.sinks.lakehouse.iceberg_layout import (
     iceberg_schema,
     stored_types,
 )
-from millrace_jobs.sinks.lakehouse.iceberg_rewrite import Replacement, key_rows, merged, without_keys
+from millrace_jobs.sinks.lakehouse.sink import NO_BATCH, BatchesInTable, require_known, taken_over
+from millrace_jobs.stores.objects import ObjectPath
 
 
 @dataclass(frozen=True)

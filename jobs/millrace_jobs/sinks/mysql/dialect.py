@@ -11,8 +11,7 @@ from pyspark.sql.types import DataType
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.databases.connection import Session
-from millrace_jobs.mysql.connection import MySqlSession
-from millrace_jobs.mysql.errors import is_conflict, is_denied, mysql_problem, number_of
+from millrace_jobs.databases.mysql import MySqlSession, is_conflict, is_denied, mysql_problem, number_of
 from millrace_jobs.sinks.databases.dialect import ColumnType, Dialect, FoundTable, Obstacle, TableColumn, TargetTable
 from millrace_jobs.sinks.mysql.literals import TEXT, column_type, rows
 from millrace_jobs.sinks.mysql.staging import MySqlStaging, quoted

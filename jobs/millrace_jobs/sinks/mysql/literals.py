@@ -37,9 +37,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace_jobs.sinks.column_names import named
-from millrace_jobs.sinks.databases.column_types import JSON, NESTED, TEXTS, ColumnTypes
-from millrace_jobs.sinks.databases.dialect import PART, ColumnType
+from millrace_jobs.sinks.base import named
+from millrace_jobs.sinks.databases.dialect import JSON, NESTED, PART, TEXTS, ColumnType, ColumnTypes
 from millrace_jobs.tables.changes import WEIGHT
 
 ROWS = "row"

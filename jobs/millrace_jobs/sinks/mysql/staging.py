@@ -18,10 +18,9 @@ import pyarrow as pa
 import pymysql
 
 from millrace_jobs.databases.connection import Session, time_limit
-from millrace_jobs.mysql.connection import MySqlSession
+from millrace_jobs.databases.mysql import MySqlSession
 from millrace_jobs.sinks.base import ADMITTED
-from millrace_jobs.sinks.databases.arrow_stream import texts
-from millrace_jobs.sinks.databases.dialect import PART, REMOVED, ROW, TargetTable
+from millrace_jobs.sinks.databases.dialect import PART, REMOVED, ROW, TargetTable, texts
 from millrace_jobs.sinks.mysql.literals import DIGEST
 from millrace_jobs.tables.changes import WEIGHT
 

@@ -25,9 +25,9 @@ from typing import Any
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.disk import sync
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.files.file_log_mirror import ANOTHER_WRITER, FileLogMirror
 from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.stores.objects import ObjectPath
 
 KEPT_SECONDS = 86_400
 """Seconds for which a file must be missing before it is forgotten; longer than a folder stays unmounted by mistake."""

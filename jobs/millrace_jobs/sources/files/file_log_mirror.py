@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores.objects import ObjectPath
 
 ANOTHER_WRITER = Problem(
     "another driver has written to the log of files seen",

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from millrace_jobs.object_store import ObjectFile, ObjectPath
 from millrace_jobs.sources.files.file_listing import fits, is_visible, is_wildcard
 from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.stores.objects import ObjectFile, ObjectPath
 
 
 class ObjectListing:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.validation.places import is_object
 from millrace_jobs.confinement import require_data
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.base import (
     CorruptRecords,
     OnArrival,
@@ -40,6 +39,7 @@ from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.path_columns import path_columns
 from millrace_jobs.sources.listing_pause import ListingPause
 from millrace_jobs.sources.seen_file import SeenFile
+from millrace_jobs.stores.objects import ObjectPath
 
 log = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog
 from millrace_jobs.lakehouse.iceberg_io import folder_of
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.lakehouse.deleted_rows import packed_places
 from millrace_jobs.sources.lakehouse.field_keys import FILE_ID, FieldKeys, field_keys
 from millrace_jobs.sources.lakehouse.table_commits import AddedFile, TablePosition
+from millrace_jobs.stores.objects import ObjectPath
 
 
 class IcebergCommits:

@@ -17,8 +17,7 @@ from millrace_jobs.schemas.avro_names import with_named
 from millrace_jobs.schemas.avro_unions import branches_of, is_member
 from millrace_jobs.schemas.references import referenced
 from millrace_jobs.schemas.registry import SchemaRegistry
-from millrace_jobs.sinks.kafka.registered.result_schema import Encode
-from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported
+from millrace_jobs.sinks.kafka.registered.sink import SINGLE_TYPES, Encode, field_name, unsupported
 
 
 class AvroResults:

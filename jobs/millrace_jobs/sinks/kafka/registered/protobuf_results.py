@@ -6,7 +6,7 @@ numbers of columns that are gone are reserved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,9 +38,7 @@ from millrace_jobs.schemas.protobuf_schemas import (
 )
 from millrace_jobs.schemas.registered_protobuf import file_of
 from millrace_jobs.schemas.registry import SchemaRegistry
-from millrace_jobs.sinks.kafka.registered.result_schema import Encode
-from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported
-from millrace_jobs.sinks.kafka.registered.written_proto import written_proto
+from millrace_jobs.sinks.kafka.registered.sink import SINGLE_TYPES, Encode, field_name, unsupported
 
 _F = FieldDescriptor
 _MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
@@ -59,6 +57,8 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 _FIRST_OF_PROTOBUF, _LAST_OF_PROTOBUF = 19_000, 19_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
 
 
 class ProtobufResults:
@@ -277,3 +277,37 @@ def _present(value: Any) -> Any:
 def _moment(moment: datetime) -> dict[str, int]:
     seconds, micros = divmod((moment - _EPOCH) // _MICROSECOND, 1_000_000)
     return {"seconds": seconds, "nanos": micros * 1_000}
+
+
+def written_proto(file: descriptor_pb2.FileDescriptorProto) -> str:
+    """Return the text of a file of ``protobuf_results.message_file``: messages, maps and reserved numbers."""
+    lines = ['syntax = "proto3";']
+    lines += [f"package {file.package};"] if file.package else []
+    lines += [f'import "{name}";' for name in file.dependency]
+    for message in file.message_type:
+        lines += _message(message, "")
+    return "\n".join(lines) + "\n"
+
+
+def _message(message: descriptor_pb2.DescriptorProto, indent: str) -> Iterator[str]:
+    yield f"{indent}message {message.name} {{"
+    inner = f"{indent}  "
+    for gone in message.reserved_range:
+        yield f"{inner}reserved {gone.start};"
+    entries = {each.name: each for each in message.nested_type if each.options.map_entry}
+    for each in message.nested_type:
+        if each.name not in entries:
+            yield from _message(each, inner)
+    for field in message.field:
+        entry = entries.get(field.type_name.rpartition(".")[2])
+        if entry is not None:
+            key, value = entry.field
+            yield f"{inner}map<{_type(key)}, {_type(value)}> {field.name} = {field.number};"
+            continue
+        label = "repeated " if field.label == _FIELD.LABEL_REPEATED else "optional " if field.proto3_optional else ""
+        yield f"{inner}{label}{_type(field)} {field.name} = {field.number};"
+    yield f"{indent}}}"
+
+
+def _type(field: descriptor_pb2.FieldDescriptorProto) -> str:
+    return field.type_name or _FIELD.Type.Name(field.type).removeprefix("TYPE_").lower()

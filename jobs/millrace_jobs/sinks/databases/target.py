@@ -1,4 +1,4 @@
-"""What results need of a table: it must exist, because sinks create no tables of the user's, and suit the results."""
+"""The table that results go to: it must exist, because sinks create no tables of the user's, and suit the results."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from millrace_api.validation.places import bucket_and_prefix
-from millrace_jobs.store_clients import AZURE, client_of
-from millrace_jobs.store_requests import PAGE, Request, count, pages
+from millrace_jobs.stores.clients import AZURE, client_of
+from millrace_jobs.stores.requests import PAGE, Request, count, pages
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
