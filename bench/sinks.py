@@ -42,6 +42,7 @@ from bench.processes import exit_on_sigterm
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.stores.objects import ObjectPath
 from millrace_jobs.stores.spark import S3_CLIENT, store_settings
@@ -166,7 +167,7 @@ class SinkBench:
         document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "rows"}}
         query = StreamQuery.model_validate(document | {"spec": parts | {"emit": "OnWindowClose"}}, by_name=False)
         own_id, schema = f"bench{next(_NUMBERS)}", self._rows.schema
-        return open_sink(query, keys, own_id, lambda *_: None, results=schema, partitions=self._tasks)
+        return open_sink(SinkContext(query, keys, own_id, lambda *_: None, results=schema, partitions=self._tasks))
 
     def _new_place(self, place: str) -> str:
         name = f"out/{next(_NUMBERS)}"

@@ -28,6 +28,7 @@ from millrace_jobs.pipeline.result_keys import result_keys
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.source_factory import open_source
 
@@ -152,7 +153,7 @@ class Contenders:
         checkpoint.open(resource)
         source = open_source("s", spec.sources["s"], checkpoint.source_folder("s"), self._folder / "cache")
         compiled = compile_query(self._spark, spec, {"s": source.schema})
-        sink = open_sink(resource, result_keys(compiled, spec), checkpoint.id, _no_table)
+        sink = open_sink(SinkContext(resource, result_keys(compiled, spec), checkpoint.id, _no_table))
         sink.prepare(checkpoint.last_batch())
         start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}
         return QueryRun(

@@ -22,7 +22,7 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
 from millrace_jobs.sinks.lakehouse.delta_files import add_actions, commit_rewrites
-from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaTarget
 from millrace_jobs.sinks.lakehouse.sink import NO_BATCH, REMOVED
 from millrace_jobs.stores.objects import ObjectPath
 

@@ -19,8 +19,7 @@ from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys
 from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
 from millrace_jobs.sinks.lakehouse.delta_files import commit_rewrites
-from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
-from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink, DeltaTarget
 
 from .streamed import ids, opened, rows
 from .tables import FRESH, delta_table

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Operation
 from millrace_api.errors import MillraceError
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, reported_files
-from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
+from millrace_jobs.sinks.lakehouse.iceberg_sink import Changes, IcebergTarget
 from millrace_jobs.sinks.lakehouse.sink import NO_BATCH
 
 from .iceberg_tables import data_files, iceberg_asked, iceberg_spec, iceberg_table

@@ -44,11 +44,7 @@ _OUTPUTS = "outputs"
 
 
 def check_sinks(spec: Spec) -> None:
-    """Check as much of the sinks as possible before Spark starts.
-
-    Raises:
-        MillraceError: results cannot be written.
-    """
+    """Check as much of the sinks as possible before Spark starts. Raises MillraceError if results cannot be written."""
     for field, output in spec.outputs.items():
         with errors_of(field):
             _connector(output.sink).check(output.sink.given)
@@ -74,29 +70,19 @@ def open_sinks(
     for field, spec in query.spec.outputs.items():
         alone = query.model_copy(update={"spec": spec})
         if field == "spec":
-            sink = open_sink(alone, keys[field], checkpoint_id, show, view, results, copies, partitions=partitions)
+            context = SinkContext(alone, keys[field], checkpoint_id, show, view, results, copies, partitions)
         else:
             own_id = f"{checkpoint_id}-{field.rpartition('.')[2]}"
             own = None if copies is None else copies_of(copies, field)
-            sink = open_sink(alone, keys[field], own_id, show, results=results, copies=own, partitions=partitions)
-        outputs.append(Output(sink, keys[field].weighted, field))
+            context = SinkContext(alone, keys[field], own_id, show, None, results, own, partitions)
+        outputs.append(Output(open_sink(context), keys[field].weighted, field))
     return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
 
 
-def open_sink(
-    query: StreamQuery,
-    keys: ResultKeys,
-    checkpoint_id: str,
-    show: ShowTable,
-    view: TableView | None = None,
-    results: StructType | None = None,
-    copies: Path | None = None,
-    *,
-    partitions: int | None = None,
-) -> Sink:
-    """Return the sink of ``spec.sink``; the arguments are those of ``SinkContext``."""
-    context = SinkContext(query, keys, checkpoint_id, show, view, results, copies, partitions)
-    return _connector(query.spec.sink).open(query.spec.sink.given, context)
+def open_sink(context: SinkContext) -> Sink:
+    """Return the sink of ``spec.sink`` of the query in the context."""
+    sink = context.query.spec.sink
+    return _connector(sink).open(sink.given, context)
 
 
 def _connector(sink: SinkSpec) -> SinkConnector[Any]:

@@ -212,14 +212,14 @@ class Driver:
 def brokers_of(world: World) -> Iterator[None]:
     def take_over(self: NumberedProducer, longest: int | None) -> int | None:
         world.others()
-        self._longest = longest
+        self.longest = longest
         world.epochs[self.id] += 1
         self._producer = world.epochs[self.id]
         world.others()
         return self._written("read_committed")
 
     def written(self: NumberedProducer, isolation: str) -> int | None:
-        number, self._noted = world.numbers.get(self.id, (None, {}))
+        number, self.noted = world.numbers.get(self.id, (None, {}))
         return number
 
     def send(self: NumberedProducer, producer: int, messages, batch: ResultBatch, note) -> None:

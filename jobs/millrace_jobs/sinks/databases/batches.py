@@ -73,7 +73,7 @@ class BatchRecord:
         with session.transaction():
             # Of two drivers that begin at once, the second one waits here: a row that is missing cannot be locked.
             row = f"({self._dialect.quoted('table')}, checkpoint, query, batch, driver) VALUES (%s, %s, %s, %s, %s)"
-            insert = self._dialect.insert_if_missing(f"{self._with_values} {row}")
+            insert = self._dialect.insert_if_missing.format(rest=f"{self._with_values} {row}")
             values = [*self._key, self._query, NO_BATCH, self._driver]
             is_new = self._allowed(session, insert, values).rowcount == 1
             found = None if is_new else self._locked(session)

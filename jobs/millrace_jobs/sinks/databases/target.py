@@ -31,7 +31,7 @@ class WantedTable:
         Raises:
             MillraceError: no type of the database holds the values of a column.
         """
-        server = self.dialect.server
+        server = self.dialect.connection.server
         odd = [each for each in self.results if self.dialect.column_type(each.dataType) is None]
         if odd:
             raise MillraceError(
@@ -101,10 +101,9 @@ class WantedTable:
             elif column.base not in wanted.accepted or not _holds(column, wanted):
                 found = ", ".join(filter(None, (column.type, wanted.lossy.get(column.base))))
                 message = f"column {name} of table {table} is {found}, and the result has {_sql(each.dataType)}"
-                command = f"ALTER TABLE {table} {self.dialect.changed_type(name, wanted.name)}"
-                yield self._problem(
-                    message, f"change it, as in {command}; or cast the column in the SELECT list", "table"
-                )
+                command = self.dialect.changed_type.format(name=self.dialect.quoted(name), type=wanted.name)
+                hint = f"change it, as in ALTER TABLE {table} {command}; or cast the column in the SELECT list"
+                yield self._problem(message, hint, "table")
             elif column.obstacle is not None:
                 message = f"column {name} of table {table} {column.obstacle.what}"
                 yield self._problem(message, f"ALTER TABLE {table} {column.obstacle.change};", "table")
@@ -124,7 +123,9 @@ class WantedTable:
         for column in key:
             if not column.not_null:
                 message = f"column {column.name} of table {table} may be NULL, and rows without a key would be repeated"
-                yield self._problem(message, f"ALTER TABLE {table} {self.dialect.without_null(column)};", "key")
+                name = self.dialect.quoted(column.name)
+                change = self.dialect.without_null.format(name=name, type=column.staged)
+                yield self._problem(message, f"ALTER TABLE {table} {change};", "key")
             if column.key_obstacle is not None:
                 message = f"column {column.name} of table {table} {column.key_obstacle.what}"
                 yield self._problem(message, f"ALTER TABLE {table} {column.key_obstacle.change};", "key")

@@ -13,21 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    VariantType,
-)
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.name_checks import repeated_name
@@ -40,7 +27,7 @@ _NULL = Problem(
     field=_FIELD,
 )
 
-_NESTED = (StructType, ArrayType, MapType, VariantType)
+_NESTED = (StructType, T.ArrayType, T.MapType, T.VariantType)
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What stands for NULL, and for the empty string, in the name of a folder."""
@@ -52,13 +39,13 @@ _ESCAPED = re.compile("[\x00-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
 """Characters that Spark and Hive escape in names of folders."""
 
 _TYPES: tuple[type[DataType], ...] = (
-    BooleanType,
-    ByteType,
-    ShortType,
-    IntegerType,
-    LongType,
-    StringType,
-    DateType,
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.StringType,
+    T.DateType,
 )
 """Types whose values have one text, which stays the same wherever it is read."""
 
@@ -87,7 +74,7 @@ def csv_header(names: Sequence[str]) -> bytes:
 def csv_columns(results: DataFrame, names: Sequence[str]) -> list[Column]:
     """Return these columns as they are written; a NULL that would be the empty string ends the query."""
     columns = [named(name) for name in names]
-    if len(names) > 1 or not isinstance(results.schema[names[0]].dataType, StringType):
+    if len(names) > 1 or not isinstance(results.schema[names[0]].dataType, T.StringType):
         return columns
     failure = f"{MillraceError.__module__}.{MillraceError.__name__}: {_NULL}"  # the form that run.failures knows
     return [F.coalesce(columns[0], F.raise_error(F.lit(failure)).cast("string")).alias(names[0])]
@@ -112,7 +99,7 @@ def require_csv(schema: StructType, field: str) -> None:
 
 def _instead(name: str, kind: DataType) -> str:
     """Return what to select in place of a column that CSV has no text for; empty for any other."""
-    if isinstance(kind, BinaryType):
+    if isinstance(kind, T.BinaryType):
         return f"select base64({name}) AS {name}"
     if isinstance(kind, StructType):
         return f"select its fields one by one, such as {name}.{kind.names[0]}" if kind.names else "leave it out"
@@ -171,11 +158,7 @@ def partition_folder(names: Sequence[str], texts: Sequence[str | None]) -> str:
 
 
 def require_few_files(count: int, batch: int, field: str) -> None:
-    """Check the number of files of a batch.
-
-    Raises:
-        MillraceError: there are too many.
-    """
+    """Check the number of files of a batch. Raises MillraceError if there are too many."""
     if count > MOST_FILES:
         message = f"batch {batch} has rows for {count:,} files, and a batch may write {MOST_FILES:,}"
         hint = "partition by columns with fewer values, such as a day in place of a time"

@@ -1,9 +1,11 @@
 """The sink that writes results as objects below a prefix of an object store, each batch exactly once.
 
-Tasks write a batch's objects below ``_millrace``, under names that no reader takes for results. One conditional write
-of the record ``_millrace/commit.json`` then decides that the batch is written, and by which objects. Only after it the
-store copies them to the names of results, by itself: no byte of them passes through the driver. Whoever finds the
-record, this driver or the next one, can copy them again, with the same outcome.
+Tasks write a batch's objects below ``_millrace``, under names that no reader takes for results. Each attempt of a task
+writes objects under names of its own, and reports them as rows; Spark delivers the rows of one attempt per task only,
+so objects of other attempts are never published. One conditional write of the record ``_millrace/commit.json`` then
+decides that the batch is written, and by which objects. Only after it the store copies them to the names of results, by
+itself: no byte of them passes through the driver. Whoever finds the record, this driver or the next one, can copy them
+again, with the same outcome.
 
 The record is replaced only if it still has the version that this driver wrote or took over. So of two drivers, also of
 one that comes back after an hour in the middle of a batch, one writes a batch of each number.
@@ -13,14 +15,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
@@ -33,13 +37,28 @@ from millrace_jobs.sinks.files.formats import (
     csv_header,
     csv_options,
     folder_texts,
+    partition_folder,
     require_few_files,
     spread,
 )
 from millrace_jobs.sinks.files.sink import BATCH_ID, RESULT
-from millrace_jobs.sinks.files.task_files import LINE, PART, ObjectsWriter, WrittenObject, write_objects
 from millrace_jobs.sinks.lakehouse.columns import arrow_type
-from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.sinks.lakehouse.data_files import RowGroups, split_rows
+from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
+
+PART = "millrace_part_"
+"""Beginning of the names of the columns with the texts of a row's partition, which are behind all others."""
+
+LINE = "millrace_line"
+"""Name of the only other column if lines of text are written."""
+
+_REPORT = pa.schema([("name", pa.string()), ("folder", pa.string()), ("rows", pa.int64())])
+
+_ROW_GROUP_BYTES = 32 << 20
+"""Size of a row group in memory: rows are collected up to it, then compressed and written."""
+
+_FILE_BYTES = 64 << 20
+"""Size after which a task begins another object; a store copies as much within the time-out of a request."""
 
 _FIELD = "spec.sink.files"
 _OWN = "_millrace"
@@ -53,6 +72,116 @@ _ANOTHER_WRITER = Problem(
     "another driver has written to the sink's record of batches",
     "make sure that only one driver runs, then run the same command again: nothing is lost",
 )
+
+
+class WrittenObject(NamedTuple):
+    """An object that a task has written: its name, the folder of its partition, and its number of rows."""
+
+    name: str
+    folder: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class ObjectsWriter:
+    """Writes the rows of a task as objects; a function for Spark's ``mapInArrow``.
+
+    Args:
+        place: where the objects are written.
+        partition_by: columns whose values name folders; rows come sorted by their texts.
+        schema: columns of Parquet; None for lines of text.
+        header: what each object of text begins with.
+        spec_field: the field of the spec that describes the sink.
+    """
+
+    place: ObjectPath
+    partition_by: tuple[str, ...]
+    schema: pa.Schema | None
+    header: bytes
+    spec_field: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows, and yield a row for each object. Raises MillraceError if an object cannot be written."""
+        try:
+            yield from self._write(batches)
+        except OSError as error:
+            raise lakehouse_error(error, f"writing results to {self.place}", self.spec_field) from error
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = [f"{PART}{number}" for number in range(len(self.partition_by))]
+        opened: _OpenObject | None = None
+        for batch in batches:
+            for values, rows in split_rows(batch, parts):
+                folder = partition_folder(self.partition_by, values)
+                if opened is not None and (opened.folder != folder or opened.is_full):
+                    yield opened.close()
+                    opened = None
+                if opened is None:
+                    opened = self._open(folder)
+                opened.add(rows.drop_columns(parts) if parts else rows)
+        if opened is not None:
+            yield opened.close()
+
+    def _open(self, folder: str) -> _OpenObject:
+        name = str(uuid.uuid4())
+        output = (self.place / name).writer()
+        if self.schema is None:
+            return _OpenObject(name, folder, output, _Lines(output, self.header))
+        options = {"compression": "snappy", "store_decimal_as_integer": True}
+        rows = RowGroups(output, self.schema, _ROW_GROUP_BYTES, **options)
+        return _OpenObject(name, folder, output, rows)
+
+
+def write_objects(rows: DataFrame, writer: ObjectsWriter) -> list[WrittenObject]:
+    """Write the rows in one job; return the objects of the attempts that count."""
+    reported = rows.mapInArrow(writer, from_arrow_schema(_REPORT)).toArrow().to_pylist()
+    return [WrittenObject(**each) for each in reported]
+
+
+@dataclass
+class _OpenObject:
+    """An object that is being written; it does not exist before it is closed."""
+
+    name: str
+    folder: str
+    output: ObjectWriter
+    rows: _Lines | RowGroups
+    count: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more rows should be added."""
+        return self.output.tell() >= _FILE_BYTES
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows of the object's partition."""
+        self.rows.add(rows)
+        self.count += rows.num_rows
+
+    def close(self) -> pa.RecordBatch:
+        """Complete the object, and return its report."""
+        self.rows.close()
+        self.output.close()
+        report = {"name": self.name, "folder": self.folder, "rows": self.count}
+        return pa.RecordBatch.from_pylist([report], _REPORT)
+
+
+class _Lines:
+    """Lines of text."""
+
+    def __init__(self, output: ObjectWriter, header: bytes) -> None:
+        self._output = output
+        if header:
+            output.write(header)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Write a line for each row."""
+        lines = rows.column(LINE).to_pylist()
+        if lines:
+            self._output.write(("\n".join(lines) + "\n").encode())
+
+    def close(self) -> None:
+        """Do nothing: all lines were written."""
 
 
 class ObjectFilesSink(Sink):
@@ -137,8 +266,8 @@ class ObjectFilesSink(Sink):
     def _commit(self, batch: int, written: Iterable[WrittenObject]) -> None:
         files = {}
         for number, each in enumerate(written):
-            folder = f"{each.folder}/" if each.folder else ""
-            files[each.name] = folder + result_file(batch, number, self._spec.format)
+            result = result_file(batch, number, self._spec.format)
+            files[each.name] = f"{each.folder}/{result}" if each.folder else result
         self._record.write(batch, files)
         self._publish()
 

@@ -19,11 +19,7 @@ class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
     """Opens topics to which results are appended."""
 
     def open(self, spec: KafkaSinkSpec, context: SinkContext) -> Sink:
-        """Return the sink of a topic.
-
-        Raises:
-            MillraceError: the Kafka client refuses its options.
-        """
+        """Return the sink of a topic. Raises MillraceError if the Kafka client refuses its options."""
         topic = _topic(spec, "spec.sink.kafka")
         if spec.schemas is not None:
             return _registered(spec, spec.schemas, topic, context)
@@ -37,11 +33,7 @@ class TableSinkConnector(SinkConnector[TableSinkSpec]):
     """Opens compacted topics that are tables."""
 
     def open(self, spec: TableSinkSpec, context: SinkContext) -> Sink:
-        """Return the sink of a table.
-
-        Raises:
-            MillraceError: the Kafka client refuses its options.
-        """
+        """Return the sink of a table. Raises MillraceError if the Kafka client refuses its options."""
         topic = _topic(spec, "spec.sink.table")
         history = None
         if spec.history is not None:

@@ -21,16 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    NumericType,
-    StringType,
-    StructType,
-)
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.name_checks import repeated_name
@@ -141,16 +133,16 @@ def _json(columns: Sequence[str], changed: Mapping[str, Column] = MappingProxyTy
 
 def _one_zero(results: DataFrame) -> dict[str, Column]:
     """Return the columns of floats, with -0.0 as 0.0: keys that are equal in Spark are one key, and have one text."""
-    floats = [field for field in results.schema if isinstance(field.dataType, FloatType | DoubleType)]
+    floats = [field for field in results.schema if isinstance(field.dataType, T.FloatType | T.DoubleType)]
     columns = {field.name: (named(field.name), F.lit(0.0).cast(field.dataType)) for field in floats}
     return {name: F.when(column == zero, zero).otherwise(column) for name, (column, zero) in columns.items()}
 
 
-def _odd_map(kind: DataType) -> MapType | None:
+def _odd_map(kind: DataType) -> T.MapType | None:
     """Return a map type within ``kind`` whose keys Spark would write in its internal form, if it has one."""
-    if isinstance(kind, MapType):
-        return _odd_map(kind.valueType) if isinstance(kind.keyType, StringType | NumericType) else kind
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.MapType):
+        return _odd_map(kind.valueType) if isinstance(kind.keyType, T.StringType | T.NumericType) else kind
+    if isinstance(kind, T.ArrayType):
         return _odd_map(kind.elementType)
     if isinstance(kind, StructType):
         return next(filter(None, (_odd_map(field.dataType) for field in kind)), None)

@@ -79,8 +79,10 @@ class NumberedProducer:
         self._query = query
         self._producer: Producer | None = None
         self._next = 0
-        self._noted: Mapping[str, Any] = {}
-        self._longest: int | None = None
+        self.noted: Mapping[str, Any] = {}
+        """What was noted with the last number that was committed; a look for that number reads it."""
+        self.longest: int | None = None
+        """The longest message that the topic accepts, in bytes; None if unknown."""
         self._undelivered: tuple[KafkaError, Message] | None = None
 
     def has(self, batch: int) -> bool:
@@ -93,17 +95,7 @@ class NumberedProducer:
         Raises:
             MillraceError: this user lacks the permission, or Kafka does not answer.
         """
-        return self._noted if self._written("read_committed") is not None else {}
-
-    @property
-    def longest(self) -> int | None:
-        """The longest message that the topic accepts, in bytes; None if unknown."""
-        return self._longest
-
-    @property
-    def noted(self) -> Mapping[str, Any]:
-        """What was noted with the last batch, if it was the last run that wrote it."""
-        return self._noted
+        return self.noted if self._written("read_committed") is not None else {}
 
     def _take_over(self, longest: int | None) -> int | None:
         """Fence all other producers with this id, abort their transactions, and return the number of the next batch.
@@ -114,7 +106,7 @@ class NumberedProducer:
         Raises:
             MillraceError: this user lacks the permission, or Kafka does not answer.
         """
-        self._longest = longest
+        self.longest = longest
         broker_errors = BrokerErrors()
         self._producer = Producer(self._settings(longest) | {"error_cb": broker_errors}, logger=_SILENT)
         try:
@@ -203,7 +195,10 @@ class NumberedProducer:
                 raise KafkaException(report.error()) from None
             if position.error is not None:
                 raise KafkaException(position.error)
-            self._noted = _noted(position.metadata)
+            try:
+                self.noted = dict(json.loads(position.metadata or "{}"))
+            except (ValueError, TypeError):
+                self.noted = {}
             return int(position.offset)
 
         try:
@@ -306,20 +301,12 @@ class NumberedProducer:
         self, batch: ResultBatch, topic: str | None, key: str | bytes | None, value: str | bytes | None
     ) -> MillraceError:
         target = self._other if self._other is not None and self._other.name == topic else self._topic
-        longest = self._longest if target is self._topic else None
+        longest = self.longest if target is self._topic else None
         size = sum(len(part.encode() if isinstance(part, str) else part) for part in (key, value) if part is not None)
         limit = f"at most {longest} (max.message.bytes)" if longest is not None else "less"
         message = f"a result of batch {batch.number} is {size} bytes long, and topic {target.name} accepts {limit}"
         hint = f"select fewer columns, or: {target.alter_command(f'max.message.bytes={2 * size}')}"
         return target.problem(message, hint)
-
-
-def _noted(metadata: str | None) -> Mapping[str, Any]:
-    """Return what a transaction has noted with its offset."""
-    try:
-        return dict(json.loads(metadata or "{}"))
-    except (ValueError, TypeError):
-        return {}
 
 
 def call_in_time(call: Callable[[float], None], seconds: float) -> None:

@@ -48,7 +48,7 @@ class KafkaSink(Sink):
         keys: ResultKeys,
         query: str,
         checkpoint_id: str,
-        tasks: TaskWrites,
+        tasks: TaskWrites = TaskWrites(),
         other: TargetTopic | None = None,
         *,
         jumps: bool = True,
@@ -83,9 +83,13 @@ class KafkaSink(Sink):
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute a batch, and write it if it is not in the topic yet; return the number of rows written."""
-        if self._transactions.has(batch.number):
-            return self._recompute(results, batch)
-        return self._compute(results, batch)
+        if not self._transactions.has(batch.number):
+            return self._compute(results, batch)
+        if self._tasks.by_partition:
+            self._compute_by_tasks(results, batch)  # each task finds that its partition is there
+        else:
+            results.write.format("noop").mode("overwrite").save()
+        return 0
 
     def close(self) -> None:
         """Close the producer."""
@@ -126,14 +130,6 @@ class KafkaSink(Sink):
     def _encoded(self, results: DataFrame) -> DataFrame:
         """Return the results as columns of which ``key`` and ``value`` are those of messages."""
         return encoded(results, self._keys)
-
-    def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute a batch that is in the topic already, because state depends on it; return 0."""
-        if self._tasks.by_partition:
-            self._compute_by_tasks(results, batch)  # each task finds that its partition is there
-        else:
-            results.write.format("noop").mode("overwrite").save()
-        return 0
 
     def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute a batch and write it; return the number of rows written."""
@@ -180,18 +176,6 @@ class KafkaSink(Sink):
 
 class AppendSink(KafkaSink):
     """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
-
-    def __init__(
-        self,
-        topic: TargetTopic,
-        keys: ResultKeys,
-        query: str,
-        checkpoint_id: str,
-        tasks: TaskWrites = TaskWrites(),
-        *,
-        jumps: bool = True,
-    ) -> None:
-        super().__init__(topic, keys, query, checkpoint_id, tasks, jumps=jumps)
 
     def _division(self) -> Callable[[DataFrame], DataFrame] | None:
         if not self._keys.columns:

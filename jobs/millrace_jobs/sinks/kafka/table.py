@@ -230,17 +230,11 @@ def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: Target
 def _row(message: Message, window: WindowColumn | None, topic: TargetTopic) -> tuple[str, int | None]:
     """Return the key of a message and the end of its window, or None in place of the end for a tombstone."""
     try:
-        key = message.key().decode()  # type: ignore[union-attr]
-        end = NO_END if window is None else _window_end(json.loads(key)[window.name], window)
+        key, end = message.key().decode(), NO_END  # type: ignore[union-attr]
+        if window is not None and (value := json.loads(key)[window.name]) is not None:
+            end = micros_of(value["end"] if window.part == "window" else value) + window.after
     except (AttributeError, KeyError, TypeError, ValueError):
         place = f"partition {message.partition()}, offset {message.offset()}"
         problem = f"topic {topic.name} holds a message that is no row of this table: {place}"
         raise topic.problem(problem, "give the table a topic of its own") from None
     return key, None if message.value() is None else end
-
-
-def _window_end(value: Any, window: WindowColumn) -> int:
-    """Return the watermark, in microseconds since 1970, that a row expires at, from the window's value in a key."""
-    if value is None:
-        return NO_END
-    return micros_of(value["end"] if window.part == "window" else value) + window.after

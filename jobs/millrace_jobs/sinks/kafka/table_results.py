@@ -13,7 +13,7 @@ order in which they were written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -229,8 +229,7 @@ def split_newest(fetched: pa.Table) -> tuple[pa.Table, pa.Table]:
     added = added_once(earlier, ["key", FROM])
     removed = earlier.filter(pc.less(earlier.column(WEIGHT), 0)).group_by(["key", FROM]).aggregate([])
     gone = removed.join(added.select(["key", FROM]), ["key", FROM], join_type="left anti")
-    nothing = (pa.nulls(gone.num_rows, added.schema.field(name).type) for name in ("value", TO))
-    value, end = nothing
+    value, end = (pa.nulls(gone.num_rows, added.schema.field(name).type) for name in ("value", TO))
     tombstones = pa.table([gone.column("key"), value, gone.column(FROM), end], schema=added.schema)
     return changes.filter(is_newest).drop_columns([TO]), pa.concat_tables([tombstones, added])
 
@@ -239,8 +238,6 @@ def with_starts(messages: Iterable[Outgoing], newest: pa.Table) -> Iterator[Outg
     """Yield the messages of a table's newest rows, which are ``newest``, with the starts of their periods."""
     starts = dict(zip(newest.column("key").to_pylist(), newest.column(FROM).to_pylist(), strict=True))
     for message in messages:
-        yield message if message.value is None else message._replace(headers=_since(starts[message.key]))
-
-
-def _since(start: int) -> Sequence[tuple[str, bytes]]:
-    return [(VALID_FROM, b"%d" % start)]
+        yield (
+            message if message.value is None else message._replace(headers=[(VALID_FROM, b"%d" % starts[message.key])])
+        )

@@ -32,7 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.kafka.producer import TRANSACTION_SECONDS, Headers, NumberedProducer, Outgoing
+from millrace_jobs.sinks.kafka.producer import TRANSACTION_SECONDS, NumberedProducer
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 DRIVER, PARTITIONS = "driver", "partitions"
@@ -44,8 +44,6 @@ _AT_A_TIME = 16
 _MOST_TRIES = 10
 _WAIT_FOR_OTHER_SECONDS = 30.0
 _LOOK_AGAIN_SECONDS = 0.5
-
-__all__ = ["BatchTransactions", "Headers", "Outgoing", "next_batch"]
 
 
 class OvertakenError(MillraceError):
@@ -120,7 +118,7 @@ class PartitionTransactions(NumberedProducer):
         until = time.monotonic() + _WAIT_FOR_OTHER_SECONDS
         while True:
             written = self._written("read_committed")
-            self._require(written is None or self._noted.get(DRIVER) == driver)
+            self._require(written is None or self.noted.get(DRIVER) == driver)
             if written is not None and written > batch:
                 return True
             if time.monotonic() > until:
@@ -139,7 +137,7 @@ class PartitionTransactions(NumberedProducer):
 
     def _require_owner(self, driver: str, written: int | None) -> None:
         # A number that nothing has renewed for long is dropped by the brokers; the driver's shows who writes.
-        owner = self._noted if written is not None else self._drivers.note()
+        owner = self.noted if written is not None else self._drivers.note()
         self._require(owner.get(DRIVER) == driver)
 
     def _require(self, is_current: bool) -> None:
@@ -190,7 +188,7 @@ class BatchTransactions(NumberedProducer):
     @property
     def partitions(self) -> int:
         """The most state partitions that have written by transactions of their own since this producer wrote last."""
-        return int(self._noted.get(PARTITIONS) or 0)
+        return int(self.noted.get(PARTITIONS) or 0)
 
     def open(self, last: LastBatch, longest: int | None) -> None:
         """Fence all other drivers, abort their open transactions, and determine which batch comes next.
@@ -212,7 +210,7 @@ class BatchTransactions(NumberedProducer):
         try:
             self._next = next_batch(written, last, self._topic, in_part=self.partitions > 0)
             if written != self._next:  # from now on, a group without an offset has lost it
-                self.record(self._next, self._noted)
+                self.record(self._next, self.noted)
         except BaseException:
             self.close()
             raise
@@ -232,12 +230,12 @@ class BatchTransactions(NumberedProducer):
             MillraceError: as for ``open``.
         """
         driver, most = uuid.uuid4().hex, max(count, self.partitions)
-        noted = {**self._noted, DRIVER: driver, PARTITIONS: most}
+        noted = {**self.noted, DRIVER: driver, PARTITIONS: most}
         self.record(self._next, noted)  # first: it is what tasks of partitions without a number look at
-        self._noted = noted
+        self.noted = noted
 
         def fence(partition: PartitionTransactions) -> None:
-            partition.fence(self._next, last, driver, self._longest)
+            partition.fence(self._next, last, driver, self.longest)
 
         for_each(self._of_partitions(most), fence)
         return driver
@@ -251,7 +249,7 @@ class BatchTransactions(NumberedProducer):
             MillraceError: another driver has taken over, or Kafka does not answer.
         """
         self.record(max(next, self._next), {})
-        self._noted = {}
+        self.noted = {}
 
     def renew(self) -> None:
         """Commit the number that is there once more: brokers drop one that is old.
@@ -259,7 +257,7 @@ class BatchTransactions(NumberedProducer):
         Raises:
             MillraceError: another driver has taken over, or Kafka does not answer.
         """
-        self.record(self._next, self._noted)
+        self.record(self._next, self.noted)
 
     def _of_partitions(self, count: int) -> list[PartitionTransactions]:
         return [PartitionTransactions(self.id, number, self._topic, self._query) for number in range(count)]

@@ -4,70 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VarcharType,
-)
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.lakehouse import SchemaEvolution
 from millrace_api.sql.name_checks import repeated_name
 
-_PRIMITIVES: Mapping[type[DataType], pa.DataType] = MappingProxyType(
-    {
-        BooleanType: pa.bool_(),
-        ByteType: pa.int8(),
-        ShortType: pa.int16(),
-        IntegerType: pa.int32(),
-        LongType: pa.int64(),
-        FloatType: pa.float32(),
-        DoubleType: pa.float64(),
-        StringType: pa.string(),
-        CharType: pa.string(),
-        VarcharType: pa.string(),
-        BinaryType: pa.binary(),
-        DateType: pa.date32(),
-        TimestampType: pa.timestamp("us", "UTC"),
-        TimestampNTZType: pa.timestamp("us"),
-    }
-)
+_PRIMITIVES: Mapping[type[DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.CharType: pa.string(),
+    T.VarcharType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+}
 
-_SQL: Mapping[pa.DataType, str] = MappingProxyType(
-    {
-        pa.bool_(): "BOOLEAN",
-        pa.int8(): "TINYINT",
-        pa.int16(): "SMALLINT",
-        pa.int32(): "INT",
-        pa.int64(): "BIGINT",
-        pa.float32(): "FLOAT",
-        pa.float64(): "DOUBLE",
-        pa.string(): "STRING",
-        pa.binary(): "BINARY",
-        pa.date32(): "DATE",
-        pa.timestamp("us", "UTC"): "TIMESTAMP",
-        pa.timestamp("us"): "TIMESTAMP_NTZ",
-    }
-)
+_SQL: Mapping[pa.DataType, str] = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+}
 
 PARTITIONING = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.date32())
 """Types of columns that a table can be partitioned by: those whose values have one text."""
@@ -180,12 +156,12 @@ def match_columns(
 
 def arrow_type(kind: DataType) -> pa.DataType | None:
     """Return the type of a table's column for a type of results; None if a table has none."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = arrow_type(kind.elementType)
         return None if element is None else pa.list_(element)
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         key, value = arrow_type(kind.keyType), arrow_type(kind.valueType)
         return None if key is None or value is None else pa.map_(key, value)
     if isinstance(kind, StructType):

@@ -8,18 +8,23 @@ written only if the table does not have it.
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from functools import reduce
+from operator import or_
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StructType
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.lakehouse import LakehouseSinkSpec
+from millrace_jobs.lakehouse.errors import retried
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKeys, Sink, named, quoted
 from millrace_jobs.tables.changes import WEIGHT
 
@@ -77,14 +82,6 @@ def require_known(found: BatchesInTable, last: LastBatch, query: str, table: str
         raise MillraceError(Problem(f"the table {table} {what}", hint, field=field))
 
 
-def taken_over(query: str, table: str, batch: int, field: str) -> MillraceError:
-    """Return the error of a driver that another one has followed."""
-    message = f"another driver has taken over writing the results of {query} to the table {table} before batch {batch}"
-    return MillraceError(
-        Problem(message, "run only one driver on a checkpoint: stop this one or the other one", field=field)
-    )
-
-
 def key_changes(results: DataFrame, keys: ResultKeys, field: str) -> DataFrame:
     """Return one row for each key of the results, with the column REMOVED.
 
@@ -110,22 +107,17 @@ def key_changes(results: DataFrame, keys: ResultKeys, field: str) -> DataFrame:
     latest = rows.groupBy(*map(named, keys.columns)).agg(
         F.max_by(row, named(_ORDER)).alias(_ROW), F.count_if(~removed).alias(_ORDER)
     )
-    missing = [named(name).isNull() for name in keys.columns]
-    checked = F.when(_any(missing), _fails(_null_key(keys.columns, field)))
+    missing = reduce(or_, (named(name).isNull() for name in keys.columns))
+    key, at = ", ".join(keys.columns), f"{field}.key"
+    message = f"a row of the result has NULL in its key {key}, by which no other row could replace it"
+    no_key = Problem(message, f"exclude such rows, as in WHERE {keys.columns[0]} IS NOT NULL", field=at)
+    checked = F.when(missing, _fails(no_key))
     if keys.weighted:
-        checked = checked.when(named(_ORDER) > 1, _fails(_repeated_key(keys.columns, field)))
+        message = f"two rows of the result have the same {key}, so one of them would be lost"
+        repeated = Problem(message, "write a key that identifies the rows of the result", field=at)
+        checked = checked.when(named(_ORDER) > 1, _fails(repeated))
     fields = [F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns]
     return latest.select(*fields, checked.otherwise(F.col(f"{_ROW}.{REMOVED}")).alias(REMOVED))
-
-
-def _null_key(key: tuple[str, ...], field: str) -> Problem:
-    message = f"a row of the result has NULL in its key {', '.join(key)}, by which no other row could replace it"
-    return Problem(message, f"exclude such rows, as in WHERE {key[0]} IS NOT NULL", field=f"{field}.key")
-
-
-def _repeated_key(key: tuple[str, ...], field: str) -> Problem:
-    message = f"two rows of the result have the same {', '.join(key)}, so one of them would be lost"
-    return Problem(message, "write a key that identifies the rows of the result", field=f"{field}.key")
 
 
 def _fails(problem: Problem) -> Column:
@@ -133,28 +125,111 @@ def _fails(problem: Problem) -> Column:
     return F.raise_error(F.lit(failure)).cast("boolean")
 
 
-def _any(conditions: list[Column]) -> Column:
-    first, *others = conditions
-    for each in others:
-        first = first | each
-    return first
+class LakehouseTable(ABC):
+    """A table that one query writes to, by one commit per batch.
 
+    Args:
+        name: the table, as messages name it.
+        query: name of the query.
+        checkpoint_id: id of its checkpoint.
+    """
 
-class LakehouseTable(Protocol):
-    """A table that one query writes to."""
-
-    @property
-    def last(self) -> int:
+    def __init__(self, name: str, query: str, checkpoint_id: str) -> None:
+        self._name, self._query, self._checkpoint = name, query, checkpoint_id
+        self._driver = 0
+        self.last = NO_BATCH
         """The last batch in the table; NO_BATCH if there is none."""
-        ...
 
     def take(self, last: LastBatch) -> None:
-        """Create the table or check it, fence other drivers on this checkpoint, and find the last batch in it."""
-        ...
+        """Create the table or check it, fence other drivers on this checkpoint, and find the last batch in it.
+
+        Raises:
+            MillraceError: the table cannot be used, does not suit the results, or does not match Spark's log.
+        """
+        doing = f"opening the table {self._name}"
+        with self._errors(doing):
+            self._open_table(last)
+        retried(self._fence)
+        with self._errors(doing):
+            batch = self._record.batch
+        self.last = NO_BATCH if batch is None else batch
 
     def compact(self) -> None:
-        """Merge small files into larger ones, and remove what is no longer needed; the rows stay as they are."""
-        ...
+        """Merge small files into larger ones, and remove what is no longer needed; the rows stay as they are.
+
+        It gives way to other writers: what is not compacted now, is the next time.
+        """
+        with suppress(TransientError), self._errors(f"compacting the table {self._name}"):
+            self._refresh()
+            self._compact()
+
+    def _write(self, commit: Callable[[], None], batch: ResultBatch) -> None:
+        """Commit a batch once: an error whose commit is in the table all the same is none."""
+        doing = f"writing batch {batch.number} to the table {self._name}"
+
+        def checked() -> None:
+            with self._errors(doing):
+                self._refresh()
+                found = self._record
+                if (found.driver, found.batch) == (self._driver, batch.number):
+                    return
+                self._require_newest(batch)
+                commit()
+
+        retried(checked)
+        with self._errors(doing):
+            self._flush()
+        self.last = batch.number
+
+    def _fence(self) -> None:
+        with self._errors("fencing other drivers"):
+            self._refresh()
+            began = (self._record.driver or 0) + 1
+            self._begin(began)
+        self._driver = began
+
+    def _require_newest(self, batch: ResultBatch) -> None:
+        if self._record.driver != self._driver:
+            message = f"another driver has taken over writing the results of {self._query} to the table {self._name}"
+            hint = "run only one driver on a checkpoint: stop this one or the other one"
+            raise MillraceError(Problem(f"{message} before batch {batch.number}", hint, field=self._field))
+
+    _field: str
+    """The field of the spec that describes the table."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """The columns that are written, with the table's types."""
+
+    @abstractmethod
+    def _errors(self, doing: str) -> AbstractContextManager[None]:
+        """Raise the library's errors as sentences."""
+
+    @abstractmethod
+    def _open_table(self, last: LastBatch) -> None:
+        """Create the table or check it, and add columns that it lacks."""
+
+    @abstractmethod
+    def _refresh(self) -> None:
+        """Look at the table's newest version."""
+
+    @property
+    @abstractmethod
+    def _record(self) -> BatchesInTable:
+        """What that version knows of batches."""
+
+    @abstractmethod
+    def _begin(self, driver: int) -> None:
+        """Commit the number of a driver."""
+
+    @abstractmethod
+    def _compact(self) -> None:
+        """Merge and remove files in the newest version."""
+
+    def _flush(self) -> None:
+        """Flush the last commit to disk: Spark forgets the batch's records after it."""
+        return
 
 
 _SpecT = TypeVar("_SpecT", bound=LakehouseSinkSpec)
@@ -199,16 +274,12 @@ class LakehouseSink(Sink, Generic[_SpecT, _TableT]):
         self._has_grown = self._has_grown or bool(rows)
         every = self._spec.maintenance.compact_every
         if every and self._has_grown and (batch.number + 1) % every == 0:
-            self._compact(batch)
+            try:
+                self._target.compact()
+            except MillraceError as error:  # does not end the query, because its results are in the table
+                _log.warning("query %s, after batch %d: %s", self._query, batch.number, error)
             self._has_grown = False
         return rows
-
-    def _compact(self, batch: ResultBatch) -> None:
-        """Compact the table; a failure does not end the query, because its results are in the table."""
-        try:
-            self._target.compact()
-        except MillraceError as error:
-            _log.warning("query %s, after batch %d: %s", self._query, batch.number, error)
 
     @property
     def _target(self) -> _TableT:

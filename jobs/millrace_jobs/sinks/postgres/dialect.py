@@ -12,47 +12,36 @@ NULL is ``\N``, and a backslash, a tab or a line break in a text is escaped. The
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import chain
-from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 import psycopg
 import pyarrow as pa
 from psycopg import errors
-from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
+from psycopg.sql import Identifier, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.databases.connection import Session, time_limit
 from millrace_jobs.databases.postgres import PostgresSession, is_conflict, postgres_problem
 from millrace_jobs.sinks.base import ADMITTED, named
-from millrace_jobs.sinks.databases import dialect
 from millrace_jobs.sinks.databases.dialect import (
     JSON,
     NESTED,
+    PART,
+    REMOVED,
+    ROW,
     TEXTS,
     ColumnType,
     ColumnTypes,
     Dialect,
     FoundTable,
+    Staging,
     TableColumn,
     TargetTable,
     texts,
@@ -94,32 +83,27 @@ CREATE TABLE IF NOT EXISTS {} (
     PRIMARY KEY ("table", checkpoint)
 )"""
 
-LINE = "line"
-"""Name of the column with the lines."""
-
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 _TYPES = ColumnTypes(
     decimal="numeric",
-    integers={ByteType: "smallint", ShortType: "smallint", IntegerType: "integer", LongType: "bigint"},
+    integers={T.ByteType: "smallint", T.ShortType: "smallint", T.IntegerType: "integer", T.LongType: "bigint"},
     holds={"int2": 5, "int4": 10, "int8": 19},
     others=(
-        ((BooleanType,), ColumnType("boolean", frozenset({"bool"}))),
-        ((FloatType,), ColumnType("real", frozenset({"float4"}))),
-        ((DoubleType,), ColumnType("double precision", frozenset({"float8"}))),
+        ((T.BooleanType,), ColumnType("boolean", frozenset({"bool"}))),
+        ((T.FloatType,), ColumnType("real", frozenset({"float4"}))),
+        ((T.DoubleType,), ColumnType("double precision", frozenset({"float8"}))),
         (TEXTS, ColumnType("text", frozenset({"text", "varchar", "citext", "jsonb", "uuid"}))),
         (NESTED, ColumnType("jsonb", frozenset({"jsonb"}))),
-        ((BinaryType,), ColumnType("bytea", frozenset({"bytea"}))),
-        ((DateType,), ColumnType("date", frozenset({"date"}))),
-        ((TimestampType,), ColumnType("timestamp with time zone", frozenset({"timestamptz"}))),
-        ((TimestampNTZType,), ColumnType("timestamp without time zone", frozenset({"timestamp"}))),
+        ((T.BinaryType,), ColumnType("bytea", frozenset({"bytea"}))),
+        ((T.DateType,), ColumnType("date", frozenset({"date"}))),
+        ((T.TimestampType,), ColumnType("timestamp with time zone", frozenset({"timestamptz"}))),
+        ((T.TimestampNTZType,), ColumnType("timestamp without time zone", frozenset({"timestamp"}))),
     ),
 )
 
-_STAGED = Identifier("millrace_staged")
-_PART, _ROW, _REMOVED = Identifier(dialect.PART), Identifier(dialect.ROW), Identifier(dialect.REMOVED)
 
-_MARKS: Mapping[str, str] = MappingProxyType({ADMITTED: "boolean", WEIGHT: "bigint"})
+_MARKS = {ADMITTED: "boolean", WEIGHT: "bigint"}
 """Types of the columns that say whether a row is there, or how often it is added or removed."""
 
 
@@ -127,6 +111,9 @@ class PostgresDialect(Dialect):
     """PostgreSQL, 12 or later."""
 
     error = psycopg.Error
+    insert_if_missing = "INSERT INTO {rest} ON CONFLICT DO NOTHING"
+    changed_type = "ALTER {name} TYPE {type}"
+    without_null = "ALTER {name} SET NOT NULL"
 
     def problem(self, error: Exception, doing: str) -> MillraceError:
         """Return an error of the client library as a sentence; a TransientError if it may pass by itself."""
@@ -159,7 +146,7 @@ class PostgresDialect(Dialect):
 
     def column_type(self, kind: DataType) -> ColumnType | None:
         """Return the types of a table's column for a result's type; None if no column holds it."""
-        return column_type(kind)
+        return _TYPES.of(kind)
 
     def find(self, session: Session, name: str) -> FoundTable | None:
         """Return the table with the name that the user wrote; None if there is none."""
@@ -181,30 +168,19 @@ class PostgresDialect(Dialect):
         """Return a column for CREATE TABLE."""
         return f"{self.quoted(name)} {kind.name}"
 
-    def changed_type(self, name: str, type: str) -> str:
-        """Return the part of ALTER TABLE that gives a column another type."""
-        return f"ALTER {self.quoted(name)} TYPE {type}"
-
-    def without_null(self, column: TableColumn) -> str:
-        """Return the part of ALTER TABLE that makes a column NOT NULL."""
-        return f"ALTER {self.quoted(column.name)} SET NOT NULL"
-
     def batches(self, session: Session, table: str) -> tuple[bool, str]:
         """Return whether the table of batches exists, and the command that creates it."""
         exists = session.execute("SELECT to_regclass(%s)", [table]).fetchone() != (None,)
         return exists, _BATCHES.format(table)
 
-    def insert_if_missing(self, rest: str) -> str:
-        """Return the statement that inserts a row, whose table and values are ``rest``, unless its key is there."""
-        return f"INSERT INTO {rest} ON CONFLICT DO NOTHING"
-
     def encoded(self, results: DataFrame, columns: Sequence[str], mark: str | None) -> DataFrame:
         """Return the results as lines for COPY."""
-        return lines(results, columns)
+        fields = [F.coalesce(_text(results, name), F.lit("\\N")) for name in columns]
+        return results.select(F.concat(F.concat_ws("\t", *fields), F.lit("\n")).alias("line"))
 
     def staging(self, table: TargetTable, mark: str | None) -> PostgresStaging:
         """Return what stages the results for a table."""
-        return PostgresStaging(table, mark)
+        return PostgresStaging(self, table, mark)
 
 
 def _column(
@@ -217,28 +193,17 @@ def _column(
     return TableColumn(name, type, base, digits, not_null, has_default, generated, staged=type)
 
 
-def column_type(kind: DataType) -> ColumnType | None:
-    """Return the types of a table's column for a result's type; None if no column holds it."""
-    return _TYPES.of(kind)
-
-
-def lines(results: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return the results as the column ``LINE``, each row with a line break at its end."""
-    fields = [F.coalesce(_text(results, name), F.lit("\\N")) for name in columns]
-    return results.select(F.concat(F.concat_ws("\t", *fields), F.lit("\n")).alias(LINE))
-
-
 def _text(results: DataFrame, name: str) -> Column:
     column, kind = named(name), results.schema[name].dataType
     if isinstance(kind, NESTED):
         return _escaped(F.to_json(column, JSON))
     if isinstance(kind, TEXTS):
         return _escaped(column)
-    if isinstance(kind, BinaryType):
+    if isinstance(kind, T.BinaryType):
         return F.concat(F.lit("\\\\x"), F.hex(column))
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, T.TimestampType):
         return _dated(column, F.lit("+00"))
-    if isinstance(kind, TimestampNTZType | DateType):
+    if isinstance(kind, T.TimestampNTZType | T.DateType):
         return _dated(column, F.lit(""))
     return column.cast("string")
 
@@ -256,127 +221,55 @@ def _dated(column: Column, zone: Column) -> Column:
     return F.when(year < 1, before).otherwise(after)
 
 
-@dataclass(frozen=True)
-class PostgresStaging:
-    """Results in a temporary table of the session; ``mark`` is ADMITTED, WEIGHT or None."""
+class PostgresStaging(Staging):
+    """Results in a temporary table of the session, from where one statement merges them."""
 
-    table: TargetTable
-    mark: str | None = None
+    staged = "millrace_staged"
 
     def create(self, session: Session) -> None:
         """Create the temporary table."""
-        session.execute(self.create_staged)
-
-    def empty(self, session: Session) -> None:
-        """Remove the rows of the last batch."""
-        session.execute(SQL("TRUNCATE {}").format(_STAGED))
+        columns = [f"{self.quoted(name)} {kind}" for name, kind in zip(self.columns, self.types, strict=True)]
+        columns += [] if self.mark is None else [f"{self.mark} {_MARKS[self.mark]}"]
+        columns += [f"{PART} integer", f"{ROW} bigint GENERATED ALWAYS AS IDENTITY"]
+        session.execute(f"CREATE TEMPORARY TABLE {self.staged} ({', '.join(columns)})")
 
     def fill(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
         """Copy the results into the temporary table as they come."""
         first = next(batches, None)  # no transaction is open while Spark computes
         if first is None:
             return
+        columns = self.listed([*self.columns, *([] if self.mark is None else [self.mark]), PART])
+        command = f"COPY {self.staged} ({columns}) FROM STDIN".encode()
         postgres = cast(PostgresSession, session)
         with postgres.transaction(), postgres.cursor() as cursor:
             cursor.execute("SET LOCAL statement_timeout = 0")  # lasts as long as Spark computes
-            with cursor.copy(self.copy) as copy:
+            with cursor.copy(command) as copy:
                 for batch in chain([first], batches):
                     with time_limit(session):
                         copy.write(texts(batch)[0])
 
-    def repeated_key(self, session: Session) -> tuple[Any, ...] | None:
-        """Return a key that two rows have which a batch of weighted changes adds; None if there is none."""
-        found: tuple[Any, ...] | None = session.execute(self.find_repeated_key).fetchone()
-        return found
-
     def merge(self, session: Session) -> int:
         """Bring the staged rows into the table, and return the number of rows that were inserted or replaced."""
-        return session.execute(self.merge_staged).rowcount
+        return session.execute(self._merge if self.key else self.append).rowcount
 
     @property
-    def create_staged(self) -> Composed:
-        """Create the temporary table."""
-        columns = [
-            SQL("{} {}").format(Identifier(name), SQL(kind))
-            for name, kind in zip(self.table.columns, self.table.types, strict=True)
-        ]
+    def net(self) -> str:
+        """Selects the staged rows with the sum of their weights, without rows whose weights cancel each other out."""
+        sums = f"SELECT {self.listed(self.columns)}, sum({WEIGHT}) AS {WEIGHT} FROM {self.staged}"
+        return f"{sums} GROUP BY {self.listed(self.columns)} HAVING sum({WEIGHT}) <> 0"
+
+    @property
+    def _merge(self) -> str:
+        columns, key = self.listed(self.columns), self.listed(self.key)
+        rows, removed, last_first = self.latest
+        # sorted by key, as all writers lock their rows
+        last = f"SELECT DISTINCT ON ({key}) {columns}, {removed} AS {REMOVED} FROM {rows} ORDER BY {key}, {last_first}"
+        steps = [f"latest AS MATERIALIZED ({last})"]
         if self.mark is not None:
-            columns.append(SQL("{} {}").format(Identifier(self.mark), SQL(_MARKS[self.mark])))
-        command = "CREATE TEMPORARY TABLE {} ({}, {} integer, {} bigint GENERATED ALWAYS AS IDENTITY)"
-        return SQL(command).format(_STAGED, SQL(", ").join(columns), _PART, _ROW)
-
-    @property
-    def copy(self) -> Composed:
-        """Read rows into the temporary table."""
-        marks = [] if self.mark is None else [self.mark]
-        columns = _listed([*self.table.columns, *marks])
-        return SQL("COPY {} ({}, {}) FROM STDIN").format(_STAGED, columns, _PART)
-
-    @property
-    def merge_staged(self) -> Composed:
-        """Bring the staged rows into the table: upsert and delete by key, or append without a key."""
-        columns, table = _listed(self.table.columns), self._name
-        if not self.table.key:
-            order = SQL("ORDER BY {}, {}").format(_PART, _ROW)
-            return SQL("INSERT INTO {} ({}) SELECT {} FROM {} {}").format(table, columns, columns, _STAGED, order)
-        steps = [SQL("latest AS MATERIALIZED ({})").format(self._latest)]
-        if self.mark is not None:
-            steps.append(SQL("gone AS ({})").format(self._delete))
-        insert = SQL("INSERT INTO {} ({}) SELECT {} FROM latest WHERE NOT {} ON CONFLICT ({}) DO {}").format(
-            table, columns, columns, _REMOVED, _listed(self.table.key), self._update
-        )
-        return SQL("WITH {} {}").format(SQL(", ").join(steps), insert)
-
-    @property
-    def find_repeated_key(self) -> Composed:
-        """Select a key that two rows have which a batch of weighted changes adds."""
-        key = _listed(self.table.key)
-        return SQL("SELECT {0} FROM ({1}) AS net WHERE {2} > 0 GROUP BY {0} HAVING count(*) > 1 LIMIT 1").format(
-            key, self._net, Identifier(WEIGHT)
-        )
-
-    @property
-    def _name(self) -> Identifier:
-        return Identifier(self.table.schema, self.table.name)
-
-    @property
-    def _latest(self) -> Composed:
-        """Select the last row of each key, and whether it is removed; sorted by key, as all writers lock their rows."""
-        columns, key = _listed(self.table.columns), _listed(self.table.key)
-        rows: Composable = _STAGED
-        removed: Composable = SQL("FALSE")
-        last_first = SQL("{} DESC, {} DESC").format(_PART, _ROW)
-        if self.mark == WEIGHT:
-            weight, rows = Identifier(WEIGHT), SQL("({}) AS net").format(self._net)
-            removed, last_first = SQL("{} < 0").format(weight), SQL("{} DESC").format(weight)
-        elif self.mark is not None:
-            removed = SQL("NOT {}").format(Identifier(self.mark))
-        return SQL("SELECT DISTINCT ON ({0}) {1}, {2} AS {3} FROM {4} ORDER BY {0}, {5}").format(
-            key, columns, removed, _REMOVED, rows, last_first
-        )
-
-    @property
-    def _net(self) -> Composed:
-        """Select the staged rows with the sum of their weights, without rows whose weights cancel each other out."""
-        columns, weight = _listed(self.table.columns), Identifier(WEIGHT)
-        return SQL("SELECT {0}, sum({1}) AS {1} FROM {2} GROUP BY {0} HAVING sum({1}) <> 0").format(
-            columns, weight, _STAGED
-        )
-
-    @property
-    def _delete(self) -> Composed:
-        same = [SQL("kept.{0} = latest.{0}").format(Identifier(name)) for name in self.table.key]
-        return SQL("DELETE FROM {} AS kept USING latest WHERE latest.{} AND {}").format(
-            self._name, _REMOVED, SQL(" AND ").join(same)
-        )
-
-    @property
-    def _update(self) -> Composed:
-        others = [Identifier(name) for name in self.table.columns if name not in self.table.key]
-        if not others:
-            return Composed([SQL("NOTHING")])
-        return SQL("UPDATE SET {}").format(SQL(", ").join(SQL("{0} = excluded.{0}").format(name) for name in others))
-
-
-def _listed(names: Sequence[str]) -> Composed:
-    return SQL(", ").join(map(Identifier, names))
+            same = " AND ".join(f"kept.{name} = latest.{name}" for name in map(self.quoted, self.key))
+            delete = f"DELETE FROM {self.table} AS kept USING latest WHERE latest.{REMOVED} AND {same}"
+            steps.append(f"gone AS ({delete})")
+        changes = ", ".join(f"{name} = excluded.{name}" for name in self.others)
+        insert = f"INSERT INTO {self.table} ({columns}) SELECT {columns} FROM latest WHERE NOT {REMOVED}"
+        update = f"UPDATE SET {changes}" if changes else "NOTHING"
+        return f"WITH {', '.join(steps)} {insert} ON CONFLICT ({key}) DO {update}"

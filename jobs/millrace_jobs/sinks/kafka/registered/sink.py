@@ -9,34 +9,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.registries import ResultSchemas
 from millrace_jobs.schemas.registry import RefusedSchemaError, RegistryCredentials, SchemaRegistry
 from millrace_jobs.sinks.base import LastBatch, ResultKeys, named
-from millrace_jobs.sinks.kafka.fetching import PARTS
 from millrace_jobs.sinks.kafka.messages import key_column
 from millrace_jobs.sinks.kafka.sink import AppendSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
@@ -59,26 +43,24 @@ class SingleType(NamedTuple):
     sample: Any
 
 
-SINGLE_TYPES: Mapping[type[DataType], SingleType] = MappingProxyType(
-    {
-        BooleanType: SingleType("boolean", "bool", True),
-        ByteType: SingleType("int", "int32", 1),
-        ShortType: SingleType("int", "int32", 1),
-        IntegerType: SingleType("int", "int32", 1),
-        LongType: SingleType("long", "int64", 1),
-        FloatType: SingleType("float", "float", 0.5),
-        DoubleType: SingleType("double", "double", 0.5),
-        StringType: SingleType("string", "string", "a"),
-        BinaryType: SingleType("bytes", "bytes", b"a"),
-        DateType: SingleType({"type": "int", "logicalType": "date"}, "string", date(2024, 5, 1)),
-        TimestampType: SingleType(
-            {"type": "long", "logicalType": "timestamp-micros"}, None, datetime(2024, 5, 1, tzinfo=UTC)
-        ),
-        TimestampNTZType: SingleType(
-            {"type": "long", "logicalType": "local-timestamp-micros"}, "string", datetime(2024, 5, 1)
-        ),
-    }
-)
+SINGLE_TYPES: Mapping[type[DataType], SingleType] = {
+    T.BooleanType: SingleType("boolean", "bool", True),
+    T.ByteType: SingleType("int", "int32", 1),
+    T.ShortType: SingleType("int", "int32", 1),
+    T.IntegerType: SingleType("int", "int32", 1),
+    T.LongType: SingleType("long", "int64", 1),
+    T.FloatType: SingleType("float", "float", 0.5),
+    T.DoubleType: SingleType("double", "double", 0.5),
+    T.StringType: SingleType("string", "string", "a"),
+    T.BinaryType: SingleType("bytes", "bytes", b"a"),
+    T.DateType: SingleType({"type": "int", "logicalType": "date"}, "string", date(2024, 5, 1)),
+    T.TimestampType: SingleType(
+        {"type": "long", "logicalType": "timestamp-micros"}, None, datetime(2024, 5, 1, tzinfo=UTC)
+    ),
+    T.TimestampNTZType: SingleType(
+        {"type": "long", "logicalType": "local-timestamp-micros"}, "string", datetime(2024, 5, 1)
+    ),
+}
 """The types of single values but DECIMAL, whose type in Avro depends on its digits."""
 
 
@@ -96,11 +78,7 @@ def rows_of(values: pa.Array) -> list[dict[str, Any]]:
 
 
 def field_name(name: str) -> str:
-    """Return a column's name, if a field of Avro and Protobuf can have it.
-
-    Raises:
-        MillraceError: it cannot.
-    """
+    """Return a column's name, if a field of Avro and Protobuf can have it. Raises MillraceError if it cannot."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         message = f"column {name} cannot be a field of a schema"
         raise MillraceError(Problem(message, "name it with letters, digits and _, such as AS fare_sum"))
@@ -122,7 +100,7 @@ class ResultFormat(Protocol):
     kind: str
     """The registry's name of the format."""
 
-    def latest(self, registry: SchemaRegistry, subject: str, document: Mapping[str, Any]) -> Any:
+    def latest(self, registry: SchemaRegistry, document: Mapping[str, Any]) -> Any:
         """Return the schema that is the latest version of a subject. Raises ValueError if it cannot be used."""
         ...
 
@@ -181,7 +159,9 @@ class ResultSchema:
         registry = self.registry()
         latest = registry.version(self.subject, "latest")
         try:
-            schema = None if latest is None else self.format.latest(registry, self.subject, self._of_format(latest))
+            if latest is not None and (kind := latest.get("schemaType", "AVRO")) != self.format.kind:
+                raise ValueError(f"it is {kind}, not {self.format.kind}")
+            schema = None if latest is None else self.format.latest(registry, latest)
             if self.spec.register_schema:
                 schema = self.format.derived(self.columns, self.record, schema)
                 body = {"schema": self.format.text(schema), "schemaType": self.format.kind}
@@ -189,20 +169,15 @@ class ResultSchema:
             elif latest is None:
                 hint = "register a schema there, or write register: true"
                 raise self._problem(f"the subject {self.subject} has no schema in the registry", hint)
-            else:
-                number = self._id(latest)
+            elif not isinstance(number := latest.get("id"), int):
+                message = f"the registry's answer for the subject {self.subject} has no id"
+                raise self._problem(message, "check the registry")
             between, encode = self.format.encoder(self.columns, self.record, schema)
         except ValueError as error:
             message = f"the results do not fit the schema of the subject {self.subject}: {error}"
             raise self._problem(message, "select columns with its names and types, or write another topic") from None
         frame = b"\0" + number.to_bytes(4, "big") + between
         return lambda row: frame + self._encoded(encode, row)
-
-    def _of_format(self, latest: Mapping[str, Any]) -> Mapping[str, Any]:
-        kind = latest.get("schemaType", "AVRO")
-        if kind != self.format.kind:
-            raise ValueError(f"it is {kind}, not {self.format.kind}")
-        return latest
 
     def _registered(self, registry: SchemaRegistry, schema: dict[str, Any]) -> int:
         known = registry.registered(self.subject, schema)
@@ -228,12 +203,6 @@ class ResultSchema:
             message = f"a result does not fit the schema of the subject {self.subject}: {error}"
             raise self._problem(message, "convert it in the SQL, or filter it out") from None
 
-    def _id(self, latest: Mapping[str, Any]) -> int:
-        number = latest.get("id")
-        if not isinstance(number, int):
-            raise self._problem(f"the registry's answer for the subject {self.subject} has no id", "check the registry")
-        return number
-
     def _problem(self, message: str, hint: str) -> MillraceError:
         return MillraceError(Problem(message, hint, field=self.field))
 
@@ -257,11 +226,6 @@ class RegisteredSink(AppendSink):
         """Return the keys as JSON, and the results as structs, which the driver encodes."""
         columns = [named(name) for name in self.schema.columns.names]
         return results.select(key_column(results, self._keys).alias("key"), F.struct(*columns).alias("value"))
-
-    def _division(self) -> Callable[[DataFrame], DataFrame] | None:
-        if not self._keys.columns:
-            return None  # the partitions of the results: maps, which values may have, do not divide them
-        return lambda results: results.repartition(PARTS, "key")
 
     def _messages(self, fetched: pa.RecordBatch) -> Iterator[Outgoing]:
         assert self._encode is not None
