@@ -174,8 +174,7 @@ def time_limit(session: HasSocket, seconds: float = STATEMENT_SECONDS) -> Iterat
 def system_authorities(field: str) -> str:
     """Return the file with the certificate authorities that this system trusts.
 
-    Raises:
-        MillraceError: there is none.
+    Raises MillraceError if there is none.
     """
     for file in _AUTHORITIES:
         if Path(file).exists():

@@ -127,7 +127,8 @@ class MySqlSession:
 
     def __init__(self, connection: pymysql.Connection[Any], server: socket.socket) -> None:
         self._connection = connection
-        self._line = server.dup()  # TLS takes the socket itself away
+        self.line = server.dup()
+        """The socket; TLS takes the one that PyMySQL has away."""
         self.is_mariadb = False
         self.largest_packet = 0
 
@@ -203,14 +204,14 @@ class MySqlSession:
         """Return the file descriptor of the socket."""
         if self.broken:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the connection is closed")
-        return self._line.fileno()
+        return self.line.fileno()
 
     def close(self) -> None:
         """End the session."""
         if not self.broken:
             with suppress(pymysql.err.Error, OSError):
                 self._connection.close()
-        self._line.close()
+        self.line.close()
 
     def begin(self, *, reads: bool) -> None:
         """Connect, log in, and set what the session depends on.
@@ -218,7 +219,7 @@ class MySqlSession:
         Raises:
             pymysql.err.Error: the server cannot be reached, or refuses.
         """
-        self._connection.connect(self._line.dup())
+        self._connection.connect(self.line.dup())
         seconds = round(common.LOCK_SECONDS)
         found = self.execute("SELECT @@version, @@max_allowed_packet, @@global.read_only").fetchall()
         version, packet, read_only = found[0]
@@ -306,7 +307,7 @@ class MySqlConnection(DatabaseConnection):
             _keep_alive(server)
             session = MySqlSession(pymysql.Connection(host=host, port=port, **self.settings(password, tls)), server)
         try:
-            with time_limit(_UnopenedSession(session), common.CONNECT_SECONDS):
+            with time_limit(session.line, common.CONNECT_SECONDS):  # it is not connected yet
                 session.begin(reads=reads)
         except BaseException as error:
             session.close()
@@ -322,8 +323,7 @@ class MySqlConnection(DatabaseConnection):
     def _tls(self) -> ssl.SSLContext | None:
         """Return what verifies the server; None without TLS.
 
-        Raises:
-            MillraceError: a secret cannot be read, or is no certificate.
+        Raises MillraceError if a secret cannot be read, or is no certificate.
         """
         if self.tls is None:
             return None
@@ -347,27 +347,13 @@ class MySqlConnection(DatabaseConnection):
         return context
 
 
-class _UnopenedSession:
-    """A session that is not connected yet, for a limit of time."""
-
-    def __init__(self, session: MySqlSession) -> None:
-        self._session = session
-
-    def fileno(self) -> int:
-        return self._session._line.fileno()
-
-
 def _keep_alive(server: socket.socket) -> None:
     """Notice within a minute that a connection is cut off silently."""
     server.settimeout(None)
     server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 30),
-        ("TCP_KEEPINTVL", 10),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 60_000),
-    ):
+    options = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+    for option, value in options.items():
         if hasattr(socket, option):
             server.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
@@ -380,8 +366,15 @@ def mysql_problem(
     ``doing`` describes the failed operation, such as ``writing batch 7 to table trips``; ``reads`` is whether that only
     reads.
     """
-    text = _text(error)
-    return worded(_meaning(number_of(error), text, reads=reads), text, doing, connection)
+    number, text = number_of(error), " ".join(str(error.args[-1] if error.args else error).split())
+    if number in _MEANINGS[common.UNREACHABLE]:
+        meaning = next((each for pattern, each in _HANDSHAKE if re.search(pattern, text)), common.UNREACHABLE)
+    elif number == 0:  # such as InterfaceError: the connection is closed
+        meaning = common.LOST
+    else:
+        known = (_READING.get(number) if reads else None) or _NUMBERS.get(number)
+        meaning = known or Meaning(f"gave the error {number}", "see the server's log")
+    return worded(meaning, text, doing, connection)
 
 
 def number_of(error: Exception) -> int:
@@ -398,17 +391,3 @@ def is_conflict(error: Exception) -> bool:
 def is_denied(error: Exception) -> bool:
     """Return whether the user lacks a right."""
     return number_of(error) in _MEANINGS[common.RIGHTS]
-
-
-def _meaning(number: int, text: str, *, reads: bool) -> Meaning:
-    if number in _MEANINGS[common.UNREACHABLE]:
-        return next((meaning for pattern, meaning in _HANDSHAKE if re.search(pattern, text)), common.UNREACHABLE)
-    if number == 0:  # such as InterfaceError: the connection is closed
-        return common.LOST
-    known = (_READING.get(number) if reads else None) or _NUMBERS.get(number)
-    return known or Meaning(f"gave the error {number}", "see the server's log")
-
-
-def _text(error: pymysql.err.Error) -> str:
-    """Return what the server says, in one line."""
-    return " ".join(str(error.args[-1] if error.args else error).split())

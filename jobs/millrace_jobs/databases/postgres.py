@@ -153,8 +153,7 @@ class PostgresConnection(DatabaseConnection):
 
         Do not store them: they contain the password. Certificates and keys are written to ``folder``.
 
-        Raises:
-            MillraceError: a secret cannot be read.
+        Raises MillraceError if a secret cannot be read.
         """
         settings: dict[str, str | int | bool] = {
             "host": ",".join(host for host, _ in self.hosts),
@@ -198,17 +197,14 @@ def postgres_problem(
     ``doing`` describes the failed operation, such as ``writing batch 7 to table public.trips``; ``reads`` is whether
     that only reads.
     """
-    return worded((_meaning_of_reading if reads else _meaning)(error), _detail(error), doing, connection)
+    state = error.sqlstate or ""
+    meaning = (_READING.get(state) or _READING.get(state[:2])) if reads else None
+    return worded(meaning or _meaning(error), _detail(error), doing, connection)
 
 
 def is_conflict(error: psycopg.Error) -> bool:
     """Return whether a transaction has failed because of another one, so that it can be tried again."""
     return (error.sqlstate or "").startswith("40") or error.sqlstate == "55P03"
-
-
-def _meaning_of_reading(error: psycopg.Error) -> Meaning:
-    state = error.sqlstate or ""
-    return _READING.get(state) or _READING.get(state[:2]) or _meaning(error)
 
 
 def _meaning(error: psycopg.Error) -> Meaning:
@@ -224,12 +220,7 @@ def _meaning(error: psycopg.Error) -> Meaning:
 def _detail(error: psycopg.Error) -> str:
     """Return what the server says, in one line, with the column that it names."""
     if error.sqlstate is None:
-        lines = str(error).splitlines()
-        return _DETAIL.sub("", lines[-1] if lines else "", count=1).strip() if len(lines) < 2 else _first(lines)
+        return _DETAIL.sub("", next(iter(str(error).splitlines()), ""), count=1).strip()
     message = " ".join((error.diag.message_primary or str(error)).split())
     column = error.diag.column_name or next(iter(_PLACE.findall(error.diag.context or "")), "")
     return f"{message}, in column {column}" if column and f'"{column}"' not in message else message
-
-
-def _first(lines: list[str]) -> str:
-    return _DETAIL.sub("", lines[0], count=1).strip()

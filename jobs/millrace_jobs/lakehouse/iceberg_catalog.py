@@ -123,9 +123,8 @@ def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = T
         field: the field that it is the value of.
         create: whether a catalog in a file is created if it does not exist.
 
-    Raises:
-        MillraceError: a secret cannot be read, or the catalog cannot be used, or it is a file where the query may have
-            none.
+    Raises MillraceError if a secret cannot be read, or the catalog cannot be used, or it is a file where the query may
+    have none.
     """
     with catalog_errors("opening the catalog", field):
         if spec.catalog.rest is not None:
@@ -303,8 +302,7 @@ def rest_secrets(spec: RestCatalogSpec) -> dict[str, Secret]:
 def rest_settings(spec: RestCatalogSpec) -> dict[str, Any]:
     """Return the library's settings of a catalog. Do not store them: they contain the login.
 
-    Raises:
-        MillraceError: a secret cannot be read.
+    Raises MillraceError if a secret cannot be read.
     """
     secrets = {name: secret.resolve() for name, secret in rest_secrets(spec).items()}
     found: dict[str, Any] = {

@@ -115,8 +115,7 @@ class _Calls(Client):  # type: ignore[misc]  # generated without types
     ) -> None:
         """Replace a table, if the lock is held, and the table has the metadata that the new ones follow.
 
-        Raises:
-            CommitFailedException: another writer may have been faster.
+        Raises CommitFailedException if another writer may have been faster.
         """
         before = new_tbl.parameters[PROP_PREVIOUS_METADATA_LOCATION]
         environment_context.properties |= {

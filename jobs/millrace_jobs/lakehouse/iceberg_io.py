@@ -30,8 +30,7 @@ def folder_of(location: str, field: str = f"{FIELD}.table") -> Place:
         location: the place.
         field: the field of the spec that names the table.
 
-    Raises:
-        MillraceError: Millrace has no access to it.
+    Raises MillraceError if Millrace has no access to it.
     """
     if location.startswith(_SCHEMES):
         return ObjectPath.of_file(f"s3a://{location.partition('://')[2].rstrip('/')}")

@@ -65,8 +65,7 @@ class SinkConnector(Protocol[_Kind]):
     def check(self, spec: _Kind) -> None:
         """Check as much as possible before Spark starts; contact no server, and leave nothing behind.
 
-        Raises:
-            MillraceError: results cannot be written.
+        Raises MillraceError if results cannot be written.
         """
         return
 
@@ -78,8 +77,7 @@ class SinkConnector(Protocol[_Kind]):
 def require_folder(path: str | Path, field: str) -> None:
     """Check that a folder, and files in it, can be created; leave nothing behind. ``field`` is where it is written.
 
-    Raises:
-        MillraceError: the folder cannot be created or written to, or Spark cannot use a folder of this name.
+    Raises MillraceError if the folder cannot be created or written to, or Spark cannot use a folder of this name.
     """
     folder = path_for_spark(path, field)
     require_data(folder)

@@ -112,8 +112,7 @@ class SparkClient:
             needed_by: what needs the client, for the message.
             field: its field.
 
-        Raises:
-            MillraceError: they are missing.
+        Raises MillraceError if they are missing.
         """
         if any((spark_home() / "jars").glob(f"**/{self.jar}")):
             return {}
@@ -127,8 +126,7 @@ class SparkClient:
     def fetch(self, report: Callable[[str], None]) -> None:
         """Fetch the jars by Maven into the user's cache, unless they are there.
 
-        Raises:
-            MillraceError: Maven is not installed, or cannot fetch them.
+        Raises MillraceError if Maven is not installed, or cannot fetch them.
         """
         folder = self._folder()
         if folder is None:
@@ -171,8 +169,7 @@ CLIENTS = {each.name: each for each in (S3_CLIENT, AZURE_CLIENT)}
 def use(s3: S3Spec | None, azure: AzureSpec | None = None) -> None:
     """Let this process, and those that it starts from now on, use the stores and logins that a query names.
 
-    Raises:
-        MillraceError: a key cannot be read.
+    Raises MillraceError if a key cannot be read.
     """
     for name, key in keys_of(s3, azure).items():
         try:
@@ -223,8 +220,7 @@ def environment_of(s3: S3Spec | None, azure: AzureSpec | None = None) -> dict[st
 def store_settings(checkpoint: ObjectPath | None, event_log: ObjectPath | None = None) -> dict[str, str]:
     """Return Spark's settings for a checkpoint and an event log in object stores.
 
-    Raises:
-        MillraceError: the jars of a client are missing, or a login is.
+    Raises MillraceError if the jars of a client are missing, or a login is.
     """
     azure: dict[str, str] = {}
     if checkpoint is not None and checkpoint.scheme == AZURE:

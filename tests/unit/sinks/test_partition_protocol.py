@@ -24,15 +24,9 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.kafka import partition_writer, partitions
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
-from millrace_jobs.sinks.kafka.producer import NumberedProducer
+from millrace_jobs.sinks.kafka.producer import NumberedProducer, Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import (
-    DRIVER,
-    BatchTransactions,
-    Outgoing,
-    OvertakenError,
-    PartitionTransactions,
-)
+from millrace_jobs.sinks.kafka.transactions import DRIVER, BatchTransactions, OvertakenError, PartitionTransactions
 
 TOPIC = TargetTopic("results", Connection("kafka:9092"), "spec.sink.kafka.topic")
 DEEPEST = 3

@@ -81,9 +81,8 @@ class DatabaseSink(Sink):
     def prepare(self, last: LastBatch) -> None:
         """Check the table, and take over its record of batches; other drivers on this checkpoint can no longer write.
 
-        Raises:
-            MillraceError: the database cannot be used, the table does not suit the results, or has results that do not
-                match this checkpoint's state.
+        Raises MillraceError if the database cannot be used, the table does not suit the results, or has results that do
+        not match this checkpoint's state.
         """
         self._wanted.require_types()
 
@@ -92,7 +91,12 @@ class DatabaseSink(Sink):
             session = self._dialect.connection.open()
             try:
                 with time_limit(session):
-                    self._take(session, last)
+                    table = self._wanted.find(session)
+                    if self._record is None or self._record.table != table:
+                        self._record = BatchRecord(self._dialect, table, self._query, self._checkpoint)
+                    self._record.take(session, last)
+                    self._staging = self._dialect.staging(table, self._mark)
+                    self._staging.create(session)
             except BaseException:
                 session.close()
                 raise
@@ -142,14 +146,6 @@ class DatabaseSink(Sink):
             self._open.close()
             self._open = None
 
-    def _take(self, session: Session, last: LastBatch) -> None:
-        table = self._wanted.find(session)
-        if self._record is None or self._record.table != table:
-            self._record = BatchRecord(self._dialect, table, self._query, self._checkpoint)
-        self._record.take(session, last)
-        self._staging = self._dialect.staging(table, self._mark)
-        self._staging.create(session)
-
     def _session(self) -> Session:
         """Return a session with an empty temporary table: a new one if the server has ended the last one."""
         assert self._staging is not None, "the sink has not been prepared"
@@ -158,9 +154,7 @@ class DatabaseSink(Sink):
                 with time_limit(self._open, limits.CONNECT_SECONDS):
                     self._staging.empty(self._open)
                     return self._open
-            except (
-                self._dialect.error
-            ):  # nothing is lost with the session, and if the server itself fails, so does a new one
+            except self._dialect.error:  # nothing is lost with it, and if the server itself fails, so does a new one
                 self.close()
         session = self._dialect.connection.open()
         try:
@@ -183,7 +177,7 @@ class DatabaseSink(Sink):
                     self._record.lock(session, batch)
                     rows = self._staging.merge(session)
                     self._record.add(session, batch)
-                self._record.committed(batch)
+                self._record.last = batch.number
                 return rows
             except self._dialect.error as error:
                 if not self._dialect.is_conflict(error) or session.broken or attempt == _MERGES - 1:

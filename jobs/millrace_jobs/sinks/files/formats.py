@@ -83,8 +83,7 @@ def csv_columns(results: DataFrame, names: Sequence[str]) -> list[Column]:
 def require_csv(schema: StructType, field: str) -> None:
     """Check that results with this schema can be written as CSV.
 
-    Raises:
-        MillraceError: a column has no text that the source would read back, or two columns have the same name.
+    Raises MillraceError if a column has no text that the source would read back, or two columns have the same name.
     """
     (name, times), *_ = Counter(schema.names).most_common(1) or [("", 1)]
     if times > 1:
@@ -109,8 +108,7 @@ def _instead(name: str, kind: DataType) -> str:
 def require_partitions(results: StructType, names: Sequence[str], field: str) -> None:
     """Check that the rows of files can be divided by these columns; ``field`` is that of the sink.
 
-    Raises:
-        MillraceError: there is no such column, none would be left, or values of its type have no place in a path.
+    Raises MillraceError if there is no such column, none would be left, or values of its type have no place in a path.
     """
     if not names:
         return

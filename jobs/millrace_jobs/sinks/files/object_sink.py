@@ -208,8 +208,7 @@ class ObjectFilesSink(Sink):
     def prepare(self, last: LastBatch) -> None:
         """Take over the record of batches, complete the last one, and remove what earlier runs have staged.
 
-        Raises:
-            MillraceError: the store cannot be used, or has results that do not match this checkpoint's state.
+        Raises MillraceError if the store cannot be used, or has results that do not match this checkpoint's state.
         """
         if self._spec.format is FileFormat.PARQUET:
             self._parquet_schema()
@@ -277,8 +276,9 @@ class ObjectFilesSink(Sink):
         if not staged:
             return
         with ThreadPoolExecutor(_COPIES) as pool:
-            for _ in pool.map(lambda each: _copy(*each), staged.items()):
-                pass  # raises what a copy has raised
+            for copied in [pool.submit(each.copy_to, result) for each, result in staged.items()]:
+                with suppress(FileNotFoundError):  # one that is gone was copied by whoever removed it
+                    copied.result()
         with suppress(OSError):  # what is left is removed at the next start
             self._staged.remove([each.name for each in staged])
 
@@ -318,12 +318,6 @@ class ObjectFilesSink(Sink):
             action()
         except OSError as error:
             raise lakehouse_error(error, f"{doing} {self._place}", f"{_FIELD}.path") from error
-
-
-def _copy(staged: ObjectPath, result: ObjectPath) -> None:
-    """Copy a staged object of the record; one that is gone was copied by whoever removed it."""
-    with suppress(FileNotFoundError):
-        staged.copy_to(result)
 
 
 def _not_ours(

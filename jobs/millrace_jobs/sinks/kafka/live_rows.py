@@ -36,8 +36,8 @@ from millrace_api.errors import Problem, TransientError
 from millrace_jobs.disk import boot_id, sync
 from millrace_jobs.sinks.connector import KEYS
 from millrace_jobs.sinks.kafka.messages import Row
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin
-from millrace_jobs.sinks.kafka.transactions import Outgoing
 
 CACHE_BYTES = 16 << 20
 """Memory for pages of the copy; sorting, in a rebuild, takes as much again."""
@@ -142,8 +142,7 @@ class LiveRows:
             changes: the key of each message, and the end of its window in microseconds since 1970 or None for a
                 tombstone; those of a key in their order.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         self._remove()
         with self._reported():
@@ -168,8 +167,7 @@ class LiveRows:
     def begin(self) -> None:
         """Begin a batch; what one before it has begun and not finished is forgotten.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         with self._reported():
             database = self._database
@@ -185,8 +183,7 @@ class LiveRows:
             rows: a part of the batch's results, each key once in the batch; without a value for a row that the table
                 must not have.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         with self._reported():
             database = self._database
@@ -213,8 +210,7 @@ class LiveRows:
             batch: its number, and the token that is written with it.
             watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         with self._reported():
             database, until = self._database, (watermark * 1000,)
@@ -242,7 +238,13 @@ class LiveRows:
         """Close the copy, and flush it to disk if it stays; a second call does nothing."""
         if self._open is not None and self._is_checked and self._temporary is None:
             with suppress(sqlite3.Error, OSError):
-                self._flush(self._open)
+                if self._open.in_transaction:
+                    self._open.execute("ROLLBACK")
+                self._open.execute("PRAGMA synchronous = FULL")
+                self._open.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                sync(self._path)
+                _note(self._open, replace(_about(self._open), boot=None))
+                self._open.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._disconnect()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -268,7 +270,10 @@ class LiveRows:
             with _temporary_files_in(self._folder):
                 _take_back(database)
         _note(database, _About(origin.identity, origin.ends, boot_id(), at))
-        return self._is_checked or _is_sound(database, at)
+        if self._is_checked:
+            return True
+        (found,) = database.execute("PRAGMA quick_check(1)").fetchone()  # reads all of the file
+        return bool(found == "ok" and database.execute(_PRESENT).fetchone() == at[2:])
 
     def _add(self, added: list[tuple[int, str]]) -> None:
         if added:
@@ -279,15 +284,6 @@ class LiveRows:
         self._open = _connected(self._path, "WAL")
         self._open.executescript(_TRIGGERS)
         return self._open
-
-    def _flush(self, database: sqlite3.Connection) -> None:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        sync(self._path)
-        _note(database, replace(_about(database), boot=None))
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _disconnect(self) -> None:
         if self._open is not None:
@@ -379,9 +375,3 @@ def _take_back(database: sqlite3.Connection) -> None:
     assert about.before is not None
     _note(database, replace(about, at=about.before, before=None))
     database.execute("COMMIT")
-
-
-def _is_sound(database: sqlite3.Connection, at: _At) -> bool:
-    """Return whether the file is intact and has the rows that are noted; reads all of it."""
-    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    return bool(found == "ok" and database.execute(_PRESENT).fetchone() == at[2:])

@@ -61,8 +61,7 @@ def key_column(results: DataFrame, keys: ResultKeys) -> Column:
 def netted(fetched: pa.Table) -> pa.Table:
     """Return what a batch of changes leaves of the rows of ``encoded``: one for each key, without a value if removed.
 
-    Raises:
-        ValueError: two rows have the same key; the text is the key.
+    Raises ValueError if two rows have the same key; the text is the key.
     """
     net_rows = net(fetched)
     added = added_once(net_rows, ["key"])
@@ -79,8 +78,7 @@ def netted(fetched: pa.Table) -> pa.Table:
 def added_once(net_rows: pa.Table, identity: list[str]) -> pa.Table:
     """Return the rows that net changes add, without their weights.
 
-    Raises:
-        ValueError: two of them have the same values in the columns ``identity``; the text is their key.
+    Raises ValueError if two of them have the same values in the columns ``identity``; the text is their key.
     """
     added = net_rows.filter(pc.greater(net_rows.column(WEIGHT), 0)).drop_columns([WEIGHT])
     counts = added.group_by(identity).aggregate([([], "count_all")])
@@ -112,8 +110,7 @@ def window_end(window: WindowColumn) -> Column:
 def require_json(schema: StructType, field: str) -> None:
     """Check that results with this schema can be written as JSON without ambiguity.
 
-    Raises:
-        MillraceError: two columns have the same name, or a map has keys that are neither text nor numbers.
+    Raises MillraceError if two columns have the same name, or a map has keys that are neither text nor numbers.
     """
     if (repeated := repeated_name(schema.names)) is not None:
         raise MillraceError(Problem(*repeated, field=field))

@@ -105,9 +105,8 @@ class PartitionWriter:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the results of the task's partition, unless the topic has them; return how many they are.
 
-        Raises:
-            MillraceError: another driver has taken over, or they cannot be written; a TransientError if a retry may
-                help.
+        Raises MillraceError if another driver has taken over, or they cannot be written; a TransientError if a retry
+        may help.
         """
         rows = (row for batch in batches for row in rows_of_batch(batch))
         if (first := next(rows, None)) is None:
@@ -182,8 +181,7 @@ class PartitionWriter:
 def require_whole() -> None:
     """Check that the input of the running task, which has been read to its end, is complete.
 
-    Raises:
-        TransientError: the connection has ended before the input did.
+    Raises TransientError if the connection has ended before the input did.
     """
     try:
         is_whole = bool(_connection().peek(1))

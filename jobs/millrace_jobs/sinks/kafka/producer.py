@@ -92,8 +92,7 @@ class NumberedProducer:
     def note(self) -> Mapping[str, Any]:
         """Read what was noted with the last number that was committed; nothing if the group has none.
 
-        Raises:
-            MillraceError: this user lacks the permission, or Kafka does not answer.
+        Raises MillraceError if this user lacks the permission, or Kafka does not answer.
         """
         return self.noted if self._written("read_committed") is not None else {}
 
@@ -103,8 +102,7 @@ class NumberedProducer:
         Nothing older can be committed after that, so the number stays until this producer, or one after it, writes.
         It is None if the group has no offset.
 
-        Raises:
-            MillraceError: this user lacks the permission, or Kafka does not answer.
+        Raises MillraceError if this user lacks the permission, or Kafka does not answer.
         """
         self.longest = longest
         broker_errors = BrokerErrors()
@@ -119,8 +117,7 @@ class NumberedProducer:
     def write(self, batch: ResultBatch, messages: Iterable[Outgoing], note: Mapping[str, Any] | None = None) -> None:
         """Write the messages of a batch and its number in one transaction, with a note for the next run.
 
-        Raises:
-            MillraceError: the transaction failed and none of it can be read; a TransientError if a retry may help.
+        Raises MillraceError if the transaction failed and none of it can be read; a TransientError if a retry may help.
         """
         assert self._producer is not None
         self._send(self._producer, messages, batch, note or {})
@@ -144,6 +141,11 @@ class NumberedProducer:
             self._producer = None  # its ``close`` would wait for brokers that may be unreachable
 
     def _settings(self, longest: int | None) -> dict[str, object]:
+        def remember(error: KafkaError, message: Message) -> None:
+            """Remember the first message that could not be delivered: its error is the cause of later ones."""
+            if self._undelivered is None and error.code() not in _PURGED:
+                self._undelivered = error, message
+
         settings: dict[str, object] = {
             "compression.type": "lz4",  # unless options have another
             **self._topic.connection.settings(),
@@ -155,7 +157,7 @@ class NumberedProducer:
             "queue.buffering.max.kbytes": 65_536,
             # Only when a connection closes does librdkafka look again for the coordinator of a group.
             "connections.max.idle.ms": 10_000,
-            "on_delivery": self._on_undelivered,
+            "on_delivery": remember,
             "delivery.report.only.error": True,
         }
         return settings if longest is None else settings | {"message.max.bytes": max(longest, 1000)}
@@ -251,11 +253,6 @@ class NumberedProducer:
             if count % _POLL_EVERY == 0:
                 producer.poll(0)
 
-    def _on_undelivered(self, error: KafkaError, message: Message) -> None:
-        """Remember the first message that could not be delivered: its error is the cause of later ones."""
-        if self._undelivered is None and error.code() not in _PURGED:
-            self._undelivered = error, message
-
     def _abandon(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
         """Abort a failed transaction and return the error to raise."""
         with suppress(KafkaException):
@@ -315,8 +312,7 @@ def call_in_time(call: Callable[[float], None], seconds: float) -> None:
     librdkafka does not always respect its timeouts: while the coordinator of a group is unavailable, it may wait
     forever (confluentinc/librdkafka#5456, #5511). The call is then abandoned in a thread of its own.
 
-    Raises:
-        KafkaException: the call failed or timed out.
+    Raises KafkaException if the call failed or timed out.
     """
     failed: list[BaseException] = []
 

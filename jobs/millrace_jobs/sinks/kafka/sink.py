@@ -19,8 +19,9 @@ from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher
 from millrace_jobs.sinks.kafka.messages import encoded, rows_of_batch
 from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written, not_of_the_state
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 _RENEW_SECONDS = 24 * 3600.0
 """How often the driver's number is committed again where tasks write; brokers keep it for days."""
@@ -106,8 +107,7 @@ class KafkaSink(Sink):
     def _take_over_partitions(self, last: LastBatch) -> None:
         """Fence tasks of earlier drivers, if tasks have written since a driver did, or are to write.
 
-        Raises:
-            MillraceError: they have begun a batch, so that it may be there in part, and tasks cannot end it.
+        Raises MillraceError if they have begun a batch, so that it may be there in part, and tasks cannot end it.
         """
         partitions, has_parts = self._tasks.partitions, self._transactions.partitions > 0
         self._in_part = None
@@ -148,8 +148,7 @@ class KafkaSink(Sink):
     def _compute_by_tasks(self, results: DataFrame, batch: ResultBatch) -> int:
         """Let tasks write a batch; return its number of rows, with those of partitions that were there already.
 
-        Raises:
-            MillraceError: the results are not in the partitions of the state, before any of them is written.
+        Raises MillraceError if the results are not in the partitions of the state, before any of them is written.
         """
         if time.monotonic() - self._renewed > _RENEW_SECONDS:
             self._transactions.renew()

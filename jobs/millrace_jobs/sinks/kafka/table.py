@@ -30,11 +30,11 @@ from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.sink import KafkaSink, TaskWrites
 from millrace_jobs.sinks.kafka.table_results import KeptParts, TableHistory, TablePart, TableResults, with_starts
 from millrace_jobs.sinks.kafka.table_view import MOST_PENDING, PendingBatch, TableView
 from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic, TopicSettings, origin_of
-from millrace_jobs.sinks.kafka.transactions import Outgoing
 from millrace_jobs.time_texts import micros_of
 
 MOST_REMOVED = 500_000
@@ -185,8 +185,7 @@ def read_changes(topic: TargetTopic, group: str, window: WindowColumn | None) ->
         group: a consumer group that this user may use; no offsets are committed.
         window: the key column that determines the window of a row; None if rows do not expire.
 
-    Raises:
-        MillraceError: the topic cannot be read, or has messages that are not rows of such a table.
+    Raises MillraceError if the topic cannot be read, or has messages that are not rows of such a table.
     """
     partitions = KafkaCluster(topic.connection).partitions([topic.name], None)
     settings = {

@@ -27,8 +27,8 @@ from millrace_jobs.lookups.history import HistoryTimes
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sinks.kafka.fetching import PARTS
 from millrace_jobs.sinks.kafka.messages import added_once, netted
+from millrace_jobs.sinks.kafka.producer import Headers, Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import Headers, Outgoing
 from millrace_jobs.tables.changes import FOREVER, FROM, TO, WEIGHT, net
 
 _ROW = {"key": pa.string(), "value": pa.string(), "end": pa.int64()}
@@ -90,8 +90,7 @@ class TableResults:
     def part_of(self, fetched: pa.Table) -> TablePart:
         """Return fetched results as a part: all results of a batch, or some of ``divided``.
 
-        Raises:
-            MillraceError: two rows have the same key.
+        Raises MillraceError if two rows have the same key.
         """
         if WEIGHT in fetched.schema.names:
             try:
@@ -184,8 +183,7 @@ class TableHistory:
     def check(self) -> None:
         """Check the settings of the topic.
 
-        Raises:
-            MillraceError: the topic does not exist, or Kafka could remove versions that are still to be kept.
+        Raises MillraceError if the topic does not exist, or Kafka could remove versions that are still to be kept.
         """
         least = -(-self.retention // _MILLISECONDS)
         long = max(2 * least, _LONG)
@@ -220,8 +218,7 @@ def split_newest(fetched: pa.Table) -> tuple[pa.Table, pa.Table]:
         The changes of the newest rows, with the starts of their periods; and those of earlier versions, one for each
         key and start, with the columns ``key``, ``value``, FROM and TO. Value and end are NULL if it was removed.
 
-    Raises:
-        ValueError: two rows have the same key at the same time; the text is the key.
+    Raises ValueError if two rows have the same key at the same time; the text is the key.
     """
     changes = net(fetched)
     is_newest = pc.equal(changes.column(TO), FOREVER)

@@ -52,8 +52,7 @@ class TargetTopic:
         Args:
             create_with: further options of ``kafka-topics --create`` that make the topic suitable, for the hint.
 
-        Raises:
-            MillraceError: the topic does not exist, this user may not see it, or the brokers do not answer.
+        Raises MillraceError if the topic does not exist, this user may not see it, or the brokers do not answer.
         """
         if self.name not in KafkaCluster(self.connection).topics([self.name], None):
             command = self._command("topics", f"--create --partitions 8{create_with}")
@@ -125,8 +124,7 @@ def origin_of(topic: TargetTopic, group: str, reading: object = None) -> TableOr
         group: the group that counts the writer's batches, which names the query and its checkpoint.
         reading: what else decides how a copy is made from messages, as a JSON value.
 
-    Raises:
-        MillraceError: the topic does not exist, or Kafka does not answer.
+    Raises MillraceError if the topic does not exist, or Kafka does not answer.
     """
     cluster = KafkaCluster(topic.connection)
     found = cluster.topics([topic.name], None).get(topic.name)

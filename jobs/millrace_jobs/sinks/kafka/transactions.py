@@ -82,9 +82,8 @@ class PartitionTransactions(NumberedProducer):
             driver: name of the driver.
             longest: the longest message that the topic accepts, in bytes; None if unknown.
 
-        Raises:
-            MillraceError: the partition has a batch that the log lacks, another driver has taken over, or this user
-                lacks the permission.
+        Raises MillraceError if the partition has a batch that the log lacks, another driver has taken over, or this
+        user lacks the permission.
         """
         for tries_left in reversed(range(_MOST_TRIES)):
             try:
@@ -97,8 +96,7 @@ class PartitionTransactions(NumberedProducer):
     def take_over(self, driver: str, longest: int | None) -> None:
         """Fence all other attempts of the partition's tasks, and find out which batch comes next; see ``has``.
 
-        Raises:
-            MillraceError: this attempt is not one of the driver that writes now.
+        Raises MillraceError if this attempt is not one of the driver that writes now.
         """
         self._require_owner(driver, self.written())  # first: an attempt of a driver that was replaced fences no other
         written = self._take_over(longest)
@@ -112,8 +110,7 @@ class PartitionTransactions(NumberedProducer):
     def other_has_written(self, batch: int, driver: str) -> bool:
         """Wait for the attempt that has fenced this one; return whether it has written the batch in time.
 
-        Raises:
-            MillraceError: it is not one of this driver.
+        Raises MillraceError if it is not one of this driver.
         """
         until = time.monotonic() + _WAIT_FOR_OTHER_SECONDS
         while True:
@@ -153,8 +150,7 @@ class PartitionTransactions(NumberedProducer):
 def require_known(written: int | None, last: LastBatch, topic: TargetTopic) -> None:
     """Check that Spark's log has every batch that is in the topic.
 
-    Raises:
-        MillraceError: the checkpoint is outdated, or another driver has continued with a copy of it.
+    Raises MillraceError if the checkpoint is outdated, or another driver has continued with a copy of it.
     """
     if written is not None and written > (last.next if last.unfinished is None else last.next + 1):
         newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
@@ -199,8 +195,8 @@ class BatchTransactions(NumberedProducer):
             last: the last batches in Spark's log.
             longest: the longest message that the topic accepts, in bytes; None if unknown.
 
-        Raises:
-            MillraceError: this user lacks the permission, or it is unknown whether the unfinished batch was written.
+        Raises MillraceError if this user lacks the permission, or it is unknown whether the unfinished batch was
+        written.
         """
         self.close()
         # A driver whose checkpoint is older than the topic must fail before it fences the driver that wrote there.
@@ -245,8 +241,7 @@ class BatchTransactions(NumberedProducer):
 
         Otherwise, the driver after this one would take a batch that this one has begun for one of the tasks.
 
-        Raises:
-            MillraceError: another driver has taken over, or Kafka does not answer.
+        Raises MillraceError if another driver has taken over, or Kafka does not answer.
         """
         self.record(max(next, self._next), {})
         self.noted = {}
@@ -254,8 +249,7 @@ class BatchTransactions(NumberedProducer):
     def renew(self) -> None:
         """Commit the number that is there once more: brokers drop one that is old.
 
-        Raises:
-            MillraceError: another driver has taken over, or Kafka does not answer.
+        Raises MillraceError if another driver has taken over, or Kafka does not answer.
         """
         self.record(self._next, self.noted)
 
@@ -274,8 +268,7 @@ def next_batch(written: int | None, last: LastBatch, topic: TargetTopic, *, in_p
     If earlier runs wrote to another sink, the unfinished batch comes next, unless the group already has it. With
     ``in_part``, partitions have written since, and each of them knows whether it has the unfinished batch.
 
-    Raises:
-        MillraceError: group and log do not match, so that a batch would be lost or written twice.
+    Raises MillraceError if group and log do not match, so that a batch would be lost or written twice.
     """
     require_known(written, last, topic)
     unfinished = last.unfinished

@@ -147,8 +147,7 @@ def commit_rewrites(table: DeltaTable, planned: Iterable[Rewrite], schema: pa.Sc
         planned: what is to be replaced.
         schema: columns of the files.
 
-    Raises:
-        DeltaError: another writer was faster: try again.
+    Raises DeltaError if another writer was faster: try again.
     """
     table.update_incremental()
     known = {each.path for each in _files(table)}

@@ -107,7 +107,10 @@ class DeltaTarget(LakehouseTable):
 
     def _open_table(self, last: LastBatch) -> None:
         if self._open is None:
-            self._open = self._opened() or self._created()
+            try:
+                self._open = DeltaTable(self._name, storage_options=delta_options(self._folder))
+            except TableNotFoundError:
+                self._open = self._created()
         self._refresh()
         self._columns = self._matched()
         require_known(self._record, last, self._query, self._name, f"{FIELD}.path")
@@ -176,12 +179,6 @@ class DeltaTarget(LakehouseTable):
     def _table(self) -> DeltaTable:
         assert self._open is not None, "the table has not been taken"
         return self._open
-
-    def _opened(self) -> DeltaTable | None:
-        try:
-            return DeltaTable(str(self._folder), storage_options=delta_options(self._folder))
-        except TableNotFoundError:
-            return None
 
     def _created(self) -> DeltaTable:
         if isinstance(self._folder, Path):
@@ -311,11 +308,7 @@ class DeltaSink(LakehouseSink[DeltaSinkSpec, DeltaTarget]):
         return f"Delta table {self._folder}"
 
     def prepare(self, last: LastBatch) -> None:
-        """Create or check the table, take over its record of batches, and remove what earlier runs have staged.
-
-        Raises:
-            MillraceError: see ``LakehouseSink``.
-        """
+        """Create or check the table, take over its record of batches, and remove what earlier runs have staged."""
         try:
             super().prepare(last)
             if isinstance(self._staged, Path):

@@ -66,12 +66,12 @@ def without_keys(table: Table, keys: pa.Table, folder: Folder, prefix: str) -> l
         folder: where new files are written.
         prefix: beginning of their names.
 
-    Raises:
-        MillraceError: a file has an earlier partitioning of the table.
+    Raises MillraceError if a file has an earlier partitioning of the table.
     """
     found = []
     for task in table.scan(row_filter=_between(keys)).plan_files():
-        if not _has(table, task, keys):
+        scanned = ArrowScan(table.metadata, table.io, table.schema().select(*keys.column_names), AlwaysTrue())
+        if not any(_places(rows, keys).size for rows in scanned.to_record_batches([task])):
             continue
         if task.file.spec_id != table.metadata.default_spec_id:
             message = f"the table has rows to replace in {task.file.file_path}, a file of an earlier partitioning"
@@ -136,12 +136,6 @@ def _between(keys: pa.Table) -> BooleanExpression:
             below = LessThanOrEqual(term=term, value=bounds["max"])
             found = And(found, And(above, below))
     return found
-
-
-def _has(table: Table, task: FileScanTask, keys: pa.Table) -> bool:
-    names = keys.column_names
-    scanned = ArrowScan(table.metadata, table.io, table.schema().select(*names), AlwaysTrue())
-    return any(_places(rows, keys).size for rows in scanned.to_record_batches([task]))
 
 
 def _rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:

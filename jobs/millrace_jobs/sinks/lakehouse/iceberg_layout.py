@@ -112,8 +112,7 @@ class PartitionTerm:
     def require_time(self, schema: pa.Schema, field: str) -> None:
         """Check that the column of a unit is a time.
 
-        Raises:
-            MillraceError: the result has no such column, or it has another type.
+        Raises MillraceError if the result has no such column, or it has another type.
         """
         if self.column not in schema.names:
             message = f'the result has no column "{self.column}"'

@@ -37,7 +37,6 @@ from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, named
 from millrace_jobs.sinks.lakehouse.columns import (
     PARTITIONING,
-    TargetColumns,
     match_columns,
     require_key,
     result_schema,
@@ -103,7 +102,6 @@ class IcebergTarget(LakehouseTable):
         self._checkpoints = f"millrace.query.{query}.checkpoint"
         self._catalog: Catalog | None = None
         self._open: Table | None = None
-        self._columns = TargetColumns(self._results)
         self.terms: tuple[PartitionTerm, ...] = ()
         """What the table is partitioned by."""
 
@@ -121,8 +119,7 @@ class IcebergTarget(LakehouseTable):
     def write(self, changes: Changes, batch: ResultBatch) -> None:
         """Add rows, and with a key replace and remove those that have it, in a commit with the batch's number.
 
-        Raises:
-            MillraceError: another driver has taken over, or the commit fails.
+        Raises MillraceError if another driver has taken over, or the commit fails.
         """
         self._write(lambda: self._commit(changes, batch), batch)
 
@@ -137,11 +134,12 @@ class IcebergTarget(LakehouseTable):
             self._open = self._created()
         self._require_place()
         self.terms = self._matched_terms()
-        self._columns = self._matched()
+        known, evolution = arrow_schema(self._table.schema()), self._spec.schema_evolution
+        added = match_columns(self._results, known, self._name, self._spec.key, evolution, FIELD).added
         require_known(self._record, last, self._query, self._name, f"{FIELD}.table")
-        if self._columns.added:
+        if added:
             with self._table.update_schema() as update:
-                for each in iceberg_schema(pa.schema(self._columns.added)).fields:
+                for each in iceberg_schema(pa.schema(added)).fields:
                     update.add_column(each.name, each.field_type)
             self._refresh()
         if isinstance(self.folder, Path):
@@ -189,7 +187,10 @@ class IcebergTarget(LakehouseTable):
             message = f"the table {self._spec.table} does not exist, and its catalog has no place for it"
             raise _problem(message, "write location: a folder, or s3a:// with a bucket and a prefix", "location")
         if location is not None:
-            location = f"file://{absolute_path(location)}" if self._spec.is_local else self._object_location(location)
+            place = location.rstrip("/")
+            # engines know S3 as s3://; a metastore, which makes a folder there, knows it as Hadoop's client does
+            remote = place if self._spec.catalog.hive else f"s3{place[3:]}"
+            location = f"file://{absolute_path(location)}" if self._spec.is_local else remote
         schema = iceberg_schema(self._results)
         fields = [
             PartitionField(schema.find_field(term.column).field_id, number, term.transform, term.field_name)
@@ -209,10 +210,6 @@ class IcebergTarget(LakehouseTable):
         except TableAlreadyExistsError:  # of two queries that create it at once, the second finds the first one's
             return self._catalog.load_table(self._spec.table)
 
-    def _object_location(self, location: str) -> str:
-        """Return a place as engines know it; a metastore, which makes a folder there, knows it as Hadoop's client."""
-        return location.rstrip("/") if self._spec.catalog.hive else f"s3{location.rstrip('/')[3:]}"
-
     def _require_place(self) -> None:
         """Refuse a table at another place than the query names: policies restrict that one."""
         found = self._table.location()
@@ -228,11 +225,6 @@ class IcebergTarget(LakehouseTable):
             other = next((each for each in places if not _is_below(folder_of(each), wanted)), found)
             message = f"the table {self._spec.table} has files in {other}, and not in {self._spec.location}"
             raise _problem(message, f"write location: {found}, or leave it out, if that is the table", "location")
-
-    def _matched(self) -> TargetColumns:
-        known = arrow_schema(self._table.schema())
-        name, evolution = self._spec.table, self._spec.schema_evolution
-        return match_columns(self._results, known, name, self._spec.key, evolution, FIELD)
 
     def _matched_terms(self) -> tuple[PartitionTerm, ...]:
         """Return what the table is partitioned by, which has to be what the query says, and computable by tasks."""

@@ -64,8 +64,7 @@ def require_known(found: BatchesInTable, last: LastBatch, query: str, table: str
         table: the table, as messages name it.
         field: the field of the spec that names it.
 
-    Raises:
-        MillraceError: they do not match.
+    Raises MillraceError if they do not match.
     """
     what = hint = ""
     if found.batch is not None and found.batch > (NO_BATCH if last.begun is None else last.begun):
@@ -143,8 +142,7 @@ class LakehouseTable(ABC):
     def take(self, last: LastBatch) -> None:
         """Create the table or check it, fence other drivers on this checkpoint, and find the last batch in it.
 
-        Raises:
-            MillraceError: the table cannot be used, does not suit the results, or does not match Spark's log.
+        Raises MillraceError if the table cannot be used, does not suit the results, or does not match Spark's log.
         """
         doing = f"opening the table {self._name}"
         with self._errors(doing):
@@ -256,9 +254,8 @@ class LakehouseSink(Sink, Generic[_SpecT, _TableT]):
     def prepare(self, last: LastBatch) -> None:
         """Create or check the table, and take over its record of batches.
 
-        Raises:
-            MillraceError: the table cannot be used, does not suit the results, or has results that do not match this
-                checkpoint's state.
+        Raises MillraceError if the table cannot be used, does not suit the results, or has results that do not match
+        this checkpoint's state.
         """
         columns = self._checked_columns()
         target = self._prepared or self._new_target(columns)

@@ -95,8 +95,7 @@ def message_file(
 ) -> descriptor_pb2.FileDescriptorProto:
     """Return a file with a message for results.
 
-    Raises:
-        MillraceError: a column has a name or a type that no field has.
+    Raises MillraceError if a column has a name or a type that no field has.
     """
     package, _, name = record.rpartition(".")
     file = descriptor_pb2.FileDescriptorProto(name=f"{record}.proto", package=package, syntax="proto3")

@@ -22,9 +22,9 @@ from millrace_api.model.registries import ResultSchemas
 from millrace_jobs.schemas.registry import RefusedSchemaError, RegistryCredentials, SchemaRegistry
 from millrace_jobs.sinks.base import LastBatch, ResultKeys, named
 from millrace_jobs.sinks.kafka.messages import key_column
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.sink import AppendSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import Outgoing
 
 Encode = Callable[[Mapping[str, Any]], bytes]
 """Returns a result, as Arrow gives it to Python, as bytes without framing; raises ValueError if it does not fit."""
@@ -67,8 +67,7 @@ SINGLE_TYPES: Mapping[type[DataType], SingleType] = {
 def rows_of(values: pa.Array) -> list[dict[str, Any]]:
     """Return the rows of a column of structs.
 
-    Raises:
-        MillraceError: a time is beyond the year 9999, which neither Avro's nor Protobuf's libraries can write.
+    Raises MillraceError if a time is beyond the year 9999, which neither Avro's nor Protobuf's libraries can write.
     """
     try:
         return list(values.to_pylist(maps_as_pydicts="strict"))
@@ -115,8 +114,7 @@ class ResultFormat(Protocol):
     def encoder(self, columns: StructType, record: str, schema: Any) -> tuple[bytes, Encode]:
         """Return what stands between id and value in the framing, and what encodes results by a schema.
 
-        Raises:
-            ValueError: results do not fit the schema.
+        Raises ValueError if results do not fit the schema.
         """
         ...
 
