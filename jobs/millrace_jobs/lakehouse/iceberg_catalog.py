@@ -118,10 +118,7 @@ def with_shared_snapshots(table: Table) -> Table:
 def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = True) -> Catalog:
     """Return the catalog of a table; it has been asked at least once.
 
-    Args:
-        spec: what a sink or a source says of the table.
-        field: the field that it is the value of.
-        create: whether a catalog in a file is created if it does not exist.
+    ``field`` of the query has ``spec``; with ``create``, a catalog in a file is created if it does not exist.
 
     Raises MillraceError if a secret cannot be read, or the catalog cannot be used, or it is a file where the query may
     have none.
@@ -159,9 +156,7 @@ def require_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
 def catalog_errors(doing: str, field: str = FIELD) -> Iterator[None]:
     """Raise the library's errors as sentences.
 
-    Args:
-        doing: what fails, such as ``writing batch 7 to the table sales.trips``.
-        field: the field of the spec with the table.
+    ``doing`` is what fails, such as ``writing batch 7 to the table sales.trips``.
     """
     try:
         yield

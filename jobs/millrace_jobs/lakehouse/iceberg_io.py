@@ -26,10 +26,6 @@ _SCHEMES = ("s3://", "s3a://", "s3n://")
 def folder_of(location: str, field: str = f"{FIELD}.table") -> Place:
     """Return a place as a table's metadata writes it: a file or a folder.
 
-    Args:
-        location: the place.
-        field: the field of the spec that names the table.
-
     Raises MillraceError if Millrace has no access to it.
     """
     if location.startswith(_SCHEMES):

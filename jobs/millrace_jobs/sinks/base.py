@@ -12,6 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 ADMITTED = "millrace_admitted"
 """Boolean result column of table sinks: false for a row that HAVING does not admit and that must be retracted."""
 
+NO_BATCH = -1
+"""Number before that of the first batch."""
+
 ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 """Shows a table in the terminal: its title, the names of its columns, and its rows."""
 
@@ -54,6 +57,15 @@ class LastBatch:
     def unfinished(self) -> int | None:
         """The batch that was begun and not committed, and that will run again; None if all were committed."""
         return self.begun if self.begun != self.committed else None
+
+    @property
+    def newest(self) -> str:
+        """What the log has, as messages say it."""
+        return "no batch" if self.begun is None else f"no batch after {self.begun}"
+
+    def lacks(self, batch: int) -> bool:
+        """Return whether the log does not know a batch that a sink has, so that it is older than the results."""
+        return batch > (NO_BATCH if self.begun is None else self.begun)
 
     @property
     def next(self) -> int:

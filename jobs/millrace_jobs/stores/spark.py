@@ -108,9 +108,7 @@ class SparkClient:
     def setting(self, needed_by: str, field: str) -> dict[str, str]:
         """Return Spark's setting with the jars; none if they are among Spark's.
 
-        Args:
-            needed_by: what needs the client, for the message.
-            field: its field.
+        ``needed_by`` is what needs the client, for the message, and ``field`` is its field.
 
         Raises MillraceError if they are missing.
         """

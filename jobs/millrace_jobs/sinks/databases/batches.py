@@ -14,14 +14,11 @@ from typing import NamedTuple
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.databases.connection import Rows, Session
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.base import NO_BATCH, LastBatch, ResultBatch
 from millrace_jobs.sinks.databases.dialect import Dialect, TargetTable
 
 BATCHES = "millrace_batches"
 """Name of the table, in the schema of the results' table."""
-
-NO_BATCH = -1
-"""Number before that of the first batch."""
 
 _RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
@@ -32,14 +29,7 @@ class _Record(NamedTuple):
 
 
 class BatchRecord:
-    """The row of a checkpoint that writes to a table.
-
-    Args:
-        dialect: the database.
-        table: the table.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
-    """
+    """The row of a checkpoint that writes to a table."""
 
     def __init__(self, dialect: Dialect, table: TargetTable, query: str, checkpoint_id: str) -> None:
         self._dialect = dialect
@@ -144,10 +134,9 @@ class BatchRecord:
 
     def _require_known(self, session: Session, found: _Record | None, last: LastBatch) -> None:
         """Refuse batches that Spark's log does not have, and a table that an earlier checkpoint has filled."""
-        if found is not None and found.batch > (NO_BATCH if last.begun is None else last.begun):
-            newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
+        if found is not None and last.lacks(found.batch):
             raise self._mismatch(
-                f"has results up to batch {found.batch}, but the checkpoint knows of {newest}",
+                f"has results up to batch {found.batch}, but the checkpoint knows of {last.newest}",
                 f"restore the newest checkpoint, or {self._start_over()}",
             )
         if found is None and last.begun is None:

@@ -44,13 +44,7 @@ _FAILED = -1
 class DatabaseSink(Sink):
     """A sink that upserts and deletes rows of a table by key, or appends to it.
 
-    Args:
-        dialect: the database.
-        table: name of the table, as the user wrote it.
-        keys: key of the results; without columns, results are appended.
-        results: columns of the results.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
+    ``table`` is its name as the user wrote it. Without columns in ``keys``, results are appended.
     """
 
     def __init__(

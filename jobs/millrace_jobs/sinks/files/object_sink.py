@@ -31,7 +31,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.files import FileFormat
 from millrace_api.model.sinks import FilesSinkSpec, result_file
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink, named
+from millrace_jobs.sinks.base import NO_BATCH, TIMES_AS_TEXT, LastBatch, ResultBatch, Sink, named
 from millrace_jobs.sinks.files.formats import (
     csv_columns,
     csv_header,
@@ -64,9 +64,6 @@ _FIELD = "spec.sink.files"
 _OWN = "_millrace"
 _COPIES = 8
 """Copies that are asked for at once."""
-
-NO_BATCH = -1
-"""Number of the last batch before the first one."""
 
 _ANOTHER_WRITER = Problem(
     "another driver has written to the sink's record of batches",
@@ -185,14 +182,7 @@ class _Lines:
 
 
 class ObjectFilesSink(Sink):
-    """A sink that adds each batch as objects of one format; ``updates`` adds the column ``_batch_id``.
-
-    Args:
-        spec: what the user wrote about the files.
-        results: columns of the results.
-        checkpoint_id: id of the checkpoint, whose batches the prefix has.
-        updates: whether rows get the number of their batch.
-    """
+    """A sink that adds each batch as objects of one format; ``updates`` adds the column ``_batch_id``."""
 
     def __init__(self, spec: FilesSinkSpec, results: StructType, checkpoint_id: str, *, updates: bool) -> None:
         self._spec, self._results, self._updates = spec, results, updates
@@ -242,11 +232,9 @@ class ObjectFilesSink(Sink):
             self._require_fresh(last)
         elif not self._record.is_ours:
             raise _not_ours(f"{self._place} belongs to another checkpoint")
-        elif self._record.batch > (NO_BATCH if last.begun is None else last.begun):
-            after = "" if last.begun is None else f" after {last.begun}"
-            has = f"has results up to batch {self._record.batch}"
-            message = f"{self._place} {has}, but the checkpoint knows of no batch{after}"
-            raise _not_ours(message, "restore the newest copy of the checkpoint, or write another path")
+        elif last.lacks(self._record.batch):
+            has = f"has results up to batch {self._record.batch}, but the checkpoint knows of {last.newest}"
+            raise _not_ours(f"{self._place} {has}", "restore the newest copy of the checkpoint, or write another path")
         self._record.take()
         self._publish()
         self._staged.remove_all()
@@ -330,10 +318,6 @@ class CommitRecord:
     """The number of the last batch, and its objects: staged names with their names as results.
 
     Each version has a mark of its own, so an answer that was lost does not leave it open who has written the record.
-
-    Args:
-        path: the object.
-        checkpoint_id: id of the checkpoint whose batches these are.
     """
 
     def __init__(self, path: ObjectPath, checkpoint_id: str) -> None:

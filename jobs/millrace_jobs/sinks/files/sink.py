@@ -51,13 +51,8 @@ RESULT = re.compile(r"batch-(\d+)-\d+\.\w+")
 class FilesSink(Sink):
     """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``.
 
-    Args:
-        path: the folder.
-        format: csv, json or parquet.
-        checkpoint_id: id of the checkpoint, whose batches the folder has.
-        updates: whether rows get the number of their batch.
-        partition_by: columns whose values name folders.
-        files: maximum number of files that a batch adds to each of these; see ``output_partitions.spread``.
+    ``files`` is the maximum number of files that a batch adds to each folder of ``partition_by``; see
+    ``formats.spread``.
     """
 
     def __init__(

@@ -102,9 +102,7 @@ class _About:
 class LiveRows:
     """The keys of a table's rows; ``resume`` or ``rebuild`` comes before everything else.
 
-    Args:
-        folder: a folder on a local disk in which the copy stays after ``close``; it is made if need be. None: the copy
-            is temporary.
+    The copy stays in ``folder`` on a local disk after ``close``; without one, it is temporary.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -120,9 +118,7 @@ class LiveRows:
     def resume(self, origin: TableOrigin, last: LastWritten) -> bool:
         """Go on with the copy that there is, if it is right; otherwise return false: ``rebuild`` has to follow.
 
-        Args:
-            origin: the topic now.
-            last: the last batch in the topic.
+        ``origin`` is the topic now, and ``last`` the last batch in it.
         """
         try:
             is_right = self._path.exists() and self._is_right(origin, last)
@@ -179,9 +175,8 @@ class LiveRows:
     def change(self, rows: Iterable[Row]) -> Iterator[Outgoing]:
         """Yield the messages of rows of the batch: one for each, but none to retract a row that is not there.
 
-        Args:
-            rows: a part of the batch's results, each key once in the batch; without a value for a row that the table
-                must not have.
+        ``rows`` are a part of the batch's results, each key once in the batch; without a value for a row that the table
+        must not have.
 
         Raises TransientError if the disk is full, or fails.
         """
@@ -206,9 +201,8 @@ class LiveRows:
 
         After the last one, the copy has the batch; Kafka has to commit it next. If that fails, ``resume`` follows.
 
-        Args:
-            batch: its number, and the token that is written with it.
-            watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
+        ``batch`` has its number, and the token that is written with it. ``watermark`` is in milliseconds since 1970; a
+        row whose window it has already passed is sent and then expires.
 
         Raises TransientError if the disk is full, or fails.
         """

@@ -65,11 +65,8 @@ class Outgoing(NamedTuple):
 class NumberedProducer:
     """A transactional producer, each of whose transactions has the results and the number of a batch.
 
-    Args:
-        id: the transactional id, and the name of the group with the numbers.
-        topic: the topic.
-        query: name of the query.
-        other: another topic that messages of a batch can go to.
+    ``id`` is the transactional id, and the name of the group with the numbers; ``other`` is another topic that messages
+    of a batch can go to.
     """
 
     def __init__(self, id: str, topic: TargetTopic, query: str, other: TargetTopic | None = None) -> None:

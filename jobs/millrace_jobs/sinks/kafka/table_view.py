@@ -94,9 +94,8 @@ class PendingBatch:
 class TableView:
     """A view that a thread of its own keeps, from the first ``rebuild`` until ``close``.
 
-    Args:
-        store: where the rows are; it is closed with the view.
-        notify: called with the reason why there are no look-ups, or with an empty text once there are.
+    ``store`` has the rows; it is closed with the view. ``notify`` is called with the reason why there are no look-ups,
+    or with an empty text once there are.
     """
 
     def __init__(self, store: TableStore, notify: Callable[[str], None] = lambda _: None) -> None:

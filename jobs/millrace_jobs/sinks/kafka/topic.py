@@ -49,8 +49,7 @@ class TargetTopic:
     def settings(self, *, create_with: str = "") -> TopicSettings | None:
         """Return the topic's settings, or None if this user may write to the topic but not describe its configs.
 
-        Args:
-            create_with: further options of ``kafka-topics --create`` that make the topic suitable, for the hint.
+        ``create_with`` are further options of ``kafka-topics --create`` that make the topic suitable, for the hint.
 
         Raises MillraceError if the topic does not exist, this user may not see it, or the brokers do not answer.
         """

@@ -53,11 +53,7 @@ class OvertakenError(MillraceError):
 class PartitionTransactions(NumberedProducer):
     """A transactional producer that writes the results of one partition of the state, batch by batch.
 
-    Args:
-        group: transactional id of the driver, which is the name of its group.
-        partition: number of the partition.
-        topic: the topic.
-        query: name of the query.
+    ``group`` is the transactional id of the driver, which is the name of its group.
 
     ``token`` is different for each producer of the partition.
     """
@@ -76,11 +72,8 @@ class PartitionTransactions(NumberedProducer):
 
         The driver's own group has its name already.
 
-        Args:
-            next: number of the batch that the driver knows to come next.
-            last: the last batches in Spark's log.
-            driver: name of the driver.
-            longest: the longest message that the topic accepts, in bytes; None if unknown.
+        ``next`` is the number of the batch that the driver knows to come next, ``last`` are the last ones in Spark's
+        log, and ``longest`` is the longest message that the topic accepts, in bytes; None if unknown.
 
         Raises MillraceError if the partition has a batch that the log lacks, another driver has taken over, or this
         user lacks the permission.
@@ -153,8 +146,7 @@ def require_known(written: int | None, last: LastBatch, topic: TargetTopic) -> N
     Raises MillraceError if the checkpoint is outdated, or another driver has continued with a copy of it.
     """
     if written is not None and written > (last.next if last.unfinished is None else last.next + 1):
-        newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
-        message = f"topic {topic.name} has results up to batch {written - 1}, but the checkpoint knows of {newest}"
+        message = f"topic {topic.name} has results up to batch {written - 1}, but the checkpoint knows of {last.newest}"
         raise topic.problem(message, f"restore the newest checkpoint, or {START_OVER}")
 
 
@@ -171,11 +163,7 @@ def for_each(partitions: Iterable[PartitionTransactions], action: Callable[[Part
 class BatchTransactions(NumberedProducer):
     """A transactional producer that writes batches of messages to a topic, each exactly once.
 
-    Args:
-        topic: the topic.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
-        other: another topic that messages of a batch can go to.
+    ``other`` is another topic that messages of a batch can go to.
     """
 
     def __init__(self, topic: TargetTopic, query: str, checkpoint_id: str, other: TargetTopic | None = None) -> None:
@@ -191,9 +179,8 @@ class BatchTransactions(NumberedProducer):
 
         If ``partitions`` is not 0, that holds only after ``fence_partitions``.
 
-        Args:
-            last: the last batches in Spark's log.
-            longest: the longest message that the topic accepts, in bytes; None if unknown.
+        ``last`` are the last batches in Spark's log, and ``longest`` is the longest message that the topic accepts, in
+        bytes; None if unknown.
 
         Raises MillraceError if this user lacks the permission, or it is unknown whether the unfinished batch was
         written.
@@ -218,9 +205,7 @@ class BatchTransactions(NumberedProducer):
         number of each partition is brought up to that of the driver: after a batch that the driver has written, no
         partition lacks it.
 
-        Args:
-            count: number of state partitions that are to write.
-            last: the last batches in Spark's log.
+        ``count`` is the number of state partitions that are to write, and ``last`` are the last batches in Spark's log.
 
         Raises:
             MillraceError: as for ``open``.

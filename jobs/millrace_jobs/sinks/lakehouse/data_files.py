@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
 
 Folder = Path | ObjectPath
 """Where the files of a table are."""
+
+SMALL_BYTES, FULL_BYTES = 100_000_000, 128 << 20
+"""Size below which a file is merged with others, and sum of sizes up to which they become one."""
 
 _REPORT = pa.schema({"name": pa.string(), "size": pa.int64(), "values": pa.string(), "footer": pa.binary()})
 
@@ -46,11 +49,8 @@ _OPEN_FILES = 16
 class DataFile:
     """A file that a task has written.
 
-    Args:
-        name: its name in the folder.
-        size: its size in bytes.
-        values: the values of its rows in the columns that the table is partitioned by, as in JSON.
-        metadata: Parquet's footer, with the number of rows and the statistics of each column.
+    ``name`` is its name in the folder, ``size`` is in bytes, ``values`` are those of its rows in the columns that the
+    table is partitioned by, as in JSON, and ``metadata`` is Parquet's footer.
     """
 
     name: str
@@ -117,6 +117,28 @@ def reported_files(reports: pa.Table) -> list[DataFile]:
         DataFile(each["name"], each["size"], json.loads(each["values"]), pq.read_metadata(io.BytesIO(each["footer"])))
         for each in reports.to_pylist()
     ]
+
+
+def rewritten(writer: FileWriter, rows: Iterator[pa.RecordBatch]) -> list[DataFile]:
+    """Write rows in the driver; return their files."""
+    reports = list(writer(rows))
+    return reported_files(pa.Table.from_batches(reports)) if reports else []
+
+
+_T = TypeVar("_T")
+
+
+def merging(files: Sequence[_T], size_of: Callable[[_T], int]) -> Iterator[list[_T]]:
+    """Yield files that become one, of FULL_BYTES together at most, in their order; none that would stay alone."""
+    part: list[_T] = []
+    size = 0
+    for each in files:
+        if part and size + size_of(each) > FULL_BYTES:
+            yield from [part] if len(part) > 1 else []
+            part, size = [], 0
+        part.append(each)
+        size += size_of(each)
+    yield from [part] if len(part) > 1 else []
 
 
 def opened_file(folder: Folder, name: str) -> BinaryIO:

@@ -15,7 +15,7 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -28,15 +28,20 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from millrace_jobs.lakehouse.delta_store import plain_path
-from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, opened_file, reported_files
+from millrace_jobs.sinks.lakehouse.data_files import (
+    SMALL_BYTES,
+    DataFile,
+    FileWriter,
+    Folder,
+    merging,
+    opened_file,
+    rewritten,
+)
 
 _LONGEST_TEXT = 64
 """Length above which a text is no bound, because each commit would repeat it."""
 
 _MILLISECOND = timedelta(milliseconds=1)
-
-_SMALL_BYTES, _FULL_BYTES = 100_000_000, 128 << 20
-"""Size below which a file is merged with others, and sum of sizes up to which they become one."""
 
 _PLAIN = re.compile(r"(?!/)(?:[A-Za-z0-9_./=-]|%25[0-9A-Fa-f]{2})+")
 """Relative URIs that all writers write alike, so that the action that removes a file names it as it was added."""
@@ -47,10 +52,8 @@ def add_actions(
 ) -> list[AddAction | RemoveAction]:
     """Return the actions that add these files.
 
-    Args:
-        files: the files, directly in the table's folder.
-        schema: columns of the files; those that the table is partitioned by are not in them.
-        data_change: whether their rows are new, and not those of other files that are removed.
+    ``schema`` has the columns of the files, without those that the table is partitioned by. ``data_change`` is whether
+    their rows are new, and not those of other files that are removed.
     """
     now = int(time.time() * 1000)
     return [
@@ -142,10 +145,7 @@ class Rewrite:
 def commit_rewrites(table: DeltaTable, planned: Iterable[Rewrite], schema: pa.Schema) -> None:
     """Replace files in the newest version of a table; what it has no longer, or has marked rows of, is not replaced.
 
-    Args:
-        table: the table.
-        planned: what is to be replaced.
-        schema: columns of the files.
+    ``schema`` has the columns of the files.
 
     Raises DeltaError if another writer was faster: try again.
     """
@@ -172,21 +172,17 @@ def rewrites(table: DeltaTable, folder: Folder, schema: pa.Schema, field: str) -
     Files whose names are not plain or lead out of the folder, such as those of a cloned table, and files of which rows
     are marked as deleted are left out.
 
-    Args:
-        table: the table.
-        folder: where it is.
-        schema: its columns but those that it is partitioned by.
-        field: the field of the spec that describes it.
+    ``schema`` has the table's columns but those that it is partitioned by; ``field`` of the spec describes the table.
     """
     groups: dict[tuple[Any, ...], list[_LoggedFile]] = defaultdict(list)
     for each in _files(table):
-        if each.size < _SMALL_BYTES and _PLAIN.fullmatch(each.path) and ".." not in each.path.split("/"):
+        if each.size < SMALL_BYTES and _PLAIN.fullmatch(each.path) and ".." not in each.path.split("/"):
             groups[tuple(each.values.values())].append(each)
-    for files in (part for group in groups.values() for part in _parts(group) if len(part) > 1):
-        rows = (batch for each in files for batch in _rows(folder, each.path, schema))
-        reports = list(FileWriter(folder, "compacted-", schema, (), field)(rows))
-        written = reported_files(pa.Table.from_batches(reports)) if reports else []
-        yield Rewrite(tuple(files), tuple(replace(each, values=files[0].values) for each in written))
+    for group in groups.values():
+        for files in merging(sorted(group, key=lambda file: (file.written, file.path)), lambda file: file.size):
+            rows = (batch for each in files for batch in _rows(folder, each.path, schema))
+            written = rewritten(FileWriter(folder, "compacted-", schema, (), field), rows)
+            yield Rewrite(tuple(files), tuple(replace(each, values=files[0].values) for each in written))
 
 
 def has_deletion_vectors(table: DeltaTable) -> bool:
@@ -210,19 +206,6 @@ def _files(table: DeltaTable) -> list[_LoggedFile]:
         for each in pa.table(table.get_add_actions(flatten=True)).to_pylist()
         if not marked or plain_path(f"{place}/{each['path']}") not in marked
     ]
-
-
-def _parts(files: Sequence[_LoggedFile]) -> Iterator[list[_LoggedFile]]:
-    part: list[_LoggedFile] = []
-    size = 0
-    for each in sorted(files, key=lambda file: (file.written, file.path)):
-        if part and size + each.size > _FULL_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(each)
-        size += each.size
-    if part:
-        yield part
 
 
 def _rows(folder: Folder, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

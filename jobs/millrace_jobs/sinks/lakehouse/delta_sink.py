@@ -76,12 +76,7 @@ _STAGED = "_millrace"
 class DeltaTarget(LakehouseTable):
     """The table of a sink.
 
-    Args:
-        folder: where it is.
-        spec: what the user wrote about it.
-        results: columns of the results, as from ``result_schema``.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
+    ``results`` are the columns of the results, as from ``result_schema``.
     """
 
     _field = FIELD

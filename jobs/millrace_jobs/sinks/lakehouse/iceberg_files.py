@@ -28,12 +28,17 @@ from pyiceberg.table import FileScanTask, Table
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import PositiveDuration
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
-from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, opened_file, reported_files
+from millrace_jobs.sinks.lakehouse.data_files import (
+    SMALL_BYTES,
+    DataFile,
+    FileWriter,
+    Folder,
+    merging,
+    opened_file,
+    rewritten,
+)
 from millrace_jobs.sinks.lakehouse.iceberg_layout import arrow_schema
 from millrace_jobs.stores.objects import ObjectPath
-
-_SMALL_BYTES, _FULL_BYTES = 100_000_000, 128 << 20
-"""Size below which compaction reads a file, and sum of sizes up to which it merges files into one."""
 
 _ROW = "millrace_row"
 
@@ -60,11 +65,7 @@ class Replacement:
 def without_keys(table: Table, keys: pa.Table, folder: Folder, prefix: str) -> list[Replacement]:
     """Return replacements of the files that have rows with any of these keys.
 
-    Args:
-        table: the table.
-        keys: the key columns, with the table's types and without NULL.
-        folder: where new files are written.
-        prefix: beginning of their names.
+    ``keys`` are the key columns, with the table's types and without NULL; new files have ``prefix`` in ``folder``.
 
     Raises MillraceError if a file has an earlier partitioning of the table.
     """
@@ -86,11 +87,12 @@ def merged(table: Table, folder: Folder, prefix: str) -> list[Replacement]:
     """Return replacements of small files by larger ones with the same rows, within each partition in their order."""
     groups: dict[Any, list[FileScanTask]] = defaultdict(list)
     for task in table.scan().plan_files():
-        if task.file.spec_id == table.metadata.default_spec_id and task.file.file_size_in_bytes < _SMALL_BYTES:
+        if task.file.spec_id == table.metadata.default_spec_id and task.file.file_size_in_bytes < SMALL_BYTES:
             groups[task.file.partition].append(task)
     found = []
-    for tasks in (part for group in groups.values() for part in _parts(group)):
-        if len(tasks) > 1:
+    for group in groups.values():
+        by_batch = sorted(group, key=lambda task: task.file.file_path)  # names of files begin with it
+        for tasks in merging(by_batch, lambda task: task.file.file_size_in_bytes):
             rows = (each for task in tasks for each in _rows(table, task))
             old = tuple(task.file for task in tasks)
             found.append(Replacement(old, tuple(_written(table, rows, folder, prefix))))
@@ -105,19 +107,6 @@ def key_rows(folder: Folder, files: Sequence[DataFile], key: Sequence[str], sche
         with opened_file(folder, each.name) as stream:
             parts.append(pq.read_table(stream, columns=list(key)).select(key).cast(wanted))
     return pa.concat_tables(parts)
-
-
-def _parts(tasks: Sequence[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    part: list[FileScanTask] = []
-    size = 0
-    for each in sorted(tasks, key=lambda task: task.file.file_path):  # by batch, as names of files begin with it
-        if part and size + each.file.file_size_in_bytes > _FULL_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(each)
-        size += each.file.file_size_in_bytes
-    if part:
-        yield part
 
 
 def _between(keys: pa.Table) -> BooleanExpression:
@@ -163,8 +152,7 @@ def _places(rows: pa.RecordBatch, keys: pa.Table) -> np.ndarray[Any, Any]:
 
 def _written(table: Table, rows: Iterator[pa.RecordBatch], folder: Folder, prefix: str) -> list[DataFile]:
     filled = (each for each in rows if len(each))
-    reports = list(FileWriter(folder, prefix, arrow_schema(table.schema()), (), FIELD)(filled))
-    return reported_files(pa.Table.from_batches(reports)) if reports else []
+    return rewritten(FileWriter(folder, prefix, arrow_schema(table.schema()), (), FIELD), filled)
 
 
 def expire_snapshots(table: Table, retention: PositiveDuration) -> None:

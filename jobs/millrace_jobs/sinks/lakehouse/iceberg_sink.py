@@ -73,9 +73,8 @@ from millrace_jobs.stores.objects import ObjectPath
 class Changes:
     """What a batch changes.
 
-    Args:
-        added: files with rows that are added.
-        removed: files with rows whose keys are removed; they are no part of the table.
+    ``added`` are files with rows that are added, ``removed`` those with rows whose keys are removed, no part of the
+    table.
     """
 
     added: Sequence[DataFile]
@@ -85,11 +84,7 @@ class Changes:
 class IcebergTarget(LakehouseTable):
     """The table of a sink.
 
-    Args:
-        spec: what the user wrote about it.
-        results: columns of the results, as from ``result_schema``.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
+    ``results`` are the columns of the results, as from ``result_schema``.
     """
 
     _field = FIELD

@@ -25,11 +25,8 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.lakehouse import LakehouseSinkSpec
 from millrace_jobs.lakehouse.errors import retried
-from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKeys, Sink, named, quoted
+from millrace_jobs.sinks.base import ADMITTED, NO_BATCH, LastBatch, ResultBatch, ResultKeys, Sink, named, quoted
 from millrace_jobs.tables.changes import WEIGHT
-
-NO_BATCH = -1
-"""Number before that of the first batch."""
 
 REMOVED = "millrace_removed"
 """Boolean column that is true for a key whose row is removed."""
@@ -43,10 +40,9 @@ _log = logging.getLogger(__name__)
 class BatchesInTable:
     """What a table knows.
 
-    Args:
-        batch: number of the last batch of this checkpoint that is in the table; None if there is none.
-        driver: number of the last driver that has begun on this checkpoint; None if there was none.
-        of_another_checkpoint: whether the query has filled the table from another checkpoint.
+    ``batch`` is the last batch of this checkpoint that is in the table, ``driver`` the number of the last driver that
+    has begun on it; None if there is none. ``of_another_checkpoint`` is whether the query has filled the table from
+    another.
     """
 
     batch: int | None
@@ -57,19 +53,13 @@ class BatchesInTable:
 def require_known(found: BatchesInTable, last: LastBatch, query: str, table: str, field: str) -> None:
     """Refuse a table that does not have the batches that Spark's log has, or has others.
 
-    Args:
-        found: what the table knows.
-        last: what Spark's log knows.
-        query: name of the query.
-        table: the table, as messages name it.
-        field: the field of the spec that names it.
+    ``table`` is its name in messages, and ``field`` the field of the spec that names it.
 
     Raises MillraceError if they do not match.
     """
     what = hint = ""
-    if found.batch is not None and found.batch > (NO_BATCH if last.begun is None else last.begun):
-        newest = "no batch" if last.begun is None else f"no batch after {last.begun}"
-        what = f"has results up to batch {found.batch}, but the checkpoint knows of {newest}"
+    if found.batch is not None and last.lacks(found.batch):
+        what = f"has results up to batch {found.batch}, but the checkpoint knows of {last.newest}"
         hint = "restore the newest checkpoint, or write another table"
     elif found.driver is None and last.committed is not None and not last.elsewhere:
         what = f"has no record of its batches, but the checkpoint has finished batch {last.committed}"
@@ -127,10 +117,7 @@ def _fails(problem: Problem) -> Column:
 class LakehouseTable(ABC):
     """A table that one query writes to, by one commit per batch.
 
-    Args:
-        name: the table, as messages name it.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
+    ``name`` is the table, as messages name it.
     """
 
     def __init__(self, name: str, query: str, checkpoint_id: str) -> None:
@@ -237,12 +224,7 @@ _TableT = TypeVar("_TableT", bound=LakehouseTable)
 class LakehouseSink(Sink, Generic[_SpecT, _TableT]):
     """A sink that appends to a table of a lakehouse, or upserts and deletes its rows by key.
 
-    Args:
-        spec: what the user wrote about the table.
-        keys: key of the results; without columns, results are appended.
-        results: columns of the results.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
+    Without columns in ``keys``, results are appended.
     """
 
     def __init__(self, spec: _SpecT, keys: ResultKeys, results: StructType, query: str, checkpoint_id: str) -> None:
