@@ -321,10 +321,6 @@ class MySqlConnection(DatabaseConnection):
         return session
 
     def _tls(self) -> ssl.SSLContext | None:
-        """Return what verifies the server; None without TLS.
-
-        Raises MillraceError if a secret cannot be read, or is no certificate.
-        """
         if self.tls is None:
             return None
         given = {part: secret.resolve() for part, secret in self.tls}

@@ -257,8 +257,6 @@ class ClientLogin(AuthManager):
 
 
 class _SqlCatalog(SqlCatalog):
-    """A catalog in tables of a SQL database."""
-
     def load_table(self, identifier: str | Identifier) -> Table:
         return with_shared_snapshots(super().load_table(identifier))
 

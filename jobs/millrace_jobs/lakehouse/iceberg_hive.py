@@ -100,7 +100,6 @@ class _Calls(Client):  # type: ignore[misc]  # generated without types
         return self.get_table_req(GetTableRequest(dbName=dbname, tblName=tbl_name)).table
 
     def lock(self, rqst: LockRequest) -> LockResponse:
-        """Ask for the lock of a table."""
         answer = super().lock(rqst)
         self._locked = answer.lockid
         return answer

@@ -213,7 +213,6 @@ class ObjectPath:
             self._client.copy(self.key, other.key)
 
     def _level(self) -> ListResult[Sequence[ObjectMeta]]:
-        """Return what is directly in this place."""
         with _request(self, "LIST"):
             found = self._client.list_with_delimiter(self._prefix)
         count("LIST", pages(len(found["objects"]) + len(found["common_prefixes"]), self._page) - 1)
@@ -231,7 +230,6 @@ class ObjectPath:
             count("LIST", found is not None)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects of these keys that exist."""
         if not keys:
             return
         try:
@@ -276,7 +274,6 @@ class ObjectPath:
 
     @property
     def _page(self) -> int:
-        """The most keys in an answer to a LIST."""
         return 5 * PAGE if self.scheme == AZURE else PAGE
 
     @property
@@ -395,7 +392,6 @@ def _os_errors(path: ObjectPath) -> Iterator[None]:
 
 
 def _number_of(text: str) -> int:
-    """Return the error number of a client's text."""
     if any(code in text for code in _NO_BUCKET):
         return errno.ENXIO
     return errno.EACCES if _REFUSED.search(text) else errno.EIO

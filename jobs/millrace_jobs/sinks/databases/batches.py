@@ -93,10 +93,6 @@ class BatchRecord:
         return self._name.replace("%", "%%")
 
     def _create(self, session: Session) -> None:
-        """Create the table if it is missing.
-
-        Raises MillraceError if this user may not create it, or not write to it.
-        """
         exists, command = self._dialect.batches(session, self._name)
         if exists:
             return
@@ -117,7 +113,6 @@ class BatchRecord:
         return None if found is None else _Record(found[0], str(found[1]))
 
     def _allowed(self, session: Session, command: str, values: Sequence[object]) -> Rows:
-        """Run a command on the table, and say which rights are missing if it is not allowed."""
         try:
             return session.execute(command, values)
         except self._dialect.error as error:

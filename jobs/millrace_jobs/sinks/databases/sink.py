@@ -48,20 +48,11 @@ class DatabaseSink(Sink):
     """
 
     def __init__(
-        self,
-        dialect: Dialect,
-        table: str,
-        keys: ResultKeys,
-        results: StructType,
-        query: str,
-        checkpoint_id: str,
+        self, dialect: Dialect, table: str, keys: ResultKeys, results: StructType, query: str, checkpoint_id: str
     ) -> None:
-        self._dialect = dialect
+        self._dialect, self._query, self._checkpoint = dialect, query, checkpoint_id
         self._mark = WEIGHT if keys.weighted else ADMITTED if keys.retracts else None
-        removes = self._mark is not None
-        self._wanted = WantedTable(table, results, keys.columns or (), removes, dialect)
-        self._query = query
-        self._checkpoint = checkpoint_id
+        self._wanted = WantedTable(table, results, keys.columns or (), self._mark is not None, dialect)
         self._open: Session | None = None
         self._record: BatchRecord | None = None
         self._staging: Staging | None = None
@@ -179,7 +170,6 @@ class DatabaseSink(Sink):
         raise AssertionError("the last attempt returns or raises")
 
     def _require_unique(self, session: Session) -> None:
-        """Raise MillraceError if a batch of weighted changes adds two rows with one key."""
         assert self._staging is not None
         if self._mark != WEIGHT:
             return

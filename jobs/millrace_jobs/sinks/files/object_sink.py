@@ -147,16 +147,13 @@ class _OpenObject:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more rows should be added."""
         return self.output.tell() >= _FILE_BYTES
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows of the object's partition."""
         self.rows.add(rows)
         self.count += rows.num_rows
 
     def close(self) -> pa.RecordBatch:
-        """Complete the object, and return its report."""
         self.rows.close()
         self.output.close()
         report = {"name": self.name, "folder": self.folder, "rows": self.count}
@@ -164,15 +161,12 @@ class _OpenObject:
 
 
 class _Lines:
-    """Lines of text."""
-
     def __init__(self, output: ObjectWriter, header: bytes) -> None:
         self._output = output
         if header:
             output.write(header)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Write a line for each row."""
         lines = rows.column(LINE).to_pylist()
         if lines:
             self._output.write(("\n".join(lines) + "\n").encode())

@@ -76,8 +76,6 @@ _FIRST = "CREATE TEMP TABLE first AS SELECT ends, key, was_live, min(place) FROM
 
 
 class _At(NamedTuple):
-    """The copy at a batch: which one, its number of rows, and the sum of their checksums."""
-
     batch: int | None
     token: int | None
     rows: int
@@ -286,7 +284,6 @@ class LiveRows:
         self._open = None
 
     def _remove(self) -> None:
-        """Remove the copy, if there is one."""
         self._disconnect()
         self._is_checked = False
         for name in ("", "-wal", "-shm", "-journal"):

@@ -193,7 +193,6 @@ def require_whole() -> None:
 
 
 def _connection() -> Any:
-    """Return the connection from which PySpark's worker reads the input of the running task."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == _WORKER and frame.f_globals.get("__name__", "").startswith("pyspark."):

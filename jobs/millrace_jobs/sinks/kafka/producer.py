@@ -70,10 +70,7 @@ class NumberedProducer:
     """
 
     def __init__(self, id: str, topic: TargetTopic, query: str, other: TargetTopic | None = None) -> None:
-        self.id = id
-        self._topic = topic
-        self._other = other
-        self._query = query
+        self.id, self._topic, self._query, self._other = id, topic, query, other
         self._producer: Producer | None = None
         self._next = 0
         self.noted: Mapping[str, Any] = {}
@@ -251,7 +248,6 @@ class NumberedProducer:
                 producer.poll(0)
 
     def _abandon(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
-        """Abort a failed transaction and return the error to raise."""
         with suppress(KafkaException):
             producer.poll(0)  # runs the callbacks that report undelivered messages
         undelivered = self._undelivered

@@ -54,11 +54,9 @@ class KafkaSink(Sink):
         *,
         jumps: bool = True,
     ) -> None:
-        self._topic = topic
-        self._keys = keys
+        self._topic, self._keys, self._tasks = topic, keys, tasks
         self._fetcher = ResultFetcher(self._division(), jumps=jumps)
         self._transactions = BatchTransactions(topic, query, checkpoint_id, other)
-        self._tasks = tasks
         self._writer = PartitionWriter(topic, self._transactions.id, query)
         self._driver = ""
         self._producers: list[str] = []
@@ -132,7 +130,6 @@ class KafkaSink(Sink):
         return encoded(results, self._keys)
 
     def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute a batch and write it; return the number of rows written."""
         if self._tasks.by_partition:
             return self._compute_by_tasks(results, batch)
         if batch.number == self._in_part:
@@ -195,5 +192,4 @@ class AppendSink(KafkaSink):
         return rows
 
     def _messages(self, fetched: pa.RecordBatch) -> Iterator[Outgoing]:
-        """Yield the messages of shaped results."""
         yield from (Outgoing(key, value) for key, value in rows_of_batch(fetched))

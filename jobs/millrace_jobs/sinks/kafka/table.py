@@ -77,9 +77,7 @@ class TableSink(KafkaSink):
         other = None if history is None else history.topic
         super().__init__(topic, keys, query, checkpoint_id, tasks, other, jumps=jumps)
         self._live = LiveRows(folder) if keys.rows_can_go else None
-        self._view = view
-        self._history = history
-        self._times = NO_TIMES
+        self._view, self._history, self._times = view, history, NO_TIMES
 
     def prepare(self, last: LastBatch) -> None:
         """Take over the topic's transactions, and have the local copies of the table continued or built from it."""

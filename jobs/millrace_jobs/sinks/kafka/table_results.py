@@ -144,7 +144,6 @@ class TableResults:
 
     @property
     def _columns(self) -> str:
-        """The columns of ``_schema`` in Spark's words."""
         names = {pa.string(): "STRING", pa.int64(): "BIGINT"}
         return ", ".join(f"`{field.name}` {names[field.type]}" for field in self._schema)
 

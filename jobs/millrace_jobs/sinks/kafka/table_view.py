@@ -219,7 +219,6 @@ class TableView:
         self._notify(reason)
 
     def _follow(self) -> None:
-        """Apply the next batch, once there is one."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._mark or self._closed)
             if not self._pending or self._mark:
@@ -351,7 +350,6 @@ class ReadChanges:
 
 
 def _ends_of(topic: TargetTopic) -> dict[Partition, int]:
-    """Return the ends of a topic's partitions."""
     admin = AdminClient(topic.connection.settings())
     numbers = admin.list_topics(topic.name, timeout=_MARK_SECONDS).topics[topic.name].partitions
     asked = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in numbers}

@@ -178,8 +178,6 @@ class RowGroups:
 
 
 class _OpenFile:
-    """A file that is being written; it has no name that a reader of the table knows."""
-
     def __init__(self, writer: FileWriter, values: tuple[Any, ...]) -> None:
         self._writer, self._values = writer, values
         self._name = f"{writer.prefix}{uuid.uuid4()}.parquet"
@@ -192,7 +190,6 @@ class _OpenFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more rows should be added."""
         return int(self._file.tell()) >= _FILE_BYTES
 
     def close(self) -> pa.RecordBatch:

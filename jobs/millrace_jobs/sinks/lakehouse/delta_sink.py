@@ -45,12 +45,7 @@ from millrace_jobs.sinks.lakehouse.columns import (
     sql_type,
 )
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, write_files
-from millrace_jobs.sinks.lakehouse.delta_files import (
-    add_actions,
-    commit_rewrites,
-    has_deletion_vectors,
-    rewrites,
-)
+from millrace_jobs.sinks.lakehouse.delta_files import add_actions, commit_rewrites, has_deletion_vectors, rewrites
 from millrace_jobs.sinks.lakehouse.sink import (
     REMOVED,
     BatchesInTable,
@@ -359,7 +354,6 @@ class DeltaSink(LakehouseSink[DeltaSinkSpec, DeltaTarget]):
         return FileWriter(folder, f"batch-{batch.number:010d}-", schema, parts, FIELD)
 
     def _changed(self, files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-        """Yield the staged rows, of one file after the other."""
         for each in files:
             with pq.ParquetFile(io.BytesIO((self._staged / each.name).read_bytes())) as file:
                 yield from file.iter_batches()

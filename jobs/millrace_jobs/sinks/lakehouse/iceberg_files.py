@@ -136,14 +136,12 @@ def _rows(table: Table, task: FileScanTask) -> Iterator[pa.RecordBatch]:
 
 
 def _outside(rows: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:
-    """Return the rows that have none of these keys."""
     stays = np.ones(len(rows), bool)
     stays[_places(rows, keys)] = False
     return rows.filter(pa.array(stays))
 
 
 def _places(rows: pa.RecordBatch, keys: pa.Table) -> np.ndarray[Any, Any]:
-    """Return the places of the rows with one of these keys."""
     names = keys.column_names
     own = pa.Table.from_batches([rows]).select(names).cast(keys.schema)
     numbered = own.append_column(_ROW, pa.array(np.arange(len(rows))))

@@ -35,13 +35,7 @@ from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_catalog import StagedTransaction, catalog_errors, open_catalog, require_namespace
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, named
-from millrace_jobs.sinks.lakehouse.columns import (
-    PARTITIONING,
-    match_columns,
-    require_key,
-    result_schema,
-    sql_type,
-)
+from millrace_jobs.sinks.lakehouse.columns import PARTITIONING, match_columns, require_key, result_schema, sql_type
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder, write_files
 from millrace_jobs.sinks.lakehouse.iceberg_files import (
     Replacement,
@@ -166,9 +160,7 @@ class IcebergTarget(LakehouseTable):
     def _record(self) -> BatchesInTable:
         other = self._table.properties.get(self._checkpoints)
         return BatchesInTable(
-            self._number(self._batches),
-            self._number(self._drivers),
-            other is not None and other != self._checkpoint,
+            self._number(self._batches), self._number(self._drivers), other is not None and other != self._checkpoint
         )
 
     def _number(self, name: str) -> int | None:
@@ -289,11 +281,7 @@ class IcebergTarget(LakehouseTable):
             replacements = without_keys(self._table, keys, self.folder, f"batch-{batch.number:010d}-kept-")
         self._replace(update.overwrite() if replacements else update.merge_append(), replacements, changes.added)
         transaction.set_properties(
-            {
-                self._batches: str(batch.number),
-                self._drivers: str(self._driver),
-                self._checkpoints: self._checkpoint,
-            }
+            {self._batches: str(batch.number), self._drivers: str(self._driver), self._checkpoints: self._checkpoint}
         )
         transaction.commit_transaction()
 

@@ -236,7 +236,7 @@ class MySqlDialect(Dialect):
         schema, table, kind, engine, transactions, explicit = found
         collation = "utf8mb4" + _EXACT[cast(MySqlSession, session).is_mariadb]
         columns = {
-            each[0]: self._column(*each, collation=collation, nulls_are_now=not explicit)
+            each[0]: self._column(each, collation, nulls_are_now=not explicit)
             for each in session.execute(_COLUMNS, [schema, table]).fetchall()
         }
         indexes: dict[str, set[str | None]] = {}
@@ -285,24 +285,9 @@ class MySqlDialect(Dialect):
         """Return what stages the results for a table."""
         return MySqlStaging(self, table, mark)
 
-    def _column(
-        self,
-        name: str,
-        type: str,
-        base: str,
-        precision: int | None,
-        scale: int | None,
-        nullable: str,
-        default: Any,
-        extra: str,
-        expression: str,
-        charset: str | None,
-        collation_name: str | None,
-        *,
-        collation: str,
-        nulls_are_now: bool,
-    ) -> TableColumn:
-        """Return a column; ``collation`` is that of the server under which only equal texts are equal."""
+    def _column(self, found: Sequence[Any], collation: str, *, nulls_are_now: bool) -> TableColumn:
+        """Return a column of ``_COLUMNS``; under ``collation`` of this server, only equal texts are equal."""
+        name, type, base, precision, scale, nullable, default, extra, expression, charset, collation_name = found
         base = type if base in _DIGITS_IN_TYPE else f"{base} unsigned" if "unsigned" in type else base
         digits = (precision - (scale or 0), scale or 0) if base == "decimal" and precision is not None else None
         staged = type if charset is None else f"{type} CHARACTER SET {charset} COLLATE {collation_name}"

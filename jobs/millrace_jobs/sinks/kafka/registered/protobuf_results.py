@@ -10,25 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from pyspark.sql import types as T  # noqa: N812 - the conventional name
 from pyspark.sql.types import DataType, StructType
 
-from millrace_jobs.schemas.protobuf_schemas import (
-    ProtobufSchema,
-    check_schema,
-    descriptor_set,
-    inner_type,
-    is_map,
-)
+from millrace_jobs.schemas.protobuf_schemas import ProtobufSchema, check_schema, descriptor_set, inner_type, is_map
 from millrace_jobs.schemas.registered_protobuf import file_of
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sinks.kafka.registered.sink import SINGLE_TYPES, Encode, field_name, unsupported
 
 _F = FieldDescriptor
-_MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-_REPEATED = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+_MESSAGE = FieldDescriptorProto.TYPE_MESSAGE
+_REPEATED = FieldDescriptorProto.LABEL_REPEATED
 _TYPES: dict[type[DataType], Any] = {
     kind: getattr(_F, f"TYPE_{each.protobuf.upper()}") for kind, each in SINGLE_TYPES.items() if each.protobuf
 } | {T.DecimalType: _F.TYPE_STRING}
@@ -43,8 +38,6 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 _FIRST_OF_PROTOBUF, _LAST_OF_PROTOBUF = 19_000, 19_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-_FIELD = descriptor_pb2.FieldDescriptorProto
 
 
 class ProtobufResults:
@@ -68,7 +61,7 @@ class ProtobufResults:
 
     def encoder(self, columns: StructType, record: str, schema: Any) -> tuple[bytes, Encode]:
         """Return an encoder by the record of this name in the schema, or by its first message."""
-        file: descriptor_pb2.FileDescriptorProto = schema
+        file: FileDescriptorProto = schema
         names = [f"{file.package}.{message.name}".lstrip(".") for message in file.message_type]
         if not names:
             raise ValueError("it has no message")
@@ -90,15 +83,13 @@ class ProtobufResults:
         return b"\0" if indexes == (0,) else b"".join(map(_zigzag, (len(indexes), *indexes))), encode
 
 
-def message_file(
-    columns: StructType, record: str, before: descriptor_pb2.FileDescriptorProto | None = None
-) -> descriptor_pb2.FileDescriptorProto:
+def message_file(columns: StructType, record: str, before: FileDescriptorProto | None = None) -> FileDescriptorProto:
     """Return a file with a message for results.
 
     Raises MillraceError if a column has a name or a type that no field has.
     """
     package, _, name = record.rpartition(".")
-    file = descriptor_pb2.FileDescriptorProto(name=f"{record}.proto", package=package, syntax="proto3")
+    file = FileDescriptorProto(name=f"{record}.proto", package=package, syntax="proto3")
     known = next((each for each in before.message_type if each.name == name), None) if before is not None else None
     message = file.message_type.add(name=name)
     _fill(message, columns, f".{record}", known)
@@ -107,12 +98,7 @@ def message_file(
     return file
 
 
-def _fill(
-    message: descriptor_pb2.DescriptorProto,
-    columns: StructType,
-    path: str,
-    before: descriptor_pb2.DescriptorProto | None,
-) -> None:
+def _fill(message: DescriptorProto, columns: StructType, path: str, before: DescriptorProto | None) -> None:
     numbers = {field.name: field.number for field in before.field} if before is not None else {}
     reserved = {number for each in before.reserved_range for number in range(each.start, each.end)} if before else set()
     gone = reserved | {number for name, number in numbers.items() if name not in columns.names}
@@ -128,11 +114,7 @@ def _fill(
 
 
 def _type_field(
-    message: descriptor_pb2.DescriptorProto,
-    field: descriptor_pb2.FieldDescriptorProto,
-    kind: DataType,
-    path: str,
-    before: descriptor_pb2.DescriptorProto | None,
+    message: DescriptorProto, field: FieldDescriptorProto, kind: DataType, path: str, before: DescriptorProto | None
 ) -> None:
     if isinstance(kind, T.ArrayType) and not isinstance(kind.elementType, T.ArrayType | T.MapType):
         field.label, single = _REPEATED, kind.elementType
@@ -158,11 +140,11 @@ def _type_field(
 
 
 def _type_single(
-    message: descriptor_pb2.DescriptorProto,
-    field: descriptor_pb2.FieldDescriptorProto,
+    message: DescriptorProto,
+    field: FieldDescriptorProto,
     kind: DataType,
     path: str,
-    before: descriptor_pb2.DescriptorProto | None,
+    before: DescriptorProto | None,
     name: str,
 ) -> None:
     """Give a field the type of single values; a struct gets a message of its own, named by ``name``."""
@@ -179,7 +161,7 @@ def _type_single(
         raise unsupported(field.name, kind, "Protobuf")
 
 
-def _has_time(message: descriptor_pb2.DescriptorProto) -> bool:
+def _has_time(message: DescriptorProto) -> bool:
     return any(field.type_name == f".{_TIMESTAMP}" for field in message.field) or any(
         map(_has_time, message.nested_type)
     )
@@ -254,7 +236,7 @@ def _moment(moment: datetime) -> dict[str, int]:
     return {"seconds": seconds, "nanos": micros * 1_000}
 
 
-def written_proto(file: descriptor_pb2.FileDescriptorProto) -> str:
+def written_proto(file: FileDescriptorProto) -> str:
     """Return the text of a file of ``protobuf_results.message_file``: messages, maps and reserved numbers."""
     lines = ['syntax = "proto3";']
     lines += [f"package {file.package};"] if file.package else []
@@ -264,7 +246,7 @@ def written_proto(file: descriptor_pb2.FileDescriptorProto) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _message(message: descriptor_pb2.DescriptorProto, indent: str) -> Iterator[str]:
+def _message(message: DescriptorProto, indent: str) -> Iterator[str]:
     yield f"{indent}message {message.name} {{"
     inner = f"{indent}  "
     for gone in message.reserved_range:
@@ -279,10 +261,16 @@ def _message(message: descriptor_pb2.DescriptorProto, indent: str) -> Iterator[s
             key, value = entry.field
             yield f"{inner}map<{_type(key)}, {_type(value)}> {field.name} = {field.number};"
             continue
-        label = "repeated " if field.label == _FIELD.LABEL_REPEATED else "optional " if field.proto3_optional else ""
+        label = (
+            "repeated "
+            if field.label == FieldDescriptorProto.LABEL_REPEATED
+            else "optional "
+            if field.proto3_optional
+            else ""
+        )
         yield f"{inner}{label}{_type(field)} {field.name} = {field.number};"
     yield f"{indent}}}"
 
 
-def _type(field: descriptor_pb2.FieldDescriptorProto) -> str:
-    return field.type_name or _FIELD.Type.Name(field.type).removeprefix("TYPE_").lower()
+def _type(field: FieldDescriptorProto) -> str:
+    return field.type_name or FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()

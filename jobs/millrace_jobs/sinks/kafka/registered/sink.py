@@ -221,7 +221,6 @@ class RegisteredSink(AppendSink):
         super().prepare(last)
 
     def _encoded(self, results: DataFrame) -> DataFrame:
-        """Return the keys as JSON, and the results as structs, which the driver encodes."""
         columns = [named(name) for name in self.schema.columns.names]
         return results.select(key_column(results, self._keys).alias("key"), F.struct(*columns).alias("value"))
 
