@@ -55,6 +55,9 @@ from millrace_jobs.stores.objects import in_short
 _FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
 """What the library reads and writes files by, as a property of catalogs."""
 
+_NO_ACCESS = re.compile(r"No FileSystem for scheme|[Pp]ermission denied|AccessControl|AccessDenied|ClassNotFound")
+"""What a metastore says of a place that it cannot use."""
+
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 30
 """Time-outs of a connection to a catalog, and of its answer."""
 
@@ -167,45 +170,39 @@ def catalog_errors(doing: str, field: str = FIELD) -> Iterator[None]:
 def _sentence(error: Exception, doing: str, field: str) -> MillraceError:
     text = str(error)
     detail = in_short(text.splitlines()[0] if text else type(error).__name__)
-    at = f"{field}.catalog"
+    of_server = isinstance(error, SQLAlchemyError | psycopg.Error)
+    at, passes = f"{field}.catalog", False
     if isinstance(error, CommitFailedException | ValidationException):
         what, hint = "other writers of the table got in the way", "look for other writers of the same rows"
-        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=field))
-    if isinstance(error, UnauthorizedError | OAuthError | AuthorizationExpiredError) or "authentication failed" in text:
+        at, passes = field, True
+    elif isinstance(error, UnauthorizedError | OAuthError | AuthorizationExpiredError) or (
+        "authentication failed" in text
+    ):
         what, hint = "the catalog refuses the login", "check the login, and that it has not expired"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    if isinstance(error, ForbiddenError) or "permission denied for" in text:
+    elif isinstance(error, ForbiddenError) or "permission denied for" in text:
         what, hint = "the catalog does not allow it", "let the login create, read and write the table"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    if isinstance(error, SQLAlchemyError | psycopg.Error) and 'database "' in text and "does not exist" in text:
-        message = f"{doing} failed, because the server has no such database ({detail})"
-        return MillraceError(Problem(message, "create it, or correct its name", field=f"{at}.postgres.database"))
-    if isinstance(error, NoSuchIcebergTableError | NoSuchPropertyException):
+    elif of_server and 'database "' in text and "does not exist" in text:
+        what, hint = "the server has no such database", "create it, or correct its name"
+        at = f"{at}.postgres.database"
+    elif isinstance(error, NoSuchIcebergTableError | NoSuchPropertyException):
         what, hint = "the metastore has another kind of table under this name", "name an Iceberg table, or a new one"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=f"{field}.table"))
-    if isinstance(error, MetastoreError):
-        return _metastore_sentence(text, detail, doing, at)
-    if isinstance(error, RESTError | requests.RequestException | SQLAlchemyError | psycopg.Error):
-        what, hint = (
-            "the catalog does not answer as it should",
-            "check its address, and that it and the network are healthy",
-        )
-        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    if "equality delete" in text:
+        at = f"{field}.table"
+    elif isinstance(error, MetastoreError) and _NO_ACCESS.search(text):
+        what = "the metastore itself cannot use the place of the table or database"
+        hint = "let it read and write there, too, as it makes their folders"
+    elif of_server or isinstance(error, MetastoreError | RESTError | requests.RequestException):
+        what, passes = "the catalog does not answer as it should", True
+        hint = "check its address, and that it and the network are healthy"
+        if isinstance(error, MetastoreError):
+            hint = "check its address, that it and the network are healthy, and that it asks for no login and no TLS"
+    elif "equality delete" in text:
         what = "the table has equality deletes, which the library cannot read"
         hint = "compact the table by the engine that writes them, or write another table"
         return MillraceError(Problem(f"{doing} failed, because {what}", hint, field=f"{field}.table"))
-    return lakehouse_error(error, doing, field)
-
-
-def _metastore_sentence(text: str, detail: str, doing: str, at: str) -> MillraceError:
-    if re.search(r"No FileSystem for scheme|[Pp]ermission denied|AccessControl|AccessDenied|ClassNotFound", text):
-        what = "the metastore itself cannot use the place of the table or database"
-        hint = "let it read and write there, too, as it makes their folders"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    what = "the catalog does not answer as it should"
-    hint = "check its address, that it and the network are healthy, and that it asks for no login and no TLS"
-    return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
+    else:
+        return lakehouse_error(error, doing, field)
+    problem = Problem(f"{doing} failed, because {what} ({detail})", hint, field=at)
+    return TransientError(problem) if passes else MillraceError(problem)
 
 
 class _RestCatalog(RestCatalog):
@@ -231,29 +228,22 @@ class ClientLogin(AuthManager):
 
     def __init__(self, url: str, client_id: str, client_secret: str, scope: str) -> None:
         self._url = url
-        self._form = {
-            "grant_type": "client_credentials",
-            "client_id": client_id,
-            "client_secret": client_secret,
-            "scope": scope,
-        }
+        login = {"client_id": client_id, "client_secret": client_secret, "scope": scope}
+        self._form = {"grant_type": "client_credentials", **login}
         self._token, self._until, self._lock = "", 0.0, threading.Lock()
 
     def auth_header(self) -> str:
         """Return the header of a request."""
         with self._lock:
             if time.monotonic() >= self._until:
-                self._renew()
+                answer = requests.post(self._url, data=self._form, timeout=(CONNECT_SECONDS, ANSWER_SECONDS))
+                if answer.status_code in (400, 401, 403):
+                    raise OAuthError(f"{answer.status_code} from {self._url}")
+                answer.raise_for_status()
+                found = answer.json()
+                self._token = str(found["access_token"])
+                self._until = time.monotonic() + float(found.get("expires_in") or _TOKEN_SECONDS) * 0.8
             return f"Bearer {self._token}"
-
-    def _renew(self) -> None:
-        answer = requests.post(self._url, data=self._form, timeout=(CONNECT_SECONDS, ANSWER_SECONDS))
-        if answer.status_code in (400, 401, 403):
-            raise OAuthError(f"{answer.status_code} from {self._url}")
-        answer.raise_for_status()
-        found = answer.json()
-        self._token = str(found["access_token"])
-        self._until = time.monotonic() + float(found.get("expires_in") or _TOKEN_SECONDS) * 0.8
 
 
 class _SqlCatalog(SqlCatalog):

@@ -131,10 +131,9 @@ class ObjectPath:
 
         Empty objects that stand for folders are left out.
         """
-        listed = [(each["path"], each["size"]) for found in self._below() for each in found]
-        for key, size in listed:
-            if size or self._is_object(key):
-                yield key[len(self.key) + 1 :], size
+        for each in [each for found in self._below() for each in found]:
+            if each["size"] or self._is_object(each["path"]):
+                yield each["path"][len(self.key) + 1 :], each["size"]
 
     def objects_after(self, key: str = "") -> Iterator[ObjectFile]:
         """Yield the objects below this place whose keys come after this one, in their order; 1000 a request."""
@@ -268,9 +267,8 @@ class ObjectPath:
                     return _IS_FOLDER not in self._client.get(key).attributes
             except FileNotFoundError:  # another process has deleted it since it was listed
                 return False
-        return ObjectPath(
-            self.scheme, self.bucket, key
-        ).exists()  # the client drops the slash that such a key ends with
+        # the client drops the slash that such a key ends with
+        return ObjectPath(self.scheme, self.bucket, key).exists()
 
     @property
     def _page(self) -> int:
