@@ -134,9 +134,9 @@ class Dialect(ABC):
     def literal(self, text: str) -> str:
         """Return a text for a statement."""
 
-    @abstractmethod
     def grantee(self, session: Session) -> str:
         """Return this session's user for GRANT."""
+        return self.quoted(self.connection.user)
 
     @abstractmethod
     def column_type(self, kind: DataType) -> ColumnType | None:
@@ -150,9 +150,9 @@ class Dialect(ABC):
     def missing_rights(self, session: Session, table: FoundTable, wanted: Sequence[str]) -> list[str]:
         """Return which of these rights the user lacks on a table."""
 
-    @abstractmethod
     def definition(self, session: Session, name: str, kind: ColumnType, *, is_key: bool) -> str:
         """Return a column for CREATE TABLE."""
+        return f"{self.quoted(name)} {kind.name}"
 
     @abstractmethod
     def batches(self, session: Session, table: str) -> tuple[bool, str]:

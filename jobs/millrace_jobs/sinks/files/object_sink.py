@@ -217,7 +217,7 @@ class ObjectFilesSink(Sink):
         """Remove the record, if this run created it."""
         if self._record.is_new:
             with suppress(OSError):
-                self._record.withdraw()
+                self._record.remove()
 
     def _take(self, last: LastBatch) -> None:
         self._place.is_dir()  # says in the store's words why it cannot be used
@@ -366,7 +366,7 @@ class CommitRecord:
         self._put(batch, files)
         self.batch, self.files = batch, files
 
-    def withdraw(self) -> None:
+    def remove(self) -> None:
         """Remove it, if it exists: the answer to an earlier attempt of this request may have been lost."""
         self._path.unlink(missing_ok=True)
         self.tag = None

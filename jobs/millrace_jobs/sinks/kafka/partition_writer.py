@@ -68,11 +68,6 @@ class BatchForTasks:
     longest: int | None
     producers: Sequence[str]
 
-    @classmethod
-    def of(cls, batch: ResultBatch, driver: str, longest: int | None, producers: Sequence[str]) -> BatchForTasks:
-        """Return what tasks need to know of a batch."""
-        return cls(batch.number, batch.epoch, batch.watermark, len(producers), driver, longest, producers)
-
     def announce(self, context: SparkContext) -> None:
         """Let the tasks of the jobs that this thread runs from now on know their batch."""
         context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))

@@ -153,8 +153,9 @@ class KafkaSink(Sink):
         found = results._jdf.queryExecution().toRdd().getNumPartitions()  # which costs no job
         if found != self._tasks.partitions:
             raise not_of_the_state(found, self._tasks.partitions, self._topic)
-        announced = BatchForTasks.of(batch, self._driver, self._transactions.longest, self._producers)
-        announced.announce(results.sparkSession.sparkContext)
+        numbers = batch.number, batch.epoch, batch.watermark, len(self._producers)
+        for_tasks = BatchForTasks(*numbers, self._driver, self._transactions.longest, self._producers)
+        for_tasks.announce(results.sparkSession.sparkContext)
         written = [Written(**row) for row in results.toArrow().to_pylist()]
         for each in written:
             self._producers[each.partition] = each.producer

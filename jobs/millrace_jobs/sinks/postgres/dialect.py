@@ -140,10 +140,6 @@ class PostgresDialect(Dialect):
         """Return a text for a statement."""
         return Literal(text).as_string()
 
-    def grantee(self, session: Session) -> str:
-        """Return this session's user for GRANT."""
-        return self.quoted(self.connection.user)
-
     def column_type(self, kind: DataType) -> ColumnType | None:
         """Return the types of a table's column for a result's type; None if no column holds it."""
         return _TYPES.of(kind)
@@ -163,10 +159,6 @@ class PostgresDialect(Dialect):
         """Return which of these rights the user lacks on a table."""
         name = self.quoted(table.schema, table.name)
         return [right for (right,) in session.execute(_RIGHTS, [list(wanted), name]).fetchall()]
-
-    def definition(self, session: Session, name: str, kind: ColumnType, *, is_key: bool) -> str:
-        """Return a column for CREATE TABLE."""
-        return f"{self.quoted(name)} {kind.name}"
 
     def batches(self, session: Session, table: str) -> tuple[bool, str]:
         """Return whether the table of batches exists, and the command that creates it."""
