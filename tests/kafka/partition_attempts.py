@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from lab.processes import command_of
-from millrace_jobs.sinks.kafka import partition_writer, partitions
+from millrace_jobs.sinks.kafka import partition_writer, transactions
 from millrace_jobs.sinks.kafka.partition_writer import PartitionWriter, require_whole
 from millrace_jobs.sinks.kafka.transactions import PartitionTransactions
 
@@ -156,7 +156,7 @@ def _short_transactions() -> Iterator[None]:
     partition_writer._producers.clear()
     with (
         patch.object(PartitionTransactions, "_settings", lambda self, longest: settings(self, longest) | short),
-        patch.object(partitions, "TRANSACTION_SECONDS", _TRANSACTION_SECONDS),
+        patch.object(transactions, "TRANSACTION_SECONDS", _TRANSACTION_SECONDS),
     ):
         yield
 

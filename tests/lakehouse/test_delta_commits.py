@@ -19,7 +19,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
+from millrace_jobs.sinks.lakehouse import delta_sink
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
 from millrace_jobs.sinks.lakehouse.delta_files import add_actions, commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaTarget
@@ -213,7 +213,7 @@ def test_what_comes_between_a_compaction_and_its_commit(place: str, monkeypatch,
             actions[between]()
         commit_rewrites(table, *arguments)
 
-    monkeypatch.setattr(delta_table_module, "commit_rewrites", pause)
+    monkeypatch.setattr(delta_sink, "commit_rewrites", pause)
     to.compact()
     assert done
     expected = {"an append": [0, 1, 2, 3, 4], "an upsert": [0, 1, 2, 9]}

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.kafka import partition_writer, partitions
+from millrace_jobs.sinks.kafka import partition_writer, transactions
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
 from millrace_jobs.sinks.kafka.producer import NumberedProducer, Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
@@ -229,9 +229,8 @@ def brokers_of(world: World) -> Iterator[None]:
         patch.object(NumberedProducer, "_written", written),
         patch.object(NumberedProducer, "_send", send),
         patch.object(NumberedProducer, "close", lambda self: None),
-        patch.object(partitions, "for_each", lambda each, action: [action(one) for one in each]),
-        patch("millrace_jobs.sinks.kafka.transactions.for_each", lambda each, action: [action(one) for one in each]),
-        patch.object(partitions, "_WAIT_FOR_OTHER_SECONDS", -1.0),
+        patch.object(transactions, "for_each", lambda each, action: [action(one) for one in each]),
+        patch.object(transactions, "_WAIT_FOR_OTHER_SECONDS", -1.0),
         patch.object(partition_writer, "require_whole", lambda: None),
     ):
         yield

@@ -257,10 +257,14 @@ class ObjectFilesSink(Sink):
         staged = {self._staged / name: self._place / result for name, result in self._record.files.items()}
         if not staged:
             return
+
+        def copy(one: ObjectPath, result: ObjectPath) -> None:
+            with suppress(FileNotFoundError):  # one that is gone was copied by whoever removed it
+                one.copy_to(result)
+
         with ThreadPoolExecutor(_COPIES) as pool:
-            for copied in [pool.submit(each.copy_to, result) for each, result in staged.items()]:
-                with suppress(FileNotFoundError):  # one that is gone was copied by whoever removed it
-                    copied.result()
+            for _ in pool.map(copy, staged, staged.values()):
+                pass  # raises what a copy has raised
         with suppress(OSError):  # what is left is removed at the next start
             self._staged.remove([each.name for each in staged])
 
