@@ -29,7 +29,7 @@ from tests.lab.s3_server import BUCKET, S3Server, running_s3
 from tests.lab.store_proxy import Disturbance
 
 from bench.processes import MILLRACE, exit_on_sigterm, running
-from millrace_jobs.s3_client import JARS
+from millrace_jobs.stores.spark import S3_CLIENT
 
 FOLDER = "folder"
 ALGORITHMS = ("native", "pkg")
@@ -142,7 +142,7 @@ def main() -> None:
     exit_on_sigterm()
     figures = []
     with tempfile.TemporaryDirectory(prefix="millrace-checkpoints-") as name, running_s3(Path(name)) as server:
-        os.environ.update(server.environment | {JARS: str(S3_JARS.find())})
+        os.environ.update(server.environment | {S3_CLIENT.variable: str(S3_JARS.find())})
         bench = CheckpointBench(server, Path(name), options.rows, options.seconds)
         for number in range(options.rounds):
             for algorithm in options.algorithms.split(","):

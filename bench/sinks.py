@@ -40,11 +40,12 @@ from tests.lab.s3_server import BUCKET, running_s3
 from bench.kafka.topics import create
 from bench.processes import exit_on_sigterm
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.s3_client import JARS, s3_settings
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.sink_factory import open_sink
+from millrace_jobs.sinks.connector import SinkContext
+from millrace_jobs.sinks.outputs import open_sink
+from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.stores.spark import S3_CLIENT, store_settings
 
 FOLDER, S3, KAFKA = PLACES = "folder", "S3", "Kafka"
 COMPRESSION = {"files": "snappy", "delta": "zstd", "iceberg": "zstd"}
@@ -166,7 +167,7 @@ class SinkBench:
         document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "rows"}}
         query = StreamQuery.model_validate(document | {"spec": parts | {"emit": "OnWindowClose"}}, by_name=False)
         own_id, schema = f"bench{next(_NUMBERS)}", self._rows.schema
-        return open_sink(query, keys, own_id, lambda *_: None, results=schema, partitions=self._tasks)
+        return open_sink(SinkContext(query, keys, own_id, lambda *_: None, results=schema, partitions=self._tasks))
 
     def _new_place(self, place: str) -> str:
         name = f"out/{next(_NUMBERS)}"
@@ -209,7 +210,9 @@ def services(folder: Path, places: Sequence[str]) -> Iterator[str]:
     with ExitStack() as stack:
         if S3 in places:
             server = stack.enter_context(running_s3(folder))
-            os.environ.update(server.environment | {"AWS_ENDPOINT_URL": server.direct_url, JARS: str(S3_JARS.find())})
+            os.environ.update(
+                server.environment | {"AWS_ENDPOINT_URL": server.direct_url, S3_CLIENT.variable: str(S3_JARS.find())}
+            )
         if KAFKA not in places:
             yield ""
             return
@@ -222,7 +225,7 @@ def running_bench(
     folder: Path, rows: int, tasks: int, servers: str = "", places: Sequence[str] = (FOLDER, S3)
 ) -> Iterator[SinkBench]:
     """Start Spark for the length of the block."""
-    settings = s3_settings(ObjectPath.of(f"s3a://{BUCKET}/out")) if S3 in places else {}
+    settings = store_settings(ObjectPath.of(f"s3a://{BUCKET}/out")) if S3 in places else {}
     settings |= {"spark.master": f"local[{tasks}]", "spark.driver.memory": "2g"}
     spark = local_session("sinks", tasks, settings, folder, quiet=True)
     try:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END, Row
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin
 
 BATCH = 20_000
 ORIGIN = TableOrigin("bench", {})

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from millrace_api.model.generators import NexmarkSourceSpec as NexmarkSpec
 from millrace_api.model.generators import NexmarkStream
 from millrace_api.model.sources import SourceSpec
+from millrace_jobs.sources.connector import schema_of
 from millrace_jobs.sources.generated.nexmark import NexmarkSource, share
 from millrace_jobs.sources.generated.rows import GeneratedRows
-from millrace_jobs.sources.connector import schema_of
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 EVENTS, EVENTS_PER_SECOND = 300_000, 2_000

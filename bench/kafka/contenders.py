@@ -28,7 +28,8 @@ from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.sinks.sink_factory import open_sink
+from millrace_jobs.sinks.connector import SinkContext
+from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
 
 WORKERS, REPLICAS = 4, 2
@@ -152,7 +153,7 @@ class Contenders:
         checkpoint.open(resource)
         source = open_source("s", spec.sources["s"], checkpoint.source_folder("s"), self._folder / "cache")
         compiled = compile_query(self._spark, spec, {"s": source.schema})
-        sink = open_sink(resource, result_keys(compiled, spec), checkpoint.id, _no_table)
+        sink = open_sink(SinkContext(resource, result_keys(compiled, spec), checkpoint.id, _no_table))
         sink.prepare(checkpoint.last_batch())
         start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}
         return QueryRun(

@@ -258,7 +258,7 @@ def prepare_runs(
     prepare(typer.echo)
     for name, wanted in {"s3": s3, "azure": azure}.items():
         if wanted:
-            from millrace_jobs.query_stores import CLIENTS
+            from millrace_jobs.stores.spark import CLIENTS
 
             CLIENTS[name].fetch(typer.echo)
 
@@ -304,13 +304,13 @@ def show_state(
     connections: ConnectionFiles = None,
 ) -> None:
     """Show how many partitions a query's state has, how large it is on disk, and which batch was the last."""
-    from millrace_jobs.query_stores import use
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.run.state import describe_state
+    from millrace_jobs.stores.spark import use
 
     chosen = query_of(file, query, connections or ())
     with errors_located_in(file, chosen.name):
-        use(chosen.spec)
+        use(chosen.spec.s3, chosen.spec.azure)
         typer.echo(describe_state(chosen))
 
 
@@ -321,12 +321,12 @@ def _query_for_spark(
     from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
     from millrace_jobs.own_code import own_code
-    from millrace_jobs.query_stores import use
     from millrace_jobs.run.query_file import errors_located_in, query_of
+    from millrace_jobs.stores.spark import use
 
     query = query_of(file, name, connections or (), in_pod=in_pod)
     with errors_located_in(file, query.name):
-        use(query.spec)
+        use(query.spec.s3, query.spec.azure)
         own_code.use(query.spec.code, file.absolute().parent)
         jvm.start(settings_of(query), quiet=not debug)
     return query

@@ -27,8 +27,8 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import is_object
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, files_below, remove_all, write_durably
+from millrace_jobs.stores.objects import ObjectPath
 
 _SECONDS = 60.0
 """Time between two looks at the files of the running log."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from millrace_api.errors import Problem, TransientError
 from millrace_api.model.status import FailureClass
 from millrace_jobs.disk import sync
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores.objects import ObjectPath
 
 Place = Path | ObjectPath
 """A file or a folder, or an object or the common beginning of the keys of some."""

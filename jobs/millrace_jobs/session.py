@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs import jvm, store_requests
+from millrace_jobs import jvm
 from millrace_jobs.confinement import VARIABLE, confinement
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.own_code.own_code import current
 from millrace_jobs.signals import interrupt_handler_kept
+from millrace_jobs.stores import requests
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -226,7 +227,7 @@ def _session(
         logging.getLogger(logger).disabled = quiet
     with jvm.start(settings, quiet=quiet).announced(), interrupt_handler_kept():
         spark = builder.getOrCreate()
-    spark.sparkContext.environment |= store_requests.environment()  # the JVM may have been started before the job
+    spark.sparkContext.environment |= requests.environment()  # the JVM may have been started before the job
     return spark
 
 

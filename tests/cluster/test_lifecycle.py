@@ -15,7 +15,8 @@ import pytest
 from lab import images
 from lab.clock import Clock
 from lab.deployed import Deployed
-from lab.installation import JOBS_IMAGE, NAMESPACE, OPERATOR_IMAGE, TAG, Installation
+from lab.installation import NAMESPACE, Installation
+from lab.parts.millrace_images import JOBS_IMAGE, OPERATOR_IMAGE, TAG
 from lab.waiting import wait_until
 from millrace_operator.lifecycle.driver_health import HEALTH_DEADLINE
 

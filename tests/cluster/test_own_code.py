@@ -12,7 +12,7 @@ from kafka import topics
 from lab.installation import Installation
 from lab.s3_server import BUCKET, SECRET
 from lab.waiting import wait_until
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores.objects import ObjectPath
 
 from .counting import Counting
 from .in_s3 import InS3

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.databases import errors
+from millrace_jobs.databases import connection
 
 from .sinks import FRESH, Server, open_sink
 
@@ -16,7 +16,7 @@ from .sinks import FRESH, Server, open_sink
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for a server that is away."""
-    monkeypatch.setattr(errors, "PATIENCE", 0.5)
+    monkeypatch.setattr(connection, "PATIENCE", 0.5)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from lab.mariadb import MariaDbServer
 from lab.postgres import PostgresServer
 from millrace_api.model.mysql import MySqlSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
-from millrace_jobs.mysql.connection import MySqlConnection
-from millrace_jobs.postgres.connection import PostgresConnection
+from millrace_jobs.databases.mysql import MySqlConnection
+from millrace_jobs.databases.postgres import PostgresConnection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.databases.dialect import Dialect
 from millrace_jobs.sinks.databases.sink import DatabaseSink

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lab.mariadb import MariaDbServer
 from lab.postgres import PostgresServer
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.databases import connection, errors
+from millrace_jobs.databases import connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.databases import sink as sinks
 
@@ -182,7 +182,7 @@ def test_a_patient_start_outlasts_a_short_absence_of_the_server(own_server, resu
     own_server.execute("CREATE TABLE results (id bigint)")
     sink = open_sink(own_server, "results", results(0))
     own_server.kill()
-    assert errors.PATIENCE > connection.LOCK_SECONDS > connection.IDLE_SECONDS
+    assert connection.PATIENCE > connection.LOCK_SECONDS > connection.IDLE_SECONDS
     with ThreadPoolExecutor(1) as drivers:
         preparing = drivers.submit(sink.prepare, FRESH)
         time.sleep(1.0)

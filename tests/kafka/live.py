@@ -21,7 +21,8 @@ from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.sinks.sink_factory import open_sink
+from millrace_jobs.sinks.connector import SinkContext
+from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
 from spark.streams import Placing, plan
 
@@ -65,7 +66,9 @@ class LiveQuery:
         source = open_source("events", spec.sources["events"], state, self._folder / "cache")
         planned = compile_query(self._spark, spec, {"events": source.schema})
         partitions = checkpoint.state_partitions
-        sink = open_sink(self.query, result_keys(planned, spec), checkpoint.id, lambda *_: None, partitions=partitions)
+        sink = open_sink(
+            SinkContext(self.query, result_keys(planned, spec), checkpoint.id, lambda *_: None, partitions=partitions)
+        )
         sink.prepare(checkpoint.last_batch())
         return QueryRun(
             spark=self._spark,

@@ -15,10 +15,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from lab.processes import command_of
-from millrace_jobs.sinks.kafka import partition_writer, partitions
-from millrace_jobs.sinks.kafka.partition_writer import PartitionWriter
-from millrace_jobs.sinks.kafka.partitions import PartitionTransactions
-from millrace_jobs.sinks.kafka.whole_input import require_whole
+from millrace_jobs.sinks.kafka import partition_writer, transactions
+from millrace_jobs.sinks.kafka.partition_writer import PartitionWriter, require_whole
+from millrace_jobs.sinks.kafka.transactions import PartitionTransactions
 
 FAULT, MARKS = "MILLRACE_TEST_FAULT", "MILLRACE_TEST_MARKS"
 """Variables of the tasks: what happens, and the folder of the marks by which attempts know of each other."""
@@ -157,7 +156,7 @@ def _short_transactions() -> Iterator[None]:
     partition_writer._producers.clear()
     with (
         patch.object(PartitionTransactions, "_settings", lambda self, longest: settings(self, longest) | short),
-        patch.object(partitions, "TRANSACTION_SECONDS", _TRANSACTION_SECONDS),
+        patch.object(transactions, "TRANSACTION_SECONDS", _TRANSACTION_SECONDS),
     ):
         yield
 

@@ -15,12 +15,11 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.kafka import partition_writer
-from millrace_jobs.sinks.kafka.appends import AppendSink
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
-from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
-from millrace_jobs.sinks.kafka.sink import TaskWrites
+from millrace_jobs.sinks.kafka.producer import Outgoing
+from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+from millrace_jobs.sinks.kafka.transactions import DRIVER, BatchTransactions, OvertakenError, PartitionTransactions
 
 from .topics import admin, committed, open_transactions
 

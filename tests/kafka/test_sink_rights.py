@@ -19,9 +19,10 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.kafka import KafkaConnection
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 from . import topics
 

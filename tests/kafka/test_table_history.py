@@ -17,9 +17,8 @@ from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.keys import time_of
 from millrace_jobs.lookups.store import NotReadyError, TableSnapshot, TableStore
-from millrace_jobs.sinks.kafka.table_origin import LastWritten
 from millrace_jobs.sinks.kafka.table_view import TableView
-from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.topic import LastWritten, TargetTopic
 from spark.joined import BEGIN, NEAR, as_tables, give, joining, sources_of
 
 from .topics import PATIENCE

@@ -28,8 +28,9 @@ from millrace_api.model.kafka import KafkaConnection
 from millrace_jobs.kafka import cluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
 from . import topics
 from .sources import everything, opened

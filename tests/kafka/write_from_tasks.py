@@ -18,8 +18,7 @@ from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
-from millrace_jobs.sinks.kafka.appends import AppendSink
-from millrace_jobs.sinks.kafka.sink import TaskWrites
+from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 ROWS, TASKS = 4_000, 4

@@ -22,10 +22,10 @@ from lakehouse import test_delta_commits as delta
 from lakehouse import test_iceberg_commits as iceberg
 from millrace_api.errors import TransientError
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
-from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
-from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
-from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
+from millrace_jobs.sinks.lakehouse.delta_files import add_actions
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaTarget
+from millrace_jobs.sinks.lakehouse.iceberg_sink import Changes, IcebergTarget
+from millrace_jobs.sinks.lakehouse.sink import REMOVED
 
 KEYS, EACH = 7, 3
 RESTARTS = 6

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
+from millrace_jobs.stores.objects import ObjectPath
 
 
 def iceberg_spec(fields: dict[str, Any], **more: Any) -> IcebergSinkSpec:

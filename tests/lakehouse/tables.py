@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
-from millrace_jobs.store_clients import endpoint
+from millrace_jobs.stores.clients import s3_endpoint
 
 FRESH = LastBatch(None, None)
 """The last batches of a checkpoint that has none."""
@@ -43,7 +43,7 @@ def write(sink: DeltaSink, results: DataFrame, number: int) -> int:
 
 def delta_table(place: str) -> DeltaTable:
     """Return the table's newest version."""
-    url = endpoint()
+    url = s3_endpoint()
     options = {"allow_http": "true", "aws_endpoint_url": url} if place.startswith("s3") and url else {}
     return DeltaTable(place, storage_options=options)
 

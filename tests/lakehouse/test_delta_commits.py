@@ -18,15 +18,13 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
-from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH
+from millrace_jobs.sinks.lakehouse import delta_sink
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
-from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
-from millrace_jobs.sinks.lakehouse.delta_rewrite import commit_rewrites
-from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
-from millrace_jobs.sinks.lakehouse.key_changes import REMOVED
+from millrace_jobs.sinks.lakehouse.delta_files import add_actions, commit_rewrites
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaTarget
+from millrace_jobs.sinks.lakehouse.sink import NO_BATCH, REMOVED
+from millrace_jobs.stores.objects import ObjectPath
 
 from .tables import FRESH, asked, delta_table
 
@@ -215,7 +213,7 @@ def test_what_comes_between_a_compaction_and_its_commit(place: str, monkeypatch,
             actions[between]()
         commit_rewrites(table, *arguments)
 
-    monkeypatch.setattr(delta_table_module, "commit_rewrites", pause)
+    monkeypatch.setattr(delta_sink, "commit_rewrites", pause)
     to.compact()
     assert done
     expected = {"an append": [0, 1, 2, 3, 4], "an upsert": [0, 1, 2, 9]}

@@ -17,10 +17,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys
-from millrace_jobs.sinks.lakehouse import delta_table as delta_table_module
-from millrace_jobs.sinks.lakehouse.delta_rewrite import commit_rewrites
-from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
-from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
+from millrace_jobs.sinks.lakehouse import delta_sink
+from millrace_jobs.sinks.lakehouse.delta_files import commit_rewrites
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink, DeltaTarget
 
 from .streamed import ids, opened, rows
 from .tables import FRESH, delta_table
@@ -77,7 +76,7 @@ def test_a_deletion_vector_that_comes_between_a_plan_and_its_commit(
         log.commit({"remove": remove}, {"add": first["add"] | {"deletionVector": inline([0, 3, 5])}})
         commit_rewrites(*arguments)
 
-    monkeypatch.setattr(delta_table_module, "commit_rewrites", pause)
+    monkeypatch.setattr(delta_sink, "commit_rewrites", pause)
     to.compact()
     assert found_in(log, tmp_path / "state") == [each for each in range(20) if each not in (0, 3, 5)]
     assert files_of(log) == ["a.parquet", "b.parquet"]

@@ -131,11 +131,11 @@ def test_a_table_that_only_takes_new_rows_has_no_key(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_used(s3, monkeypatch, bucket: str, environment: dict[str, str], message: str) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    from millrace_jobs import store_clients
+    from millrace_jobs.stores import clients
 
-    store_clients.s3_client.cache_clear()
+    clients.s3_client.cache_clear()
     said = refused(f"s3a://{bucket}/table")
-    store_clients.s3_client.cache_clear()
+    clients.s3_client.cache_clear()
     assert message in said
     assert "hunter2" not in said
     assert "\n" not in said

@@ -18,7 +18,7 @@ from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_jobs.lakehouse.delta_store import delta_place
 from millrace_jobs.places import remove_all
 from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
-from millrace_jobs.store_clients import endpoint
+from millrace_jobs.stores.clients import s3_endpoint
 
 from .streamed import COLUMNS, ids, next_rows, opened, rows
 from .test_delta_features import PLAIN, WrittenLog, numbers
@@ -36,7 +36,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def options(place: str) -> dict[str, str]:
-    return {"allow_http": "true", "aws_endpoint_url": endpoint() or ""} if place.startswith("s3") else {}
+    return {"allow_http": "true", "aws_endpoint_url": s3_endpoint() or ""} if place.startswith("s3") else {}
 
 
 def add(place: str, first: int, count: int = 10, **how: Any) -> None:

@@ -18,7 +18,7 @@ from millrace_jobs.lakehouse import iceberg_hive
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog
 from millrace_jobs.lakehouse.iceberg_hive import HiveMetastore, _Calls
 from millrace_jobs.sinks.base import LastBatch
-from millrace_jobs.sinks.lakehouse.iceberg_table import IcebergTarget
+from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergTarget
 
 from .answers import answering
 from .iceberg_tables import iceberg_spec

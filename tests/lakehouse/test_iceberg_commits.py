@@ -14,9 +14,9 @@ from pyiceberg.table.snapshots import Operation
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.batch_record import NO_BATCH
 from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, reported_files
-from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
+from millrace_jobs.sinks.lakehouse.iceberg_sink import Changes, IcebergTarget
+from millrace_jobs.sinks.lakehouse.sink import NO_BATCH
 
 from .iceberg_tables import data_files, iceberg_asked, iceberg_spec, iceberg_table
 from .tables import FRESH
@@ -213,7 +213,7 @@ def test_old_snapshots_go_and_the_record_of_batches_stays(tmp_path: Path, monkey
         append(to, number)
         if number % 10 == 9:
             to.compact()
-    later = "millrace_jobs.sinks.lakehouse.iceberg_cleanup"
+    later = "millrace_jobs.sinks.lakehouse.iceberg_files"
     monkeypatch.setattr(f"{later}.datetime", _Tomorrow)
     for file in (tmp_path / "table").rglob("*.*"):
         os.utime(file, (0, 0))
@@ -230,7 +230,7 @@ def test_a_bounded_number_of_snapshots_stays_however_long_the_retention(tmp_path
     to = taken(fields, maintenance={"retention": "7d"})
     for number in range(12):
         append(to, number)
-    later = "millrace_jobs.sinks.lakehouse.iceberg_cleanup"
+    later = "millrace_jobs.sinks.lakehouse.iceberg_files"
     monkeypatch.setattr(f"{later}._MOST", 5)
     to.compact()
     assert len(iceberg_table(fields).snapshots()) == 14, "they are younger than an hour"

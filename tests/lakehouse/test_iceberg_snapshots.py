@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millrace_jobs.lakehouse.iceberg_catalog import open_catalog
-from millrace_jobs.lakehouse.iceberg_snapshots import StagedTransaction
+from millrace_jobs.lakehouse.iceberg_catalog import StagedTransaction, open_catalog
 
 from .iceberg_tables import iceberg_spec
 

@@ -21,7 +21,7 @@ from lab.s3_server import BUCKET, S3Server
 from millrace_api.errors import MillraceError, MissingInputError
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
-from millrace_jobs.sinks.lakehouse.iceberg_table import IcebergTarget
+from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergTarget
 from millrace_jobs.sources.connector import open_table
 
 from .iceberg_tables import iceberg_spec, iceberg_table

@@ -16,9 +16,9 @@ from millrace_api.model.lakehouse import DeltaSinkSpec, Maintenance
 from millrace_api.model.values import PositiveDuration
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.lakehouse.data_files import FileWriter, reported_files
-from millrace_jobs.sinks.lakehouse.delta_actions import add_actions
-from millrace_jobs.sinks.lakehouse.delta_table import DeltaTarget
-from millrace_jobs.sinks.lakehouse.iceberg_table import Changes, IcebergTarget
+from millrace_jobs.sinks.lakehouse.delta_files import add_actions
+from millrace_jobs.sinks.lakehouse.delta_sink import DeltaTarget
+from millrace_jobs.sinks.lakehouse.iceberg_sink import Changes, IcebergTarget
 
 from .iceberg_tables import iceberg_content, iceberg_spec, iceberg_table
 from .tables import FRESH, content, delta_table

@@ -20,10 +20,11 @@ from lakehouse import attempts
 from lakehouse.attempts import FAULT, LOSS, MARKS, NONE, SPECULATION
 from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_jobs.session import local_session
-from millrace_jobs.sinks import sink_factory
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
+from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.files import object_sink
 from millrace_jobs.sinks.lakehouse import delta_sink, iceberg_sink
+from millrace_jobs.sinks.outputs import open_sink
 
 ROWS, MANY, TASKS = 1_000, 1_000_000, 4
 FAULTS = (SPECULATION, LOSS)
@@ -58,8 +59,8 @@ def opened(spark: SparkSession, spec: Mapping[str, Any]) -> Sink:
     document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "rows"}}
     query = StreamQuery.model_validate(document | {"spec": parts | {"emit": Emit.ON_UPDATE.value}}, by_name=False)
     columns = rows(spark, 0, 0).schema
-    sink = sink_factory.open_sink(
-        query, ResultKeys(tuple(key) if key else None), "a-checkpoint", print, results=columns
+    sink = open_sink(
+        SinkContext(query, ResultKeys(tuple(key) if key else None), "a-checkpoint", print, results=columns)
     )
     sink.prepare(LastBatch(None, None))
     return sink

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from databases.sinks import FRESH, dialect, open_sink, rows, write
 from lab.mariadb import MariaDbServer
 from millrace_api.errors import MillraceError, TransientError
-from millrace_jobs.mysql.connection import MySqlSession
+from millrace_jobs.databases.mysql import MySqlSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from lab.parts.maven_jars import S3_JARS
 from lab.s3_server import BUCKET, S3Server, running_s3
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.s3_client import JARS
+from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.stores.spark import S3_CLIENT
 from spark.conftest import spark, workspace  # noqa: F401
 
 
@@ -25,7 +25,7 @@ def shared_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture
 def s3(shared_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """The shared server, as the environment of this process and of those that it starts names it."""
-    for name, value in {**shared_s3.environment, JARS: str(S3_JARS.find())}.items():
+    for name, value in {**shared_s3.environment, S3_CLIENT.variable: str(S3_JARS.find())}.items():
         monkeypatch.setenv(name, value)
     return shared_s3
 

@@ -14,9 +14,9 @@ from lab.azurite_server import KEY, AzuriteServer, running_azurite
 from lab.parts.cloud_emulators import AZURE_JARS
 from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
-from millrace_jobs.azure_client import JARS
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.sinks.files.commit_record import CommitRecord
+from millrace_jobs.sinks.files.object_sink import CommitRecord
+from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.stores.spark import AZURE_CLIENT
 
 from .test_checkpoint_command import (  # noqa: F401 - the same in this store
     query,
@@ -58,7 +58,7 @@ def shared_azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzuriteSe
 @pytest.fixture
 def azure(shared_azure: AzuriteServer, monkeypatch: pytest.MonkeyPatch) -> AzuriteServer:
     """The shared server, as the environment of this process and of those that it starts names it."""
-    for name, value in {**shared_azure.environment, JARS: str(AZURE_JARS.find())}.items():
+    for name, value in {**shared_azure.environment, AZURE_CLIENT.variable: str(AZURE_JARS.find())}.items():
         monkeypatch.setenv(name, value)
     return shared_azure
 
@@ -159,7 +159,7 @@ def test_a_query_is_killed_goes_on_and_is_copied(
         ({"AZURE_STORAGE_ACCOUNT_KEY": "aHVudGVyMg=="}, "cannot be used: AuthorizationFailure: "),
         ({"AZURE_STORAGE_ACCOUNT_KEY": ""}, "needs a key of its storage account; write spec.azure.accountKey, or set"),
         ({"AZURE_STORAGE_ENDPOINT": "https://127.0.0.1:1"}, "cannot be used: "),
-        ({JARS: "/nowhere"}, "Spark has no client for Azure, which the checkpoint"),
+        ({AZURE_CLIENT.variable: "/nowhere"}, "Spark has no client for Azure, which the checkpoint"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_one_sentence(run: Run, environment: dict[str, str], said: str) -> None:

@@ -12,8 +12,8 @@ from lab.s3_server import S3Server
 from millrace_api.model.reporting import EventLogSpec
 from millrace_jobs import event_log
 from millrace_jobs.event_log import EventLog, compact, event_files
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.s3_client import JARS
+from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.stores.spark import S3_CLIENT
 from unit.run.test_event_log import ALWAYS, TASK, kept, lines
 
 from .test_runs import Run
@@ -50,7 +50,7 @@ def test_the_history_server_shows_a_run_from_s3(tmp_path: Path, place: ObjectPat
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
     }
-    jars = {"SPARK_DIST_CLASSPATH": f"{os.environ[JARS]}/*"}
+    jars = {"SPARK_DIST_CLASSPATH": f"{os.environ[S3_CLIENT.variable]}/*"}
     with running_history_server(tmp_path, str(logs), options, jars) as server:
         shown = server.wait_for(application)[application]
         assert shown["attempts"][0]["completed"]

@@ -15,9 +15,9 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.status import FailureClass
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.object_lease import ObjectLease
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.run.failures import class_of, explain_failure
 from millrace_jobs.run.query_file import check_file
+from millrace_jobs.stores.objects import ObjectPath
 from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
 from unit.checkpoint.test_checkpoint import a_query
 

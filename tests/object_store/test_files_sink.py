@@ -14,11 +14,11 @@ from lab.s3_server import BUCKET, S3Server
 from lab.store_proxy import Disturbance, StoreRequest
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.sinks import FilesSinkSpec
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.files import object_sink
 from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 from millrace_jobs.sinks.files.sink import FilesSink
+from millrace_jobs.stores.objects import ObjectPath
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
@@ -263,7 +263,7 @@ def test_too_many_files_are_refused(
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("millrace_jobs.sinks.files.output_partitions.MOST_FILES", 9)
+    monkeypatch.setattr("millrace_jobs.sinks.files.formats.MOST_FILES", 9)
     rows = spark.sql(numbers(0, 10))
     to = sink(out, rows, partitionBy=["n"])
     to.prepare(FRESH)

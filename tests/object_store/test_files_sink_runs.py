@@ -12,7 +12,7 @@ import pytest
 from lab.s3_server import BUCKET, S3Server
 from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores.objects import ObjectPath
 from spark.answers import assert_same, duckdb_rows, latest, rows_of
 from spark.test_kill import QUESTION
 

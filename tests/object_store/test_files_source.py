@@ -21,13 +21,13 @@ from lab.s3_server import BUCKET, S3Server
 from lab.store_proxy import Disturbance, StoreRequest
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, MissingInputError, TransientError
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.files import file_log
 from millrace_jobs.sources.files import source as files_module
 from millrace_jobs.sources.files.listing import ObjectListing
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.stored_files import SHARE, ListingPause
+from millrace_jobs.stores.objects import ObjectPath
 
 from .test_runs import MILLRACE
 

@@ -13,12 +13,12 @@ import pytest
 from lab.s3_server import ACCESS, SECRET, S3Server
 from millrace_api.errors import MillraceError
 from millrace_api.model.s3 import S3Spec
-from millrace_jobs import s3_login, store_clients
-from millrace_jobs.object_store import ObjectPath
-from millrace_jobs.s3_client import use
+from millrace_jobs.stores import clients, login
+from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.stores.spark import use
 
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-PROFILE = Path(s3_login.__file__).with_name("s3.aws-config")
+PROFILE = Path(login.__file__).with_name("s3.aws-config")
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def test_the_keys_in_files_are_used_and_those_that_replace_them(
     use(given)
     assert not set(os.environ) & set(KEYS)
     place.write_bytes(b"one")
-    monkeypatch.setattr(s3_login, "VALID", -s3_login.VALID)  # what is read is out of date at once
-    store_clients.s3_client.cache_clear()
+    monkeypatch.setattr(login, "VALID", -login.VALID)  # what is read is out of date at once
+    clients.s3_client.cache_clear()
     (tmp_path / "secret_access_key").write_text("wrong", encoding="utf-8")
     with pytest.raises(OSError, match="SignatureDoesNotMatch"):
         place.read_bytes()

@@ -8,8 +8,8 @@ from pyarrow import fs
 
 from lab.s3_server import ACCESS, SECRET
 from lab.store_proxy import Disturbance
-from millrace_jobs import store_clients
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores import clients
+from millrace_jobs.stores.objects import ObjectPath
 
 
 def test_an_object_is_read_as_it_was_written(place):
@@ -79,10 +79,10 @@ def test_a_missing_bucket_is_named(s3, act):
 
 def test_a_refused_login_is_said_in_the_stores_words_without_the_login(place, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-    store_clients.s3_client.cache_clear()
+    clients.s3_client.cache_clear()
     with pytest.raises(PermissionError) as raised:
         place.read_bytes()
-    store_clients.s3_client.cache_clear()
+    clients.s3_client.cache_clear()
     assert raised.value.strerror.startswith("SignatureDoesNotMatch: ")
     assert "hunter2" not in str(raised.value)
 

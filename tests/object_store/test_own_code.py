@@ -15,11 +15,11 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.code import CodeFile
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.status import FailureClass
-from millrace_jobs import store_clients
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.own_code.download import Budget, fetch
 from millrace_jobs.own_code.own_code import installed
-from millrace_jobs.s3_client import using
+from millrace_jobs.stores import clients
+from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.stores.spark import using
 
 CONTENT = wheel({"routes.py": "N = 1\n", "routes.bin": os.urandom(9 << 20)})
 """More than one request for an object brings."""
@@ -69,9 +69,9 @@ def test_a_login_that_may_not_read_is_named(
     s3: S3Server, stored: CodeFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    store_clients.s3_client.cache_clear()
+    clients.s3_client.cache_clear()
     error = refused(stored, tmp_path)
-    store_clients.s3_client.cache_clear()
+    clients.s3_client.cache_clear()
     assert not isinstance(error, TransientError)
     assert f"spec.code[0].uri: {stored.uri} may not be read: " in str(error)
     assert str(error).endswith("; check spec.s3 or the login of the environment, and that it may read there")

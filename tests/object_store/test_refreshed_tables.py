@@ -12,8 +12,8 @@ import yaml
 
 from lab.processes import Process
 from lab.s3_server import S3Server
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.static_tables import TableContents
+from millrace_jobs.stores.objects import ObjectPath
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 ROWS = pa.table({"who": ["a", "b"], "town": ["Rome", None]})

@@ -15,13 +15,13 @@ from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.sinks import FilesSinkSpec
 from millrace_api.model.status import FailureClass
-from millrace_jobs import store_clients
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.run.failures import attributed_to, class_of
 from millrace_jobs.run.inputs import open_sources
 from millrace_jobs.sinks.base import LastBatch
 from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
+from millrace_jobs.stores import clients
+from millrace_jobs.stores.objects import ObjectPath
 
 from .test_files_source import put
 
@@ -55,11 +55,11 @@ USES = {
 @contextmanager
 def wrong_key(s3: S3Server, patch: pytest.MonkeyPatch) -> Iterator[None]:
     patch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-    store_clients.s3_client.cache_clear()
+    clients.s3_client.cache_clear()
     try:
         yield
     finally:
-        store_clients.s3_client.cache_clear()
+        clients.s3_client.cache_clear()
 
 
 REFUSALS: dict[str, tuple[str, Callable[[S3Server, pytest.MonkeyPatch], object]]] = {

@@ -19,7 +19,7 @@ from lab.processes import Process
 from lab.s3_server import ACCESS, SECRET, S3Server
 from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores.objects import ObjectPath
 from spark.answers import assert_same, duckdb_rows, latest, with_zones
 from spark.streams import results_in
 from spark.test_kill import QUESTION, document, recording

@@ -15,10 +15,10 @@ import yaml
 from lab.parts.maven_jars import S3_JARS
 from lab.s3_server import BUCKET, S3Server, running_s3
 from lab.waiting import wait_until
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.run.store_traffic import CLIENTS
-from millrace_jobs.s3_client import JARS
-from millrace_jobs.store_requests import REQUESTS, StoreCounters, counting_in
+from millrace_jobs.stores.objects import ObjectPath
+from millrace_jobs.stores.requests import REQUESTS, StoreCounters, counting_in
+from millrace_jobs.stores.spark import S3_CLIENT
 from spark.answers import with_zones
 from spark.cli import fields
 from spark.test_cli_live import metrics
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     """A server of its own, whose requests are this test's."""
     with running_s3(tmp_path / "s3") as server:
-        for name, value in {**server.environment, JARS: str(S3_JARS.find())}.items():
+        for name, value in {**server.environment, S3_CLIENT.variable: str(S3_JARS.find())}.items():
             monkeypatch.setenv(name, value)
         yield server
 

@@ -11,10 +11,10 @@ import threading
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs import object_store
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.checkpoint.object_lease import ObjectLease
 from millrace_jobs.plan.log_entries import LogEntries
+from millrace_jobs.stores import objects
 
 from .test_object_lease import entry, logged
 
@@ -105,7 +105,7 @@ def race(place, order, monkeypatch):
     first.begin(0, lambda _: entry("0"))
     (place / "spark" / "commits" / "0").write_bytes(b"v1\n{}")
     turns, ran, failed = Turns(order), [], []
-    client = object_store.client_of
+    client = objects.client_of
 
     def as_first():
         drive(place, first, {0: entry("0")}, ran)
@@ -132,7 +132,7 @@ def race(place, order, monkeypatch):
 
     threads = [thread(FIRST, as_first), thread(SECOND, as_second)]
     with monkeypatch.context() as patched:
-        patched.setattr(object_store, "client_of", lambda scheme, bucket: TurnTaking(client(scheme, bucket), turns))
+        patched.setattr(objects, "client_of", lambda scheme, bucket: TurnTaking(client(scheme, bucket), turns))
         for each in threads:
             each.start()
         for each in threads:

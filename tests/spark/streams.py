@@ -25,8 +25,9 @@ from millrace_jobs.queries.execution import Execution
 from millrace_jobs.queries.results import require_partitions, result_keys
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink
+from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.files.sink import BATCH_ID
-from millrace_jobs.sinks.sink_factory import open_sink
+from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
 
 from .feeding import Arrival, Feeder
@@ -107,7 +108,7 @@ class Stream:
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query)
         checkpoint.close()
-        return open_sink(self.query, ResultKeys(), checkpoint.id, _no_table)
+        return open_sink(SinkContext(self.query, ResultKeys(), checkpoint.id, _no_table))
 
     def feed(self, batches: Sequence[tuple[Placing, bytes]], sink: Sink | None = None) -> list[BatchReport]:
         """Run the query over these files, each in its own batch under its plan, and drain the run."""
@@ -155,7 +156,7 @@ class Stream:
         self.execution, self.state_partitions = planned.execution, checkpoint.state_partitions
         partitions = planned.execution.result_partitions(checkpoint.state_partitions)
         sink = sink or open_sink(
-            self.query, result_keys(planned, spec), checkpoint.id, _no_table, partitions=partitions
+            SinkContext(self.query, result_keys(planned, spec), checkpoint.id, _no_table, partitions=partitions)
         )
         sink.prepare(checkpoint.last_batch())
         return QueryRun(

@@ -7,7 +7,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys
-from millrace_jobs.sinks.files.csv_text import require_csv
+from millrace_jobs.sinks.files.formats import require_csv
 from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
 

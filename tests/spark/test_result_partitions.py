@@ -11,8 +11,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.kafka.appends import AppendSink
-from millrace_jobs.sinks.kafka.sink import TaskWrites
+from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 from .streams import Stream

@@ -204,7 +204,7 @@ def test_the_window_of_a_table_row_is_known_again_from_its_key(spark, part, at):
 def test_columns_that_csv_has_no_text_for_are_refused():
     from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StructType
 
-    from millrace_jobs.sinks.files.csv_text import require_csv
+    from millrace_jobs.sinks.files.formats import require_csv
 
     def problem(kind):
         with pytest.raises(MillraceError) as raised:

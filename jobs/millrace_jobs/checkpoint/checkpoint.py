@@ -30,11 +30,11 @@ from millrace_jobs.checkpoint.marker import MARKER, Marker, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
 from millrace_jobs.disk import path_for_spark
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.store_clients import AZURE
+from millrace_jobs.stores.clients import AZURE
+from millrace_jobs.stores.objects import ObjectPath
 
 COPIES = "copies"
 """The folder for local copies in the checkpoint of a run on this machine."""

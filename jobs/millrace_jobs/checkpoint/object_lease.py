@@ -34,9 +34,9 @@ from millrace_jobs.checkpoint.lease import (
     boot_and_pids,
     since_boot,
 )
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import files_below, within, write_durably
 from millrace_jobs.plan.log_entries import LogEntries
+from millrace_jobs.stores.objects import ObjectPath
 
 _FILE, _SPARK = "lease.json", "spark"
 """Names of the object, and of Spark's part until a changed copy has replaced it."""

@@ -27,11 +27,11 @@ from urllib.parse import quote
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, may_be_away
 from millrace_jobs.plan.control import Pin, contents_in
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.stores.objects import ObjectPath
 
 _MISSING_STATE_FILE = re.compile(r"streaming state file of (?:file:)?(/.+?|s3a://.+?) does not exist")
 

@@ -1,1 +1,1 @@
-"""What connections to databases have in common: references to logins, limits of time, and the wording of errors."""
+"""Connections to databases: logins, limits of time, and the meaning of errors, for sinks, sources and catalogs."""

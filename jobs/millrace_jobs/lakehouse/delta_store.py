@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from urllib.parse import unquote
 
 from millrace_api.model.lakehouse import DeltaTableSpec
-from millrace_jobs import s3_login
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
-from millrace_jobs.store_clients import endpoint, region
+from millrace_jobs.stores.clients import s3_endpoint, s3_region
+from millrace_jobs.stores.login import has_s3_keys, s3_login
+from millrace_jobs.stores.objects import ObjectPath
 
 _OPTIONS = {"timeout": "60s", "connect_timeout": "3s", "max_retries": "4", "retry_timeout": "30s"}
 """Settings of the library's client for S3: time-outs of a request, of a connection and of all repetitions."""
@@ -26,12 +25,12 @@ def delta_options(place: Place) -> dict[str, str]:
     """Return what the library has to know of the store; without keys of the query, it finds the login itself."""
     if isinstance(place, Path):
         return {}
-    url = endpoint()
+    url = s3_endpoint()
     own = {} if url is None else {"aws_endpoint_url": url, "allow_http": str(url.startswith("http:")).lower()}
-    if s3_login.is_given(os.environ):
-        login = s3_login.login()
+    if has_s3_keys():
+        login = s3_login()
         own |= {f"aws_{name}": login[name] for name in ("access_key_id", "secret_access_key")}
-    return _OPTIONS | {"aws_region": region()} | own
+    return _OPTIONS | {"aws_region": s3_region()} | own
 
 
 def plain_path(path: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.object_store import in_short
+from millrace_jobs.stores.objects import in_short
 from millrace_support.backoff import Backoff
 
 _ATTEMPTS = 10
@@ -67,10 +67,7 @@ _MEANINGS: tuple[tuple[str, _Cause], ...] = (
 def lakehouse_error(error: Exception, doing: str, field: str) -> MillraceError:
     """Return the error of a library as a sentence; a TransientError if it may pass by itself.
 
-    Args:
-        error: the error.
-        doing: what has failed, such as ``writing batch 7 to the table s3a://lake/trips``.
-        field: the field of the spec that it is about.
+    ``doing`` is what has failed, such as ``writing batch 7 to the table s3a://lake/trips``.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     detail = in_short(text)

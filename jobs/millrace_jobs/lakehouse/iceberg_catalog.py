@@ -9,7 +9,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     ValidationException,
 )
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate
 from pyiceberg.typedef import Identifier
 from requests.adapters import HTTPAdapter
 from sqlalchemy import create_engine
@@ -43,16 +45,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.iceberg import IcebergTableSpec, PostgresCatalogSpec, RestCatalogSpec
 from millrace_jobs.confinement import require_data
+from millrace_jobs.databases.postgres import PostgresConnection
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.errors import MetastoreError, lakehouse_error
 from millrace_jobs.lakehouse.iceberg_io import FIELD, TableFiles
-from millrace_jobs.lakehouse.iceberg_snapshots import with_shared_snapshots
-from millrace_jobs.object_store import in_short
-from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.secrets import Secret
+from millrace_jobs.stores.objects import in_short
 
 _FILES = {"py-io-impl": f"{TableFiles.__module__}.{TableFiles.__name__}"}
 """What the library reads and writes files by, as a property of catalogs."""
+
+_NO_ACCESS = re.compile(r"No FileSystem for scheme|[Pp]ermission denied|AccessControl|AccessDenied|ClassNotFound")
+"""What a metastore says of a place that it cannot use."""
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 30
 """Time-outs of a connection to a catalog, and of its answer."""
@@ -81,17 +85,46 @@ REFUSED_LOGIN = (UnauthorizedError, OAuthError, AuthorizationExpiredError, Forbi
 """What it raises if a catalog refuses the login; some catalogs answer 403 for a token that has expired."""
 
 
+class StagedTransaction(Transaction):
+    """A transaction that computes what the table becomes once for each change that is staged."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self._computed: tuple[tuple[TableUpdate, ...], TableMetadata] = (), table.metadata
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table with the changes so far."""
+        if self._computed[0] is not self._updates:
+            self._computed = self._updates, super().table_metadata
+        return self._computed[1]
+
+
+class _Shared(list[Any]):
+    """Values that are never changed, so that a copy of the list has the same ones."""
+
+    def __add__(self, more: Iterable[Any]) -> _Shared:
+        return _Shared([*self, *more])
+
+    def __deepcopy__(self, known: dict[int, Any]) -> _Shared:
+        return _Shared(self)
+
+
+def with_shared_snapshots(table: Table) -> Table:
+    """Return a table whose snapshots are not copied with its metadata."""
+    found = table.metadata
+    lists = {"snapshots": _Shared(found.snapshots), "snapshot_log": _Shared(found.snapshot_log)}
+    table.metadata = found.model_copy(update=lists)
+    return table
+
+
 def open_catalog(spec: IcebergTableSpec, field: str = FIELD, *, create: bool = True) -> Catalog:
     """Return the catalog of a table; it has been asked at least once.
 
-    Args:
-        spec: what a sink or a source says of the table.
-        field: the field that it is the value of.
-        create: whether a catalog in a file is created if it does not exist.
+    ``field`` of the query has ``spec``; with ``create``, a catalog in a file is created if it does not exist.
 
-    Raises:
-        MillraceError: a secret cannot be read, or the catalog cannot be used, or it is a file where the query may have
-            none.
+    Raises MillraceError if a secret cannot be read, or the catalog cannot be used, or it is a file where the query may
+    have none.
     """
     with catalog_errors("opening the catalog", field):
         if spec.catalog.rest is not None:
@@ -126,9 +159,7 @@ def require_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> None:
 def catalog_errors(doing: str, field: str = FIELD) -> Iterator[None]:
     """Raise the library's errors as sentences.
 
-    Args:
-        doing: what fails, such as ``writing batch 7 to the table sales.trips``.
-        field: the field of the spec with the table.
+    ``doing`` is what fails, such as ``writing batch 7 to the table sales.trips``.
     """
     try:
         yield
@@ -139,45 +170,39 @@ def catalog_errors(doing: str, field: str = FIELD) -> Iterator[None]:
 def _sentence(error: Exception, doing: str, field: str) -> MillraceError:
     text = str(error)
     detail = in_short(text.splitlines()[0] if text else type(error).__name__)
-    at = f"{field}.catalog"
+    of_server = isinstance(error, SQLAlchemyError | psycopg.Error)
+    at, passes = f"{field}.catalog", False
     if isinstance(error, CommitFailedException | ValidationException):
         what, hint = "other writers of the table got in the way", "look for other writers of the same rows"
-        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=field))
-    if isinstance(error, UnauthorizedError | OAuthError | AuthorizationExpiredError) or "authentication failed" in text:
+        at, passes = field, True
+    elif isinstance(error, UnauthorizedError | OAuthError | AuthorizationExpiredError) or (
+        "authentication failed" in text
+    ):
         what, hint = "the catalog refuses the login", "check the login, and that it has not expired"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    if isinstance(error, ForbiddenError) or "permission denied for" in text:
+    elif isinstance(error, ForbiddenError) or "permission denied for" in text:
         what, hint = "the catalog does not allow it", "let the login create, read and write the table"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    if isinstance(error, SQLAlchemyError | psycopg.Error) and 'database "' in text and "does not exist" in text:
-        message = f"{doing} failed, because the server has no such database ({detail})"
-        return MillraceError(Problem(message, "create it, or correct its name", field=f"{at}.postgres.database"))
-    if isinstance(error, NoSuchIcebergTableError | NoSuchPropertyException):
+    elif of_server and 'database "' in text and "does not exist" in text:
+        what, hint = "the server has no such database", "create it, or correct its name"
+        at = f"{at}.postgres.database"
+    elif isinstance(error, NoSuchIcebergTableError | NoSuchPropertyException):
         what, hint = "the metastore has another kind of table under this name", "name an Iceberg table, or a new one"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=f"{field}.table"))
-    if isinstance(error, MetastoreError):
-        return _metastore_sentence(text, detail, doing, at)
-    if isinstance(error, RESTError | requests.RequestException | SQLAlchemyError | psycopg.Error):
-        what, hint = (
-            "the catalog does not answer as it should",
-            "check its address, and that it and the network are healthy",
-        )
-        return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    if "equality delete" in text:
+        at = f"{field}.table"
+    elif isinstance(error, MetastoreError) and _NO_ACCESS.search(text):
+        what = "the metastore itself cannot use the place of the table or database"
+        hint = "let it read and write there, too, as it makes their folders"
+    elif of_server or isinstance(error, MetastoreError | RESTError | requests.RequestException):
+        what, passes = "the catalog does not answer as it should", True
+        hint = "check its address, and that it and the network are healthy"
+        if isinstance(error, MetastoreError):
+            hint = "check its address, that it and the network are healthy, and that it asks for no login and no TLS"
+    elif "equality delete" in text:
         what = "the table has equality deletes, which the library cannot read"
         hint = "compact the table by the engine that writes them, or write another table"
         return MillraceError(Problem(f"{doing} failed, because {what}", hint, field=f"{field}.table"))
-    return lakehouse_error(error, doing, field)
-
-
-def _metastore_sentence(text: str, detail: str, doing: str, at: str) -> MillraceError:
-    if re.search(r"No FileSystem for scheme|[Pp]ermission denied|AccessControl|AccessDenied|ClassNotFound", text):
-        what = "the metastore itself cannot use the place of the table or database"
-        hint = "let it read and write there, too, as it makes their folders"
-        return MillraceError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
-    what = "the catalog does not answer as it should"
-    hint = "check its address, that it and the network are healthy, and that it asks for no login and no TLS"
-    return TransientError(Problem(f"{doing} failed, because {what} ({detail})", hint, field=at))
+    else:
+        return lakehouse_error(error, doing, field)
+    problem = Problem(f"{doing} failed, because {what} ({detail})", hint, field=at)
+    return TransientError(problem) if passes else MillraceError(problem)
 
 
 class _RestCatalog(RestCatalog):
@@ -203,34 +228,25 @@ class ClientLogin(AuthManager):
 
     def __init__(self, url: str, client_id: str, client_secret: str, scope: str) -> None:
         self._url = url
-        self._form = {
-            "grant_type": "client_credentials",
-            "client_id": client_id,
-            "client_secret": client_secret,
-            "scope": scope,
-        }
+        login = {"client_id": client_id, "client_secret": client_secret, "scope": scope}
+        self._form = {"grant_type": "client_credentials", **login}
         self._token, self._until, self._lock = "", 0.0, threading.Lock()
 
     def auth_header(self) -> str:
         """Return the header of a request."""
         with self._lock:
             if time.monotonic() >= self._until:
-                self._renew()
+                answer = requests.post(self._url, data=self._form, timeout=(CONNECT_SECONDS, ANSWER_SECONDS))
+                if answer.status_code in (400, 401, 403):
+                    raise OAuthError(f"{answer.status_code} from {self._url}")
+                answer.raise_for_status()
+                found = answer.json()
+                self._token = str(found["access_token"])
+                self._until = time.monotonic() + float(found.get("expires_in") or _TOKEN_SECONDS) * 0.8
             return f"Bearer {self._token}"
-
-    def _renew(self) -> None:
-        answer = requests.post(self._url, data=self._form, timeout=(CONNECT_SECONDS, ANSWER_SECONDS))
-        if answer.status_code in (400, 401, 403):
-            raise OAuthError(f"{answer.status_code} from {self._url}")
-        answer.raise_for_status()
-        found = answer.json()
-        self._token = str(found["access_token"])
-        self._until = time.monotonic() + float(found.get("expires_in") or _TOKEN_SECONDS) * 0.8
 
 
 class _SqlCatalog(SqlCatalog):
-    """A catalog in tables of a SQL database."""
-
     def load_table(self, identifier: str | Identifier) -> Table:
         return with_shared_snapshots(super().load_table(identifier))
 
@@ -269,8 +285,7 @@ def rest_secrets(spec: RestCatalogSpec) -> dict[str, Secret]:
 def rest_settings(spec: RestCatalogSpec) -> dict[str, Any]:
     """Return the library's settings of a catalog. Do not store them: they contain the login.
 
-    Raises:
-        MillraceError: a secret cannot be read.
+    Raises MillraceError if a secret cannot be read.
     """
     secrets = {name: secret.resolve() for name, secret in rest_secrets(spec).items()}
     found: dict[str, Any] = {

@@ -38,8 +38,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
 from millrace_jobs.lakehouse.errors import MetastoreError
-from millrace_jobs.lakehouse.iceberg_catalog import ANSWER_SECONDS, CONNECT_SECONDS
-from millrace_jobs.lakehouse.iceberg_snapshots import with_shared_snapshots
+from millrace_jobs.lakehouse.iceberg_catalog import ANSWER_SECONDS, CONNECT_SECONDS, with_shared_snapshots
 
 _LOCKS = {"lock-check-max-wait-time": "0.2", "lock-check-retries": "50"}
 """How long a commit waits for the lock of a table: 10 s, and not twice as long after each look, as by default."""
@@ -101,7 +100,6 @@ class _Calls(Client):  # type: ignore[misc]  # generated without types
         return self.get_table_req(GetTableRequest(dbName=dbname, tblName=tbl_name)).table
 
     def lock(self, rqst: LockRequest) -> LockResponse:
-        """Ask for the lock of a table."""
         answer = super().lock(rqst)
         self._locked = answer.lockid
         return answer
@@ -116,8 +114,7 @@ class _Calls(Client):  # type: ignore[misc]  # generated without types
     ) -> None:
         """Replace a table, if the lock is held, and the table has the metadata that the new ones follow.
 
-        Raises:
-            CommitFailedException: another writer may have been faster.
+        Raises CommitFailedException if another writer may have been faster.
         """
         before = new_tbl.parameters[PROP_PREVIOUS_METADATA_LOCATION]
         environment_context.properties |= {

@@ -15,8 +15,8 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import sync
-from millrace_jobs.object_store import ObjectPath, ObjectWriter
 from millrace_jobs.places import Place
+from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
 
 FIELD = "spec.sink.iceberg"
 
@@ -26,12 +26,7 @@ _SCHEMES = ("s3://", "s3a://", "s3n://")
 def folder_of(location: str, field: str = f"{FIELD}.table") -> Place:
     """Return a place as a table's metadata writes it: a file or a folder.
 
-    Args:
-        location: the place.
-        field: the field of the spec that names the table.
-
-    Raises:
-        MillraceError: Millrace has no access to it.
+    Raises MillraceError if Millrace has no access to it.
     """
     if location.startswith(_SCHEMES):
         return ObjectPath.of_file(f"s3a://{location.partition('://')[2].rstrip('/')}")
@@ -54,16 +49,17 @@ class TableFiles(FileIO):
 
     def new_output(self, location: str) -> OutputFile:
         """Return a file to write."""
-        return _NewTableFile(location)
+        return _TableFile(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """Delete a file."""
         folder_of(location if isinstance(location, str) else location.location).unlink(missing_ok=True)
 
 
-class _TableFile(InputFile):
+class _TableFile(InputFile, OutputFile):
     def __len__(self) -> int:
-        return _size(folder_of(self.location))
+        place = folder_of(self.location)
+        return place.stat().st_size if isinstance(place, Path) else place.look().size
 
     def exists(self) -> bool:
         return folder_of(self.location).exists()
@@ -75,16 +71,8 @@ class _TableFile(InputFile):
             return cast(InputStream, place.open("rb"))
         return cast(InputStream, place.open())
 
-
-class _NewTableFile(OutputFile):
-    def __len__(self) -> int:
-        return _size(folder_of(self.location))
-
-    def exists(self) -> bool:
-        return folder_of(self.location).exists()
-
     def to_input_file(self) -> InputFile:
-        return _TableFile(self.location)
+        return self
 
     def create(self, overwrite: bool = False) -> OutputStream:
         place = folder_of(self.location)
@@ -114,7 +102,3 @@ class _FlushedFile(PlainFile):
             super().close()
             sync(Path(self.name))
             sync(Path(self.name).parent)
-
-
-def _size(place: Place) -> int:
-    return place.stat().st_size if isinstance(place, Path) else place.look().size

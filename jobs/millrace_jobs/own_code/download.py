@@ -25,7 +25,7 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.code import CodeFile
 from millrace_api.model.status import FailureClass
 from millrace_jobs.confinement import confinement, require_data
-from millrace_jobs.object_store import ObjectPath
+from millrace_jobs.stores.objects import ObjectPath
 from millrace_support.backoff import Backoff
 
 SECONDS = 120.0

@@ -21,8 +21,8 @@ from millrace_api.validation.results import result_groups, row_key
 from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.queries.execution import CompiledQuery, Execution
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.files.csv_text import require_csv
-from millrace_jobs.sinks.files.output_partitions import require_partitions as require_output_partitions
+from millrace_jobs.sinks.files.formats import require_csv
+from millrace_jobs.sinks.files.formats import require_partitions as require_output_partitions
 from millrace_jobs.sinks.kafka.messages import require_json
 
 

@@ -15,8 +15,8 @@ from millrace_api.validation.places import bucket_and_prefix, folder_of, uri_pro
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
 from millrace_jobs.checkpoint.marker import MARKER, Marker
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
+from millrace_jobs.stores.objects import ObjectPath
 
 _OF_THE_DRIVER = ("lease.json", "lease.new", "lock", "lookups.json")
 """Files that are the running driver's, and no part of a copy."""

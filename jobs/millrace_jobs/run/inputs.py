@@ -15,13 +15,13 @@ from millrace_api.validation.checkpoint_overlap import overlaps, place_parts
 from millrace_api.validation.places import is_object
 from millrace_jobs.checkpoint.marker import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sources.base import CHANGED, Source
 from millrace_jobs.sources.connector import open_source, schema_of
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.static_tables import read_static_table
+from millrace_jobs.stores.objects import ObjectPath
 
 
 @runtime_checkable

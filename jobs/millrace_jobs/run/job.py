@@ -60,10 +60,9 @@ from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.sinks.base import ResultKeys, Sink
-from millrace_jobs.sinks.local_copies import TABLE, remove_unused
-from millrace_jobs.sinks.outputs import errors_of
-from millrace_jobs.sinks.sink_factory import check_sinks, open_sinks
-from millrace_jobs.store_requests import counting_in
+from millrace_jobs.sinks.connector import TABLE
+from millrace_jobs.sinks.outputs import check_sinks, errors_of, open_sinks, remove_unused
+from millrace_jobs.stores.requests import counting_in
 from millrace_support.http_server import HttpServer
 
 

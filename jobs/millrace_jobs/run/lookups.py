@@ -25,8 +25,8 @@ from millrace_jobs.lookups.process import LookupProcess
 from millrace_jobs.lookups.service import ServiceSettings
 from millrace_jobs.lookups.store import TableStore
 from millrace_jobs.secrets import Secret
+from millrace_jobs.sinks.connector import TABLE
 from millrace_jobs.sinks.kafka.table_view import REBUILDING, TableView
-from millrace_jobs.sinks.local_copies import TABLE
 
 _FILE = "lookups.json"
 

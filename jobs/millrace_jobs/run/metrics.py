@@ -24,7 +24,7 @@ from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Switch
-from millrace_jobs.store_requests import DIRECTIONS
+from millrace_jobs.stores.requests import DIRECTIONS
 from millrace_support.metric import Metric
 
 MOST_WORKERS = 64

@@ -9,7 +9,7 @@ from millrace_jobs.pipeline.progress import STEPS
 from millrace_jobs.run.gc_times import ROLES
 from millrace_jobs.run.store_traffic import CLIENTS
 from millrace_jobs.selection.switch import REASONS
-from millrace_jobs.store_requests import DIRECTIONS, REQUESTS
+from millrace_jobs.stores.requests import DIRECTIONS, REQUESTS
 from millrace_support.metric import QUERY, Label, Metric, Unit
 
 # The buckets of batches cover intervals from 0.1 s to several minutes; neighbors differ by at most a factor of 2.

@@ -148,7 +148,7 @@ def _code_problems(query: StreamQuery, path: Path) -> list[Problem]:
     if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
         return []  # the login is not on this machine
     from millrace_jobs.own_code.own_code import importable
-    from millrace_jobs.s3_client import using
+    from millrace_jobs.stores.spark import using
 
     with TemporaryDirectory(prefix="millrace-code-") as kept:
         try:
@@ -183,8 +183,8 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
 
 def _input_problems(query: StreamQuery) -> Iterator[Problem]:
     """Yield the problems of the files that a query's sources read."""
-    from millrace_jobs.s3_client import using
     from millrace_jobs.sources.connector import check_input
+    from millrace_jobs.stores.spark import using
 
     for name, source in query.spec.sources.items():
         lakehouse = source.lakehouse if not source.is_static else None

@@ -23,10 +23,10 @@ from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.object_lease import download
 from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import files_below
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
+from millrace_jobs.stores.objects import ObjectPath
 
 MAX_PARTITIONS = 1000
 """Maximum number of state partitions: each costs about 10 ms per batch, so a larger number is surely a typo."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from millrace_jobs.store_requests import StoreCounters
+from millrace_jobs.stores.requests import StoreCounters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

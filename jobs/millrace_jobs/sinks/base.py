@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 ADMITTED = "millrace_admitted"
 """Boolean result column of table sinks: false for a row that HAVING does not admit and that must be retracted."""
+
+NO_BATCH = -1
+"""Number before that of the first batch."""
 
 ShowTable = Callable[[str, Sequence[str], Sequence[Sequence[object]]], None]
 """Shows a table in the terminal: its title, the names of its columns, and its rows."""
@@ -53,6 +57,15 @@ class LastBatch:
     def unfinished(self) -> int | None:
         """The batch that was begun and not committed, and that will run again; None if all were committed."""
         return self.begun if self.begun != self.committed else None
+
+    @property
+    def newest(self) -> str:
+        """What the log has, as messages say it."""
+        return "no batch" if self.begun is None else f"no batch after {self.begun}"
+
+    def lacks(self, batch: int) -> bool:
+        """Return whether the log does not know a batch that a sink has, so that it is older than the results."""
+        return batch > (NO_BATCH if self.begun is None else self.begun)
 
     @property
     def next(self) -> int:
@@ -139,3 +152,13 @@ class Sink(Protocol):
     def close(self) -> None:
         """Release all resources; called whenever a run ends, even if it failed."""
         return
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL takes it literally."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def named(name: str) -> Column:
+    """Return the column with exactly this name."""
+    return F.col(quoted(name))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark.sql.types import StructType
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.base import Model
 from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.confinement import require_data
+from millrace_jobs.disk import make_folder, path_for_spark, remove_folders
 from millrace_jobs.sinks.base import ResultKeys, ShowTable, Sink
 
 if TYPE_CHECKING:
     from millrace_jobs.sinks.kafka.table_view import TableView
+
+TABLE, KEYS = "table", "keys"
+"""Names in the folder of local copies: of the folder with the rows that can be looked up, and of files with keys."""
 
 _Kind = TypeVar("_Kind", bound=Model, contravariant=True)
 
@@ -58,11 +65,32 @@ class SinkConnector(Protocol[_Kind]):
     def check(self, spec: _Kind) -> None:
         """Check as much as possible before Spark starts; contact no server, and leave nothing behind.
 
-        Raises:
-            MillraceError: results cannot be written.
+        Raises MillraceError if results cannot be written.
         """
         return
 
     def open(self, spec: _Kind, context: SinkContext) -> Sink:
         """Return the sink; it writes nothing and contacts no server before its ``prepare``."""
         ...
+
+
+def require_folder(path: str | Path, field: str) -> None:
+    """Check that a folder, and files in it, can be created; leave nothing behind. ``field`` is where it is written.
+
+    Raises MillraceError if the folder cannot be created or written to, or Spark cannot use a folder of this name.
+    """
+    folder = path_for_spark(path, field)
+    require_data(folder)
+    try:
+        made = make_folder(folder)
+        with tempfile.TemporaryDirectory(prefix="_", dir=folder):
+            pass
+        remove_folders(made)
+    except OSError as error:
+        raise unwritable(folder, error, field) from None
+
+
+def unwritable(folder: Path, error: OSError, field: str) -> MillraceError:
+    """Return the error of results that cannot be written to a folder."""
+    message = f"results cannot be written to {folder}: {error.strerror or error}"
+    return MillraceError(Problem(message, "write a folder that this user may write to", field=field))

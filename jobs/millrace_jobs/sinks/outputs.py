@@ -1,22 +1,92 @@
-"""The sinks of a query with several outputs, which all get their rows from one computation.
+"""The sinks of a query: one for each of its outputs, which all get their rows from one computation.
 
-Rows have the number of their output in the column OUTPUT. A batch is computed once, kept by Spark until all sinks have
-written it, and written by one sink after the other. Each sink knows by itself whether it has a batch already. So after
-a crash between two of them, the batch is computed again, and none of them has its rows twice.
+Rows of a query with several outputs have the number of their output in the column OUTPUT. A batch is computed once,
+kept by Spark until all sinks have written it, and written by one sink after the other. Each sink knows by itself
+whether it has a batch already. So after a crash between two of them, the batch is computed again, and none of them has
+its rows twice.
+
+Local copies of the query's tables are in one folder:
+
+- ``table``: the rows of ``spec.sink`` that can be looked up;
+- ``keys.sqlite`` and files beside it: the keys of its rows, if rows can go;
+- ``outputs/NAME``: the keys of a further output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.changes import OUTPUT, WEIGHT
-from millrace_jobs.sinks.base import LastBatch, ResultBatch, Sink
+from millrace_jobs.connectors import connector
+from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, ShowTable, Sink
+from millrace_jobs.sinks.connector import KEYS, TABLE, SinkConnector, SinkContext
+
+if TYPE_CHECKING:
+    from millrace_jobs.sinks.kafka.table_view import TableView
+
+SINKS = "millrace.sinks"
+"""Entry points of connectors for sinks, by the field of ``spec.sink``."""
+
+_OUTPUTS = "outputs"
+
+
+def check_sinks(spec: Spec) -> None:
+    """Check as much of the sinks as possible before Spark starts. Raises MillraceError if results cannot be written."""
+    for field, output in spec.outputs.items():
+        with errors_of(field):
+            _connector(output.sink).check(output.sink.given)
+
+
+def open_sinks(
+    query: StreamQuery,
+    keys: Mapping[str, ResultKeys],
+    checkpoint_id: str,
+    show: ShowTable,
+    view: TableView | None = None,
+    results: StructType | None = None,
+    copies: Path | None = None,
+    *,
+    partitions: int | None = None,
+) -> Sink:
+    """Return the sink of a query, which has the sinks of all its outputs.
+
+    ``keys`` are by the field of their output, as in ``Spec.outputs``. The other arguments are those of ``SinkContext``;
+    the view is that of ``spec.sink``.
+    """
+    outputs = []
+    for field, spec in query.spec.outputs.items():
+        alone = query.model_copy(update={"spec": spec})
+        if field == "spec":
+            context = SinkContext(alone, keys[field], checkpoint_id, show, view, results, copies, partitions)
+        else:
+            own_id = f"{checkpoint_id}-{field.rpartition('.')[2]}"
+            own = None if copies is None else copies_of(copies, field)
+            context = SinkContext(alone, keys[field], own_id, show, None, results, own, partitions)
+        outputs.append(Output(open_sink(context), keys[field].weighted, field))
+    return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
+
+
+def open_sink(context: SinkContext) -> Sink:
+    """Return the sink of ``spec.sink`` of the query in the context."""
+    sink = context.query.spec.sink
+    return _connector(sink).open(sink.given, context)
+
+
+def _connector(sink: SinkSpec) -> SinkConnector[Any]:
+    found: SinkConnector[Any] = connector(SINKS, sink.kind)
+    return found
 
 
 @dataclass(frozen=True)
@@ -86,3 +156,32 @@ def errors_of(field: str) -> Iterator[None]:
         located = type(error)(*problems)
         located.failure = error.failure
         raise located from None
+
+
+def copies_of(copies: Path, field: str) -> Path:
+    """Return the folder of an output's keys; ``field`` is that of ``Spec.outputs``."""
+    return copies if field == "spec" else copies / _OUTPUTS / field.rpartition(".")[2]
+
+
+def remove_unused(copies: Path, spec: Spec, keys: Mapping[str, ResultKeys], *, has_rows: bool) -> None:
+    """Remove what earlier runs have left and this one does not use, as after an output was removed.
+
+    Args:
+        copies: the folder of copies; it need not exist.
+        spec: the query's spec.
+        keys: the keys of each output, by its field.
+        has_rows: whether the rows that can be looked up are among the copies.
+    """
+    tables = (field for field, output in spec.outputs.items() if output.sink.table is not None)
+    used = {copies_of(copies, field) for field in tables if keys[field].rows_can_go}
+    if has_rows:
+        used.add(copies / TABLE)
+    for found in (*copies.glob("*"), *copies.glob(f"{_OUTPUTS}/*")):
+        is_of_sink = found.parent == copies and copies in used and found.name.startswith(f"{KEYS}.")
+        if found in used or is_of_sink or found == copies / _OUTPUTS:
+            continue
+        if found.is_dir():
+            shutil.rmtree(found, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                found.unlink()

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.validation.places import is_object
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place, may_be_away, write_durably
+from millrace_jobs.stores.objects import ObjectPath
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

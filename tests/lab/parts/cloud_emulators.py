@@ -48,4 +48,4 @@ AZURITE = NpmPackages(
     Path(__file__).parents[1] / "azurite",
     ("node_modules/azurite/dist/src/blob/main.js", "--version"),
 )
-AZURE_JARS = MavenJars("Spark's client for Azure", "azure-client", _MILLRACE / "azure.pom.xml")
+AZURE_JARS = MavenJars("Spark's client for Azure", "azure-client", _MILLRACE / "stores" / "azure.pom.xml")

@@ -55,5 +55,5 @@ KAFKA_JARS = MavenJars("Kafka's jars", "kafka", _KAFKA, ("kafka.tools.StorageToo
 _ICEBERG = Path(__file__).with_name("iceberg.pom.xml")
 ICEBERG_JARS = MavenJars("the jars of Iceberg's REST catalog", "iceberg", _ICEBERG)
 
-_S3 = Path(__file__).parents[3] / "jobs" / "millrace_jobs" / "s3.pom.xml"
+_S3 = Path(__file__).parents[3] / "jobs" / "millrace_jobs" / "stores" / "s3.pom.xml"
 S3_JARS = MavenJars("Spark's client for S3", "s3-client", _S3)

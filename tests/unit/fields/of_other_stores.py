@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.azure_client import environment_of, key_of
 from millrace_jobs.secrets import Secret
+from millrace_jobs.stores.spark import environment_of, keys_of
 
 from .documents import KAFKA, query
 from .of_kafka import ENV, secret_probes
@@ -15,13 +15,13 @@ from .probe import ABSENT, Probe, written
 
 def environment(asked: StreamQuery) -> object:
     """Return what clients of Azure find in the environment of the driver."""
-    return environment_of(asked.spec.azure)
+    return environment_of(None, asked.spec.azure)
 
 
 def references(asked: StreamQuery) -> Iterator[tuple[str, Secret]]:
     """Yield the reference to the key."""
-    if asked.spec.azure is not None:
-        yield "spec.azure.accountKey", key_of(asked.spec.azure)
+    for key in keys_of(None, asked.spec.azure).values():
+        yield "spec.azure.accountKey", key
 
 
 def of_other_stores() -> Iterator[Probe]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.s3_client import environment_of, keys_of
 from millrace_jobs.secrets import Secret
+from millrace_jobs.stores.spark import environment_of, keys_of
 
 from .documents import KAFKA, query
 from .of_kafka import ENV, secret_probes
@@ -17,13 +17,12 @@ KEYS = ("accessKeyId", "secretAccessKey")
 
 def environment(asked: StreamQuery) -> object:
     """Return what clients of S3 find in the environment of the driver."""
-    return {} if asked.spec.s3 is None else environment_of(asked.spec.s3)
+    return environment_of(asked.spec.s3)
 
 
 def references(asked: StreamQuery) -> Iterator[tuple[str, Secret]]:
     """Yield the references to the keys."""
-    if asked.spec.s3 is not None:
-        yield from keys_of(asked.spec.s3).items()
+    yield from keys_of(asked.spec.s3).items()
 
 
 def of_s3() -> Iterator[Probe]:

@@ -12,10 +12,10 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.databases.connection import DatabaseConnection
+from millrace_jobs.databases.postgres import PostgresConnection
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.lookups.history import NO_TIMES
-from millrace_jobs.postgres.connection import PostgresConnection
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import result_keys
@@ -24,18 +24,16 @@ from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.queries.tables.needs import holds_back, times_ahead
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.console.sink import ConsoleSink, _Head
+from millrace_jobs.sinks.console.connector import ConsoleSink, _Head
 from millrace_jobs.sinks.databases.sink import DatabaseSink
 from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 from millrace_jobs.sinks.files.sink import FilesSink
-from millrace_jobs.sinks.kafka.registered.result_schema import ResultSchema
-from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
+from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink, ResultSchema
 from millrace_jobs.sinks.kafka.sink import KafkaSink
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
-from millrace_jobs.sinks.outputs import OutputSinks
-from millrace_jobs.sinks.sink_factory import open_sinks
+from millrace_jobs.sinks.outputs import OutputSinks, open_sinks
 
 from .documents import BROKERS, FILES, query
 from .of_kafka import ENV, connection_probes, secret_probes

@@ -15,12 +15,11 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups import history as module
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.lookups.store import TableStore
-from millrace_jobs.sinks.kafka.history import TableHistory, split_newest, with_starts
 from millrace_jobs.sinks.kafka.messages import NO_END, netted
-from millrace_jobs.sinks.kafka.table_origin import LastWritten
+from millrace_jobs.sinks.kafka.producer import Outgoing
+from millrace_jobs.sinks.kafka.table_results import TableHistory, split_newest, with_starts
 from millrace_jobs.sinks.kafka.table_view import PendingBatch, ReadChanges, _split
-from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import Outgoing
+from millrace_jobs.sinks.kafka.topic import LastWritten, TargetTopic
 
 from .tables import CELL, ask, filled, served, text
 

@@ -21,7 +21,7 @@ from millrace_jobs.confinement import VARIABLE, confine, confinement, require_da
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.run.inputs import require_other_places, require_outside
 from millrace_jobs.run.query_file import query_of
-from millrace_jobs.sinks.result_folder import require_folder
+from millrace_jobs.sinks.connector import require_folder
 from millrace_jobs.sources.base import CorruptRecords, Source
 from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.dead_letters import BadRecordHandler

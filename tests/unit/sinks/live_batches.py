@@ -7,8 +7,8 @@ from itertools import islice
 
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import Row
-from millrace_jobs.sinks.kafka.table_origin import LastWritten
-from millrace_jobs.sinks.kafka.transactions import Outgoing
+from millrace_jobs.sinks.kafka.producer import Outgoing
+from millrace_jobs.sinks.kafka.topic import LastWritten
 
 
 def messages_of(live: LiveRows, rows: Iterable[Row], written: LastWritten, watermark: int) -> Iterator[Outgoing]:

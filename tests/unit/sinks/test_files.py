@@ -12,9 +12,9 @@ import pytest
 from listings import listings
 from millrace_api.errors import MillraceError
 from millrace_jobs.sinks.base import LastBatch
+from millrace_jobs.sinks.connector import require_folder
 from millrace_jobs.sinks.files import sink as files
 from millrace_jobs.sinks.files.sink import FIELD, FilesSink
-from millrace_jobs.sinks.result_folder import require_folder
 
 NEW = LastBatch(None, None)
 MARK = "_checkpoint-"

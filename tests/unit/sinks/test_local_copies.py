@@ -6,8 +6,8 @@ import pytest
 
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
-from millrace_jobs.sinks.local_copies import copies_of, remove_unused
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin
+from millrace_jobs.sinks.outputs import copies_of, remove_unused
 
 OUTPUTS = ("spec", "spec.additionalOutputs.late", "spec.additionalOutputs.final")
 KEYS = ["keys.sqlite", "keys.sqlite-wal"]

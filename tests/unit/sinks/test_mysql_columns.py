@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 )
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.mysql.connection import MySqlConnection
+from millrace_jobs.databases.mysql import MySqlConnection
 from millrace_jobs.sinks.databases.dialect import FoundTable, TableColumn
-from millrace_jobs.sinks.databases.wanted import WantedTable
+from millrace_jobs.sinks.databases.target import WantedTable
 from millrace_jobs.sinks.mysql.dialect import MySqlDialect
 
 SESSION: Any = None

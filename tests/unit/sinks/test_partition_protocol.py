@@ -22,12 +22,11 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.kafka import partition_writer, partitions
+from millrace_jobs.sinks.kafka import partition_writer, transactions
 from millrace_jobs.sinks.kafka.partition_writer import BatchForTasks, PartitionWriter
-from millrace_jobs.sinks.kafka.partitions import DRIVER, OvertakenError, PartitionTransactions
-from millrace_jobs.sinks.kafka.producer import NumberedProducer
+from millrace_jobs.sinks.kafka.producer import NumberedProducer, Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.transactions import BatchTransactions, Outgoing
+from millrace_jobs.sinks.kafka.transactions import DRIVER, BatchTransactions, OvertakenError, PartitionTransactions
 
 TOPIC = TargetTopic("results", Connection("kafka:9092"), "spec.sink.kafka.topic")
 DEEPEST = 3
@@ -207,14 +206,14 @@ class Driver:
 def brokers_of(world: World) -> Iterator[None]:
     def take_over(self: NumberedProducer, longest: int | None) -> int | None:
         world.others()
-        self._longest = longest
+        self.longest = longest
         world.epochs[self.id] += 1
         self._producer = world.epochs[self.id]
         world.others()
         return self._written("read_committed")
 
     def written(self: NumberedProducer, isolation: str) -> int | None:
-        number, self._noted = world.numbers.get(self.id, (None, {}))
+        number, self.noted = world.numbers.get(self.id, (None, {}))
         return number
 
     def send(self: NumberedProducer, producer: int, messages, batch: ResultBatch, note) -> None:
@@ -230,9 +229,8 @@ def brokers_of(world: World) -> Iterator[None]:
         patch.object(NumberedProducer, "_written", written),
         patch.object(NumberedProducer, "_send", send),
         patch.object(NumberedProducer, "close", lambda self: None),
-        patch.object(partitions, "for_each", lambda each, action: [action(one) for one in each]),
-        patch("millrace_jobs.sinks.kafka.transactions.for_each", lambda each, action: [action(one) for one in each]),
-        patch.object(partitions, "_WAIT_FOR_OTHER_SECONDS", -1.0),
+        patch.object(transactions, "for_each", lambda each, action: [action(one) for one in each]),
+        patch.object(transactions, "_WAIT_FOR_OTHER_SECONDS", -1.0),
         patch.object(partition_writer, "require_whole", lambda: None),
     ):
         yield

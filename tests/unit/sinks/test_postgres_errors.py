@@ -7,8 +7,7 @@ import pytest
 from psycopg import errors as states
 
 from millrace_api.errors import TransientError
-from millrace_jobs.postgres.connection import PostgresConnection
-from millrace_jobs.postgres.errors import is_conflict, postgres_problem
+from millrace_jobs.databases.postgres import PostgresConnection, is_conflict, postgres_problem
 
 DATABASE = PostgresConnection((("db", 5432), ("::1", 5433)), "sales", "millrace")
 FAILED = 'connection failed: connection to server at "10.0.0.5", port 5432 failed: '

@@ -18,9 +18,8 @@ from millrace_jobs.run.failures import attributed_to, class_of
 from millrace_jobs.schemas import registry as registry_module
 from millrace_jobs.schemas.proto_text import read_proto
 from millrace_jobs.sinks.kafka.registered.avro_results import AvroResults
-from millrace_jobs.sinks.kafka.registered.protobuf_results import ProtobufResults, message_file
-from millrace_jobs.sinks.kafka.registered.result_schema import ResultSchema, record_name
-from millrace_jobs.sinks.kafka.registered.written_proto import written_proto
+from millrace_jobs.sinks.kafka.registered.protobuf_results import ProtobufResults, message_file, written_proto
+from millrace_jobs.sinks.kafka.registered.sink import ResultSchema, record_name
 from millrace_jobs.sources.formats.column_types import declared_schema
 from protobuf import SET, message_class
 from registry import Registry, running_registry

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from millrace_api.errors import TransientError
 from millrace_jobs.sinks.kafka import live_rows
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin
 
 from .live_batches import messages_of
 

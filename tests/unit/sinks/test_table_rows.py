@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin
 
 from .live_batches import messages_of
 

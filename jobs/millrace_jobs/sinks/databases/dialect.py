@@ -5,14 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DataType
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.databases.connection import DatabaseConnection, Session
+from millrace_jobs.sinks.base import TIMES_AS_TEXT
 
 PART, ROW, REMOVED = "millrace_part", "millrace_row", "millrace_removed"
 """Columns of staged rows: the Spark partition they come from, their place in it, and whether their key is removed."""
@@ -89,48 +94,21 @@ class TargetTable:
         return f"{self.schema}.{self.name}"
 
 
-class Staging(Protocol):
-    """The results of one batch in temporary tables of a session, from where they are merged into their table.
-
-    The staged rows have the columns of the table, then a mark, which is ADMITTED, WEIGHT or none, and the number of the
-    Spark partition that they come from. Together with their order in it, that is the order of the results, in which the
-    last row of a key counts.
-    """
-
-    def create(self, session: Session) -> None:
-        """Create the temporary tables."""
-        ...
-
-    def empty(self, session: Session) -> None:
-        """Remove the rows of the last batch."""
-        ...
-
-    def fill(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write the encoded results into the temporary tables as they come; no transaction is open before the first."""
-        ...
-
-    def repeated_key(self, session: Session) -> tuple[Any, ...] | None:
-        """Return a key that two rows have which a batch of weighted changes adds; None if there is none."""
-        ...
-
-    def merge(self, session: Session) -> int:
-        """Upsert and delete rows by key, or append without a key; return the number of rows that were written."""
-        ...
-
-
 class Dialect(ABC):
     """A kind of database, with the connection to one of its servers."""
 
     error: ClassVar[type[Exception]]
     """Base of the client library's errors."""
 
+    insert_if_missing: ClassVar[str]
+    """Inserts a row, whose table and values are ``{rest}``, unless its key is there."""
+
+    changed_type: ClassVar[str]
+    without_null: ClassVar[str]
+    """Parts of ALTER TABLE: give the column ``{name}`` the type ``{type}``, or make it NOT NULL."""
+
     def __init__(self, connection: DatabaseConnection) -> None:
         self.connection = connection
-
-    @property
-    def server(self) -> str:
-        """The kind of server, as messages name it."""
-        return self.connection.server
 
     @abstractmethod
     def problem(self, error: Exception, doing: str) -> MillraceError:
@@ -156,9 +134,9 @@ class Dialect(ABC):
     def literal(self, text: str) -> str:
         """Return a text for a statement."""
 
-    @abstractmethod
     def grantee(self, session: Session) -> str:
         """Return this session's user for GRANT."""
+        return self.quoted(self.connection.user)
 
     @abstractmethod
     def column_type(self, kind: DataType) -> ColumnType | None:
@@ -172,25 +150,13 @@ class Dialect(ABC):
     def missing_rights(self, session: Session, table: FoundTable, wanted: Sequence[str]) -> list[str]:
         """Return which of these rights the user lacks on a table."""
 
-    @abstractmethod
     def definition(self, session: Session, name: str, kind: ColumnType, *, is_key: bool) -> str:
         """Return a column for CREATE TABLE."""
-
-    @abstractmethod
-    def changed_type(self, name: str, type: str) -> str:
-        """Return the part of ALTER TABLE that gives a column another type."""
-
-    @abstractmethod
-    def without_null(self, column: TableColumn) -> str:
-        """Return the part of ALTER TABLE that makes a column NOT NULL."""
+        return f"{self.quoted(name)} {kind.name}"
 
     @abstractmethod
     def batches(self, session: Session, table: str) -> tuple[bool, str]:
         """Return whether the table of batches beside ``table`` exists, and the command that creates it."""
-
-    @abstractmethod
-    def insert_if_missing(self, rest: str) -> str:
-        """Return the statement that inserts a row, whose table and values are ``rest``, unless its key is there."""
 
     @abstractmethod
     def encoded(self, results: DataFrame, columns: Sequence[str], mark: str | None) -> DataFrame:
@@ -202,3 +168,123 @@ class Dialect(ABC):
     @abstractmethod
     def staging(self, table: TargetTable, mark: str | None) -> Staging:
         """Return what stages the results for a table."""
+
+
+class Staging(ABC):
+    """The results of one batch in a temporary table of a session, from where they are merged into their table.
+
+    The staged rows have the columns of the table, then a mark, which is ADMITTED, WEIGHT or none, and the number of the
+    Spark partition that they come from. Together with their order in it, that is the order of the results, in which the
+    last row of a key counts.
+    """
+
+    staged: ClassVar[str]
+    """The temporary table, quoted."""
+
+    def __init__(self, dialect: Dialect, table: TargetTable, mark: str | None = None) -> None:
+        self.quoted, self.mark = dialect.quoted, mark
+        self.table, self.columns, self.types = dialect.quoted(table.schema, table.name), table.columns, table.types
+        self.key = table.key
+        self.others = [self.quoted(name) for name in table.columns if name not in table.key]
+
+    @abstractmethod
+    def create(self, session: Session) -> None:
+        """Create the temporary tables."""
+
+    def empty(self, session: Session) -> None:
+        """Remove the rows of the last batch."""
+        session.execute(f"TRUNCATE TABLE {self.staged}")
+
+    @abstractmethod
+    def fill(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write the encoded results into the temporary tables as they come; no transaction is open before the first."""
+
+    def repeated_key(self, session: Session) -> tuple[Any, ...] | None:
+        """Return a key that two rows have which a batch of weighted changes adds; None if there is none."""
+        key = self.listed(self.key)
+        again = f"SELECT {key} FROM ({self.net}) AS net WHERE {WEIGHT} > 0 GROUP BY {key} HAVING count(*) > 1 LIMIT 1"
+        found: tuple[Any, ...] | None = session.execute(again).fetchone()
+        return found
+
+    @abstractmethod
+    def merge(self, session: Session) -> int:
+        """Upsert and delete rows by key, or append without a key; return the number of rows that were written."""
+
+    @property
+    @abstractmethod
+    def net(self) -> str:
+        """Selects the staged rows with the sum of their weights, without rows whose weights cancel each other out."""
+
+    @property
+    def append(self) -> str:
+        """Adds the staged rows to the table, in their order."""
+        columns = self.listed(self.columns)
+        return f"INSERT INTO {self.table} ({columns}) SELECT {columns} FROM {self.staged} ORDER BY {PART}, {ROW}"
+
+    @property
+    def latest(self) -> tuple[str, str, str]:
+        """Where the last row of each key is found, by which condition it is removed, and in which order it is first."""
+        if self.mark == WEIGHT:
+            return f"({self.net}) AS net", f"{WEIGHT} < 0", f"{WEIGHT} DESC"
+        return self.staged, "FALSE" if self.mark is None else f"NOT {self.mark}", f"{PART} DESC, {ROW} DESC"
+
+    def listed(self, names: Sequence[str]) -> str:
+        """Return names for a statement."""
+        return ", ".join(map(self.quoted, names))
+
+
+TEXTS = (T.StringType, T.CharType, T.VarcharType)
+"""Types of texts."""
+
+NESTED = (T.ArrayType, StructType, T.MapType)
+"""Types whose values become JSON."""
+
+JSON = {"ignoreNullFields": "false", "timeZone": "UTC", **TIMES_AS_TEXT}
+"""Options of Spark by which they do."""
+
+_DIGITS: Mapping[type[DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 19}
+"""Digits that the values of a type of integers have."""
+
+
+@dataclass(frozen=True)
+class ColumnTypes:
+    """The column types of a database.
+
+    Attributes:
+        decimal: name of its decimals.
+        integers: name of the smallest type that holds a type of integers.
+        holds: digits of the integers that each of its types holds, by ``TableColumn.base``.
+        others: what columns hold the types of results but for decimals and integers.
+        most_scale: most digits after the point.
+    """
+
+    decimal: str
+    integers: Mapping[type[DataType], str]
+    holds: Mapping[str, int]
+    others: tuple[tuple[tuple[type[DataType], ...], ColumnType], ...]
+    most_scale: int = 38
+
+    def of(self, kind: DataType) -> ColumnType | None:
+        """Return the types of a table's column for a result's type; None if no column holds it."""
+        if isinstance(kind, T.DecimalType):
+            digits = (kind.precision - kind.scale, kind.scale)
+            name = f"{self.decimal}({kind.precision},{kind.scale})"
+            return ColumnType(name, frozenset({self.decimal}), digits) if kind.scale <= self.most_scale else None
+        if (integers := _DIGITS.get(type(kind))) is not None:
+            wide = {each for each, digits in self.holds.items() if digits >= integers}
+            return ColumnType(self.integers[type(kind)], frozenset({*wide, self.decimal}), (integers, 0))
+        return next((each for kinds, each in self.others if isinstance(kind, kinds)), None)
+
+
+def texts(batch: pa.RecordBatch) -> tuple[memoryview, npt.NDArray[np.int64]]:
+    """Return the texts of a batch of one column, without a copy, and where each of them ends.
+
+    Arrow keeps strings one after another. NULL counts as an empty text.
+    """
+    column = batch.column(0)
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return memoryview(b""), np.zeros(len(column), np.int64)
+    ends = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
+    ends = ends[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return memoryview(data)[int(ends[0]) : int(ends[-1])], ends[1:] - ends[0]

@@ -11,52 +11,48 @@ stay. Without a key, results are appended.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+import pyarrow as pa
+from pyspark.errors.exceptions.captured import unwrap_spark_exception
+from pyspark.serializers import read_int
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.types import StructType
+from pyspark.traceback_utils import SCCallSiteSync
+from pyspark.util import _load_from_socket
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.changes import WEIGHT
 from millrace_jobs.databases import connection as limits
-from millrace_jobs.databases.connection import Session, time_limit
-from millrace_jobs.databases.errors import patiently
+from millrace_jobs.databases.connection import Session, patiently, time_limit
 from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.databases.arrow_stream import arrow_batches
 from millrace_jobs.sinks.databases.batches import BatchRecord
 from millrace_jobs.sinks.databases.dialect import PART, Dialect, Staging
-from millrace_jobs.sinks.databases.wanted import WantedTable
+from millrace_jobs.sinks.databases.target import WantedTable
 
 _MERGES = 5
 """How often a merge is tried while other transactions get in its way."""
+
+_FAILED = -1
+"""What Spark sends in place of the number of batches if it has failed."""
 
 
 class DatabaseSink(Sink):
     """A sink that upserts and deletes rows of a table by key, or appends to it.
 
-    Args:
-        dialect: the database.
-        table: name of the table, as the user wrote it.
-        keys: key of the results; without columns, results are appended.
-        results: columns of the results.
-        query: name of the query.
-        checkpoint_id: id of its checkpoint.
+    ``table`` is its name as the user wrote it. Without columns in ``keys``, results are appended.
     """
 
     def __init__(
-        self,
-        dialect: Dialect,
-        table: str,
-        keys: ResultKeys,
-        results: StructType,
-        query: str,
-        checkpoint_id: str,
+        self, dialect: Dialect, table: str, keys: ResultKeys, results: StructType, query: str, checkpoint_id: str
     ) -> None:
-        self._dialect = dialect
+        self._dialect, self._query, self._checkpoint = dialect, query, checkpoint_id
         self._mark = WEIGHT if keys.weighted else ADMITTED if keys.retracts else None
-        removes = self._mark is not None
-        self._wanted = WantedTable(table, results, keys.columns or (), removes, dialect)
-        self._query = query
-        self._checkpoint = checkpoint_id
+        self._wanted = WantedTable(table, results, keys.columns or (), self._mark is not None, dialect)
         self._open: Session | None = None
         self._record: BatchRecord | None = None
         self._staging: Staging | None = None
@@ -70,9 +66,8 @@ class DatabaseSink(Sink):
     def prepare(self, last: LastBatch) -> None:
         """Check the table, and take over its record of batches; other drivers on this checkpoint can no longer write.
 
-        Raises:
-            MillraceError: the database cannot be used, the table does not suit the results, or has results that do not
-                match this checkpoint's state.
+        Raises MillraceError if the database cannot be used, the table does not suit the results, or has results that do
+        not match this checkpoint's state.
         """
         self._wanted.require_types()
 
@@ -81,7 +76,12 @@ class DatabaseSink(Sink):
             session = self._dialect.connection.open()
             try:
                 with time_limit(session):
-                    self._take(session, last)
+                    table = self._wanted.find(session)
+                    if self._record is None or self._record.table != table:
+                        self._record = BatchRecord(self._dialect, table, self._query, self._checkpoint)
+                    self._record.take(session, last)
+                    self._staging = self._dialect.staging(table, self._mark)
+                    self._staging.create(session)
             except BaseException:
                 session.close()
                 raise
@@ -131,14 +131,6 @@ class DatabaseSink(Sink):
             self._open.close()
             self._open = None
 
-    def _take(self, session: Session, last: LastBatch) -> None:
-        table = self._wanted.find(session)
-        if self._record is None or self._record.table != table:
-            self._record = BatchRecord(self._dialect, table, self._query, self._checkpoint)
-        self._record.take(session, last)
-        self._staging = self._dialect.staging(table, self._mark)
-        self._staging.create(session)
-
     def _session(self) -> Session:
         """Return a session with an empty temporary table: a new one if the server has ended the last one."""
         assert self._staging is not None, "the sink has not been prepared"
@@ -147,9 +139,7 @@ class DatabaseSink(Sink):
                 with time_limit(self._open, limits.CONNECT_SECONDS):
                     self._staging.empty(self._open)
                     return self._open
-            except (
-                self._dialect.error
-            ):  # nothing is lost with the session, and if the server itself fails, so does a new one
+            except self._dialect.error:  # nothing is lost with it, and if the server itself fails, so does a new one
                 self.close()
         session = self._dialect.connection.open()
         try:
@@ -172,7 +162,7 @@ class DatabaseSink(Sink):
                     self._record.lock(session, batch)
                     rows = self._staging.merge(session)
                     self._record.add(session, batch)
-                self._record.committed(batch)
+                self._record.last = batch.number
                 return rows
             except self._dialect.error as error:
                 if not self._dialect.is_conflict(error) or session.broken or attempt == _MERGES - 1:
@@ -180,7 +170,6 @@ class DatabaseSink(Sink):
         raise AssertionError("the last attempt returns or raises")
 
     def _require_unique(self, session: Session) -> None:
-        """Raise MillraceError if a batch of weighted changes adds two rows with one key."""
         assert self._staging is not None
         if self._mark != WEIGHT:
             return
@@ -190,3 +179,44 @@ class DatabaseSink(Sink):
             message = f"two rows of the result have the key {key}, so one of them would be lost"
             hint = "write a key that identifies the rows of the result"
             raise MillraceError(Problem(message, hint, field=f"{self._dialect.connection.field}.key"))
+
+
+@contextmanager
+def arrow_batches(results: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Run the plan of ``results``, and yield an iterator over its record batches in the order in which they come.
+
+    This is ``DataFrame.toArrow`` without its list of all batches, and so without their order.
+    """
+    with SCCallSiteSync(results.sparkSession.sparkContext):  # type: ignore[no-untyped-call]
+        port, secret, server = results._jdf.collectAsArrowToPython()
+
+    def received(stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from stream
+        except Exception:
+            with unwrap_spark_exception():
+                server.getResult()  # raises what has failed in Spark
+            raise
+
+    try:
+        with _load_from_socket((port, secret), _UnorderedBatches()) as stream:
+            yield received(stream)
+    except BaseException:
+        with suppress(Exception):  # the socket is closed, so that Spark's job fails, too; it must end before this run
+            server.getResult()
+        raise
+    with unwrap_spark_exception():
+        server.getResult()
+
+
+class _UnorderedBatches(ArrowStreamSerializer):
+    """A reader of Spark's batches, after which come the numbers of their order."""
+
+    def load_stream(self, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches. Raises EOFError if Spark has failed; its server knows why."""
+        yield from super().load_stream(stream)
+        number = read_int(stream)  # type: ignore[no-untyped-call]
+        if number == _FAILED:
+            raise EOFError("Spark has failed to compute the batch")
+        for _ in range(number):
+            read_int(stream)  # type: ignore[no-untyped-call]

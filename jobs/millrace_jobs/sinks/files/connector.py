@@ -5,9 +5,8 @@ from __future__ import annotations
 from millrace_api.model.sinks import FilesSinkSpec
 from millrace_api.model.streamquery import Emit
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.connector import SinkConnector, SinkContext
+from millrace_jobs.sinks.connector import SinkConnector, SinkContext, require_folder
 from millrace_jobs.sinks.files.sink import FIELD, FilesSink
-from millrace_jobs.sinks.result_folder import require_folder
 
 
 class FilesSinkConnector(SinkConnector[FilesSinkSpec]):

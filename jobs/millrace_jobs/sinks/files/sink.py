@@ -27,11 +27,9 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import result_file
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, make_folder, remove_folders, sync
-from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink
-from millrace_jobs.sinks.column_names import named
-from millrace_jobs.sinks.files.csv_text import csv_columns, csv_options
-from millrace_jobs.sinks.files.output_partitions import require_few_files, spread
-from millrace_jobs.sinks.result_folder import unwritable
+from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink, named
+from millrace_jobs.sinks.connector import unwritable
+from millrace_jobs.sinks.files.formats import csv_columns, csv_options, require_few_files, spread
 
 BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
@@ -53,13 +51,8 @@ RESULT = re.compile(r"batch-(\d+)-\d+\.\w+")
 class FilesSink(Sink):
     """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``.
 
-    Args:
-        path: the folder.
-        format: csv, json or parquet.
-        checkpoint_id: id of the checkpoint, whose batches the folder has.
-        updates: whether rows get the number of their batch.
-        partition_by: columns whose values name folders.
-        files: maximum number of files that a batch adds to each of these; see ``output_partitions.spread``.
+    ``files`` is the maximum number of files that a batch adds to each folder of ``partition_by``; see
+    ``formats.spread``.
     """
 
     def __init__(
@@ -92,12 +85,15 @@ class FilesSink(Sink):
     def prepare(self, last: LastBatch) -> None:
         """Claim the folder for this checkpoint, create it if missing, and clear what a crash left half-written.
 
-        Raises:
-            MillraceError: the folder cannot be written, or has results that do not match this checkpoint's state.
+        Raises MillraceError if the folder cannot be written, or has results that do not match this checkpoint's state.
         """
         try:
             self._made = make_folder(self._folder) or self._made
-            leftovers = self._results(last.next)
+            leftovers: defaultdict[int, list[Path]] = defaultdict(list)
+            for file in _files_below(self._folder, 0):
+                result = RESULT.fullmatch(file.name)
+                if result and int(result[1]) >= last.next:
+                    leftovers[int(result[1])].append(file)
             self._require_no_later_batch(last, max(leftovers, default=-1))
             self._take()
             self._leftovers = leftovers
@@ -120,7 +116,9 @@ class FilesSink(Sink):
         counted = Observation()
         staged = self._staging / f"{batch.number}-{self._run}"
         require_data(staged)  # what is written could follow a link in the place of a folder above it
-        _stage(staged)
+        shutil.rmtree(staged, ignore_errors=True)
+        # with Hadoop's own folders: it would start a child process to set the permissions of each that it creates
+        Path(staged, "_temporary", "0", "_temporary").mkdir(parents=True)
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
         writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)
@@ -138,15 +136,6 @@ class FilesSink(Sink):
             shutil.rmtree(self._staging, ignore_errors=True)
             self._owner.unlink(missing_ok=True)
         remove_folders(self._made)
-
-    def _results(self, first: int) -> dict[int, list[Path]]:
-        """Return the result files in the folder by batch, for batches from ``first`` on."""
-        found: defaultdict[int, list[Path]] = defaultdict(list)
-        for file in _files_below(self._folder, 0):
-            result = RESULT.fullmatch(file.name)
-            if result and int(result[1]) >= first:
-                found[int(result[1])].append(file)
-        return found
 
     def _require_no_later_batch(self, last: LastBatch, newest: int) -> None:
         """Refuse a folder with batches that the checkpoint has not begun: they would be mixed with new results."""
@@ -211,12 +200,3 @@ def _files_below(folder: Path, depth: int) -> Iterator[Path]:
             yield from _files_below(entry, depth + 1)
         else:
             yield entry
-
-
-def _stage(folder: Path) -> None:
-    """Create an empty folder for the files of a batch, and in it the folders that Hadoop's committer would create.
-
-    Hadoop would start a child process to set the permissions of each folder it creates.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    Path(folder, "_temporary", "0", "_temporary").mkdir(parents=True)

@@ -9,10 +9,9 @@ from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.option_check import require_options
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.connector import SinkConnector, SinkContext
-from millrace_jobs.sinks.kafka.appends import AppendSink
-from millrace_jobs.sinks.kafka.history import TableHistory
-from millrace_jobs.sinks.kafka.sink import TaskWrites
+from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.table import TableSink
+from millrace_jobs.sinks.kafka.table_results import TableHistory
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
 
@@ -20,11 +19,7 @@ class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
     """Opens topics to which results are appended."""
 
     def open(self, spec: KafkaSinkSpec, context: SinkContext) -> Sink:
-        """Return the sink of a topic.
-
-        Raises:
-            MillraceError: the Kafka client refuses its options.
-        """
+        """Return the sink of a topic. Raises MillraceError if the Kafka client refuses its options."""
         topic = _topic(spec, "spec.sink.kafka")
         if spec.schemas is not None:
             return _registered(spec, spec.schemas, topic, context)
@@ -38,11 +33,7 @@ class TableSinkConnector(SinkConnector[TableSinkSpec]):
     """Opens compacted topics that are tables."""
 
     def open(self, spec: TableSinkSpec, context: SinkContext) -> Sink:
-        """Return the sink of a table.
-
-        Raises:
-            MillraceError: the Kafka client refuses its options.
-        """
+        """Return the sink of a table. Raises MillraceError if the Kafka client refuses its options."""
         topic = _topic(spec, "spec.sink.table")
         history = None
         if spec.history is not None:
@@ -61,8 +52,7 @@ def _topic(spec: KafkaSinkSpec | TableSinkSpec, field: str) -> TargetTopic:
 
 
 def _registered(spec: KafkaSinkSpec, schemas: ResultSchemas, topic: TargetTopic, context: SinkContext) -> Sink:
-    from millrace_jobs.sinks.kafka.registered.result_schema import ResultFormat, ResultSchema, record_name
-    from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink
+    from millrace_jobs.sinks.kafka.registered.sink import RegisteredSink, ResultFormat, ResultSchema, record_name
 
     format: ResultFormat
     if spec.format is MessageFormat.AVRO:

@@ -72,7 +72,8 @@ class ResultFetcher:
         ``may_be_any`` is false if there are none for sure, but their computation has to take its course.
         """
         at_once = not (may_be_any and self._is_large)
-        if at_once and (found := _at_once(results, limited=may_be_any and self._may_be_many)) is not None:
+        may_be_many = self._jumps or self._rows is None or self._rows > SURELY_FEW
+        if at_once and (found := _at_once(results, limited=may_be_any and may_be_many)) is not None:
             self._rows = found.num_rows or self._rows
             yield iter([found])
             return
@@ -84,10 +85,6 @@ class ResultFetcher:
             self._is_large = max(size, rows * largest) > MOST_AT_ONCE // 4 or rows > MOST_ROWS // 4
             self._rows = None
             yield (pa.Table.from_batches([batch]) for batch in batches)
-
-    @property
-    def _may_be_many(self) -> bool:
-        return self._jumps or self._rows is None or self._rows > SURELY_FEW
 
 
 def _at_once(results: DataFrame, *, limited: bool) -> pa.Table | None:

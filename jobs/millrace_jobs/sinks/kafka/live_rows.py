@@ -34,10 +34,10 @@ import pyarrow as pa
 
 from millrace_api.errors import Problem, TransientError
 from millrace_jobs.disk import boot_id, sync
+from millrace_jobs.sinks.connector import KEYS
 from millrace_jobs.sinks.kafka.messages import Row
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
-from millrace_jobs.sinks.kafka.transactions import Outgoing
-from millrace_jobs.sinks.local_copies import KEYS
+from millrace_jobs.sinks.kafka.producer import Outgoing
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin
 
 CACHE_BYTES = 16 << 20
 """Memory for pages of the copy; sorting, in a rebuild, takes as much again."""
@@ -76,8 +76,6 @@ _FIRST = "CREATE TEMP TABLE first AS SELECT ends, key, was_live, min(place) FROM
 
 
 class _At(NamedTuple):
-    """The copy at a batch: which one, its number of rows, and the sum of their checksums."""
-
     batch: int | None
     token: int | None
     rows: int
@@ -102,9 +100,7 @@ class _About:
 class LiveRows:
     """The keys of a table's rows; ``resume`` or ``rebuild`` comes before everything else.
 
-    Args:
-        folder: a folder on a local disk in which the copy stays after ``close``; it is made if need be. None: the copy
-            is temporary.
+    The copy stays in ``folder`` on a local disk after ``close``; without one, it is temporary.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -120,9 +116,7 @@ class LiveRows:
     def resume(self, origin: TableOrigin, last: LastWritten) -> bool:
         """Go on with the copy that there is, if it is right; otherwise return false: ``rebuild`` has to follow.
 
-        Args:
-            origin: the topic now.
-            last: the last batch in the topic.
+        ``origin`` is the topic now, and ``last`` the last batch in it.
         """
         try:
             is_right = self._path.exists() and self._is_right(origin, last)
@@ -142,8 +136,7 @@ class LiveRows:
             changes: the key of each message, and the end of its window in microseconds since 1970 or None for a
                 tombstone; those of a key in their order.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         self._remove()
         with self._reported():
@@ -168,8 +161,7 @@ class LiveRows:
     def begin(self) -> None:
         """Begin a batch; what one before it has begun and not finished is forgotten.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         with self._reported():
             database = self._database
@@ -181,12 +173,10 @@ class LiveRows:
     def change(self, rows: Iterable[Row]) -> Iterator[Outgoing]:
         """Yield the messages of rows of the batch: one for each, but none to retract a row that is not there.
 
-        Args:
-            rows: a part of the batch's results, each key once in the batch; without a value for a row that the table
-                must not have.
+        ``rows`` are a part of the batch's results, each key once in the batch; without a value for a row that the table
+        must not have.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         with self._reported():
             database = self._database
@@ -209,12 +199,10 @@ class LiveRows:
 
         After the last one, the copy has the batch; Kafka has to commit it next. If that fails, ``resume`` follows.
 
-        Args:
-            batch: its number, and the token that is written with it.
-            watermark: in milliseconds since 1970; a row whose window it has already passed is sent and then expires.
+        ``batch`` has its number, and the token that is written with it. ``watermark`` is in milliseconds since 1970; a
+        row whose window it has already passed is sent and then expires.
 
-        Raises:
-            TransientError: the disk is full, or fails.
+        Raises TransientError if the disk is full, or fails.
         """
         with self._reported():
             database, until = self._database, (watermark * 1000,)
@@ -242,7 +230,13 @@ class LiveRows:
         """Close the copy, and flush it to disk if it stays; a second call does nothing."""
         if self._open is not None and self._is_checked and self._temporary is None:
             with suppress(sqlite3.Error, OSError):
-                self._flush(self._open)
+                if self._open.in_transaction:
+                    self._open.execute("ROLLBACK")
+                self._open.execute("PRAGMA synchronous = FULL")
+                self._open.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                sync(self._path)
+                _note(self._open, replace(_about(self._open), boot=None))
+                self._open.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._disconnect()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -268,7 +262,10 @@ class LiveRows:
             with _temporary_files_in(self._folder):
                 _take_back(database)
         _note(database, _About(origin.identity, origin.ends, boot_id(), at))
-        return self._is_checked or _is_sound(database, at)
+        if self._is_checked:
+            return True
+        (found,) = database.execute("PRAGMA quick_check(1)").fetchone()  # reads all of the file
+        return bool(found == "ok" and database.execute(_PRESENT).fetchone() == at[2:])
 
     def _add(self, added: list[tuple[int, str]]) -> None:
         if added:
@@ -280,15 +277,6 @@ class LiveRows:
         self._open.executescript(_TRIGGERS)
         return self._open
 
-    def _flush(self, database: sqlite3.Connection) -> None:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        sync(self._path)
-        _note(database, replace(_about(database), boot=None))
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
     def _disconnect(self) -> None:
         if self._open is not None:
             with suppress(sqlite3.Error):
@@ -296,7 +284,6 @@ class LiveRows:
         self._open = None
 
     def _remove(self) -> None:
-        """Remove the copy, if there is one."""
         self._disconnect()
         self._is_checked = False
         for name in ("", "-wal", "-shm", "-journal"):
@@ -379,9 +366,3 @@ def _take_back(database: sqlite3.Connection) -> None:
     assert about.before is not None
     _note(database, replace(about, at=about.before, before=None))
     database.execute("COMMIT")
-
-
-def _is_sound(database: sqlite3.Connection, at: _At) -> bool:
-    """Return whether the file is intact and has the rows that are noted; reads all of it."""
-    (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    return bool(found == "ok" and database.execute(_PRESENT).fetchone() == at[2:])

@@ -21,22 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    NumericType,
-    StringType,
-    StructType,
-)
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.name_checks import repeated_name
 from millrace_jobs.changes import CHANGE, WEIGHT, net
-from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn
-from millrace_jobs.sinks.column_names import named, quoted
+from millrace_jobs.sinks.base import ADMITTED, TIMES_AS_TEXT, ResultKeys, WindowColumn, named, quoted
 
 NO_END = (1 << 63) - 1
 """Window end of a row that does not expire."""
@@ -70,8 +61,7 @@ def key_column(results: DataFrame, keys: ResultKeys) -> Column:
 def netted(fetched: pa.Table) -> pa.Table:
     """Return what a batch of changes leaves of the rows of ``encoded``: one for each key, without a value if removed.
 
-    Raises:
-        ValueError: two rows have the same key; the text is the key.
+    Raises ValueError if two rows have the same key; the text is the key.
     """
     net_rows = net(fetched)
     added = added_once(net_rows, ["key"])
@@ -88,8 +78,7 @@ def netted(fetched: pa.Table) -> pa.Table:
 def added_once(net_rows: pa.Table, identity: list[str]) -> pa.Table:
     """Return the rows that net changes add, without their weights.
 
-    Raises:
-        ValueError: two of them have the same values in the columns ``identity``; the text is their key.
+    Raises ValueError if two of them have the same values in the columns ``identity``; the text is their key.
     """
     added = net_rows.filter(pc.greater(net_rows.column(WEIGHT), 0)).drop_columns([WEIGHT])
     counts = added.group_by(identity).aggregate([([], "count_all")])
@@ -121,8 +110,7 @@ def window_end(window: WindowColumn) -> Column:
 def require_json(schema: StructType, field: str) -> None:
     """Check that results with this schema can be written as JSON without ambiguity.
 
-    Raises:
-        MillraceError: two columns have the same name, or a map has keys that are neither text nor numbers.
+    Raises MillraceError if two columns have the same name, or a map has keys that are neither text nor numbers.
     """
     if (repeated := repeated_name(schema.names)) is not None:
         raise MillraceError(Problem(*repeated, field=field))
@@ -142,16 +130,16 @@ def _json(columns: Sequence[str], changed: Mapping[str, Column] = MappingProxyTy
 
 def _one_zero(results: DataFrame) -> dict[str, Column]:
     """Return the columns of floats, with -0.0 as 0.0: keys that are equal in Spark are one key, and have one text."""
-    floats = [field for field in results.schema if isinstance(field.dataType, FloatType | DoubleType)]
+    floats = [field for field in results.schema if isinstance(field.dataType, T.FloatType | T.DoubleType)]
     columns = {field.name: (named(field.name), F.lit(0.0).cast(field.dataType)) for field in floats}
     return {name: F.when(column == zero, zero).otherwise(column) for name, (column, zero) in columns.items()}
 
 
-def _odd_map(kind: DataType) -> MapType | None:
+def _odd_map(kind: DataType) -> T.MapType | None:
     """Return a map type within ``kind`` whose keys Spark would write in its internal form, if it has one."""
-    if isinstance(kind, MapType):
-        return _odd_map(kind.valueType) if isinstance(kind.keyType, StringType | NumericType) else kind
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.MapType):
+        return _odd_map(kind.valueType) if isinstance(kind.keyType, T.StringType | T.NumericType) else kind
+    if isinstance(kind, T.ArrayType):
         return _odd_map(kind.elementType)
     if isinstance(kind, StructType):
         return next(filter(None, (_odd_map(field.dataType) for field in kind)), None)

@@ -1,4 +1,4 @@
-"""What a task does that writes its partition of the results itself; see ``partitions``.
+"""What a task does that writes its partition of the results itself; see ``transactions``.
 
 Producers stay in the worker process, so the next batch of a partition costs no new one if the same worker gets it. The
 driver says which producer the last task of a partition has used. Only that one is used again, and it needs no other
@@ -9,11 +9,13 @@ one, which may be for an earlier batch.
 from __future__ import annotations
 
 import json
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
@@ -21,10 +23,9 @@ from pyspark import SparkContext, TaskContext
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.kafka.messages import KeyAndValue, rows_of_batch
-from millrace_jobs.sinks.kafka.partitions import DRIVER, START_OVER, OvertakenError, PartitionTransactions
 from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-from millrace_jobs.sinks.kafka.whole_input import require_whole
+from millrace_jobs.sinks.kafka.transactions import DRIVER, START_OVER, OvertakenError, PartitionTransactions
 
 ROWS = "rows BIGINT, partition INT, producer STRING"
 """What a task returns: see ``Written``."""
@@ -34,6 +35,9 @@ _MOST_PRODUCERS = 32
 """Producers that a worker keeps; each has some threads, and connections that close when they are idle."""
 
 _producers: OrderedDict[tuple[str, str], PartitionTransactions] = OrderedDict()
+
+_WORKER, _INPUT = "invoke_udf", "input_data_stream"
+"""The function of PySpark's worker that runs a task, and its variable with the connection to the JVM."""
 
 
 class Written(NamedTuple):
@@ -63,11 +67,6 @@ class BatchForTasks:
     driver: str
     longest: int | None
     producers: Sequence[str]
-
-    @classmethod
-    def of(cls, batch: ResultBatch, driver: str, longest: int | None, producers: Sequence[str]) -> BatchForTasks:
-        """Return what tasks need to know of a batch."""
-        return cls(batch.number, batch.epoch, batch.watermark, len(producers), driver, longest, producers)
 
     def announce(self, context: SparkContext) -> None:
         """Let the tasks of the jobs that this thread runs from now on know their batch."""
@@ -101,9 +100,8 @@ class PartitionWriter:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the results of the task's partition, unless the topic has them; return how many they are.
 
-        Raises:
-            MillraceError: another driver has taken over, or they cannot be written; a TransientError if a retry may
-                help.
+        Raises MillraceError if another driver has taken over, or they cannot be written; a TransientError if a retry
+        may help.
         """
         rows = (row for batch in batches for row in rows_of_batch(batch))
         if (first := next(rows, None)) is None:
@@ -173,3 +171,26 @@ class PartitionWriter:
             _, oldest = _producers.popitem(last=False)
             oldest.close()
         return producer, True
+
+
+def require_whole() -> None:
+    """Check that the input of the running task, which has been read to its end, is complete.
+
+    Raises TransientError if the connection has ended before the input did.
+    """
+    try:
+        is_whole = bool(_connection().peek(1))
+    except OSError:
+        is_whole = False
+    if not is_whole:
+        message = "the input of a task has ended early: its executor has died, or has killed it"
+        raise TransientError(Problem(message, "its results are written by another attempt"))
+
+
+def _connection() -> Any:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == _WORKER and frame.f_globals.get("__name__", "").startswith("pyspark."):
+            return frame.f_locals[_INPUT]
+        frame = frame.f_back
+    raise RuntimeError(f"{_WORKER} of PySpark's worker is not what runs this task")

@@ -65,22 +65,18 @@ class Outgoing(NamedTuple):
 class NumberedProducer:
     """A transactional producer, each of whose transactions has the results and the number of a batch.
 
-    Args:
-        id: the transactional id, and the name of the group with the numbers.
-        topic: the topic.
-        query: name of the query.
-        other: another topic that messages of a batch can go to.
+    ``id`` is the transactional id, and the name of the group with the numbers; ``other`` is another topic that messages
+    of a batch can go to.
     """
 
     def __init__(self, id: str, topic: TargetTopic, query: str, other: TargetTopic | None = None) -> None:
-        self.id = id
-        self._topic = topic
-        self._other = other
-        self._query = query
+        self.id, self._topic, self._query, self._other = id, topic, query, other
         self._producer: Producer | None = None
         self._next = 0
-        self._noted: Mapping[str, Any] = {}
-        self._longest: int | None = None
+        self.noted: Mapping[str, Any] = {}
+        """What was noted with the last number that was committed; a look for that number reads it."""
+        self.longest: int | None = None
+        """The longest message that the topic accepts, in bytes; None if unknown."""
         self._undelivered: tuple[KafkaError, Message] | None = None
 
     def has(self, batch: int) -> bool:
@@ -90,20 +86,9 @@ class NumberedProducer:
     def note(self) -> Mapping[str, Any]:
         """Read what was noted with the last number that was committed; nothing if the group has none.
 
-        Raises:
-            MillraceError: this user lacks the permission, or Kafka does not answer.
+        Raises MillraceError if this user lacks the permission, or Kafka does not answer.
         """
-        return self._noted if self._written("read_committed") is not None else {}
-
-    @property
-    def longest(self) -> int | None:
-        """The longest message that the topic accepts, in bytes; None if unknown."""
-        return self._longest
-
-    @property
-    def noted(self) -> Mapping[str, Any]:
-        """What was noted with the last batch, if it was the last run that wrote it."""
-        return self._noted
+        return self.noted if self._written("read_committed") is not None else {}
 
     def _take_over(self, longest: int | None) -> int | None:
         """Fence all other producers with this id, abort their transactions, and return the number of the next batch.
@@ -111,10 +96,9 @@ class NumberedProducer:
         Nothing older can be committed after that, so the number stays until this producer, or one after it, writes.
         It is None if the group has no offset.
 
-        Raises:
-            MillraceError: this user lacks the permission, or Kafka does not answer.
+        Raises MillraceError if this user lacks the permission, or Kafka does not answer.
         """
-        self._longest = longest
+        self.longest = longest
         broker_errors = BrokerErrors()
         self._producer = Producer(self._settings(longest) | {"error_cb": broker_errors}, logger=_SILENT)
         try:
@@ -127,8 +111,7 @@ class NumberedProducer:
     def write(self, batch: ResultBatch, messages: Iterable[Outgoing], note: Mapping[str, Any] | None = None) -> None:
         """Write the messages of a batch and its number in one transaction, with a note for the next run.
 
-        Raises:
-            MillraceError: the transaction failed and none of it can be read; a TransientError if a retry may help.
+        Raises MillraceError if the transaction failed and none of it can be read; a TransientError if a retry may help.
         """
         assert self._producer is not None
         self._send(self._producer, messages, batch, note or {})
@@ -152,6 +135,11 @@ class NumberedProducer:
             self._producer = None  # its ``close`` would wait for brokers that may be unreachable
 
     def _settings(self, longest: int | None) -> dict[str, object]:
+        def remember(error: KafkaError, message: Message) -> None:
+            """Remember the first message that could not be delivered: its error is the cause of later ones."""
+            if self._undelivered is None and error.code() not in _PURGED:
+                self._undelivered = error, message
+
         settings: dict[str, object] = {
             "compression.type": "lz4",  # unless options have another
             **self._topic.connection.settings(),
@@ -163,7 +151,7 @@ class NumberedProducer:
             "queue.buffering.max.kbytes": 65_536,
             # Only when a connection closes does librdkafka look again for the coordinator of a group.
             "connections.max.idle.ms": 10_000,
-            "on_delivery": self._on_undelivered,
+            "on_delivery": remember,
             "delivery.report.only.error": True,
         }
         return settings if longest is None else settings | {"message.max.bytes": max(longest, 1000)}
@@ -203,7 +191,10 @@ class NumberedProducer:
                 raise KafkaException(report.error()) from None
             if position.error is not None:
                 raise KafkaException(position.error)
-            self._noted = _noted(position.metadata)
+            try:
+                self.noted = dict(json.loads(position.metadata or "{}"))
+            except (ValueError, TypeError):
+                self.noted = {}
             return int(position.offset)
 
         try:
@@ -256,13 +247,7 @@ class NumberedProducer:
             if count % _POLL_EVERY == 0:
                 producer.poll(0)
 
-    def _on_undelivered(self, error: KafkaError, message: Message) -> None:
-        """Remember the first message that could not be delivered: its error is the cause of later ones."""
-        if self._undelivered is None and error.code() not in _PURGED:
-            self._undelivered = error, message
-
     def _abandon(self, producer: Producer, error: KafkaError, batch: ResultBatch, seconds: float) -> MillraceError:
-        """Abort a failed transaction and return the error to raise."""
         with suppress(KafkaException):
             producer.poll(0)  # runs the callbacks that report undelivered messages
         undelivered = self._undelivered
@@ -306,20 +291,12 @@ class NumberedProducer:
         self, batch: ResultBatch, topic: str | None, key: str | bytes | None, value: str | bytes | None
     ) -> MillraceError:
         target = self._other if self._other is not None and self._other.name == topic else self._topic
-        longest = self._longest if target is self._topic else None
+        longest = self.longest if target is self._topic else None
         size = sum(len(part.encode() if isinstance(part, str) else part) for part in (key, value) if part is not None)
         limit = f"at most {longest} (max.message.bytes)" if longest is not None else "less"
         message = f"a result of batch {batch.number} is {size} bytes long, and topic {target.name} accepts {limit}"
         hint = f"select fewer columns, or: {target.alter_command(f'max.message.bytes={2 * size}')}"
         return target.problem(message, hint)
-
-
-def _noted(metadata: str | None) -> Mapping[str, Any]:
-    """Return what a transaction has noted with its offset."""
-    try:
-        return dict(json.loads(metadata or "{}"))
-    except (ValueError, TypeError):
-        return {}
 
 
 def call_in_time(call: Callable[[float], None], seconds: float) -> None:
@@ -328,8 +305,7 @@ def call_in_time(call: Callable[[float], None], seconds: float) -> None:
     librdkafka does not always respect its timeouts: while the coordinator of a group is unavailable, it may wait
     forever (confluentinc/librdkafka#5456, #5511). The call is then abandoned in a thread of its own.
 
-    Raises:
-        KafkaException: the call failed or timed out.
+    Raises KafkaException if the call failed or timed out.
     """
     failed: list[BaseException] = []
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.kafka.fetching import ResultFetcher
-from millrace_jobs.sinks.kafka.messages import encoded
+from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher
+from millrace_jobs.sinks.kafka.messages import encoded, rows_of_batch
 from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written, not_of_the_state
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
@@ -48,16 +49,14 @@ class KafkaSink(Sink):
         keys: ResultKeys,
         query: str,
         checkpoint_id: str,
-        tasks: TaskWrites,
+        tasks: TaskWrites = TaskWrites(),
         other: TargetTopic | None = None,
         *,
         jumps: bool = True,
     ) -> None:
-        self._topic = topic
-        self._keys = keys
+        self._topic, self._keys, self._tasks = topic, keys, tasks
         self._fetcher = ResultFetcher(self._division(), jumps=jumps)
         self._transactions = BatchTransactions(topic, query, checkpoint_id, other)
-        self._tasks = tasks
         self._writer = PartitionWriter(topic, self._transactions.id, query)
         self._driver = ""
         self._producers: list[str] = []
@@ -83,9 +82,13 @@ class KafkaSink(Sink):
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Compute a batch, and write it if it is not in the topic yet; return the number of rows written."""
-        if self._transactions.has(batch.number):
-            return self._recompute(results, batch)
-        return self._compute(results, batch)
+        if not self._transactions.has(batch.number):
+            return self._compute(results, batch)
+        if self._tasks.by_partition:
+            self._compute_by_tasks(results, batch)  # each task finds that its partition is there
+        else:
+            results.write.format("noop").mode("overwrite").save()
+        return 0
 
     def close(self) -> None:
         """Close the producer."""
@@ -102,8 +105,7 @@ class KafkaSink(Sink):
     def _take_over_partitions(self, last: LastBatch) -> None:
         """Fence tasks of earlier drivers, if tasks have written since a driver did, or are to write.
 
-        Raises:
-            MillraceError: they have begun a batch, so that it may be there in part, and tasks cannot end it.
+        Raises MillraceError if they have begun a batch, so that it may be there in part, and tasks cannot end it.
         """
         partitions, has_parts = self._tasks.partitions, self._transactions.partitions > 0
         self._in_part = None
@@ -127,16 +129,7 @@ class KafkaSink(Sink):
         """Return the results as columns of which ``key`` and ``value`` are those of messages."""
         return encoded(results, self._keys)
 
-    def _recompute(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute a batch that is in the topic already, because state depends on it; return 0."""
-        if self._tasks.by_partition:
-            self._compute_by_tasks(results, batch)  # each task finds that its partition is there
-        else:
-            results.write.format("noop").mode("overwrite").save()
-        return 0
-
     def _compute(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute a batch and write it; return the number of rows written."""
         if self._tasks.by_partition:
             return self._compute_by_tasks(results, batch)
         if batch.number == self._in_part:
@@ -152,8 +145,7 @@ class KafkaSink(Sink):
     def _compute_by_tasks(self, results: DataFrame, batch: ResultBatch) -> int:
         """Let tasks write a batch; return its number of rows, with those of partitions that were there already.
 
-        Raises:
-            MillraceError: the results are not in the partitions of the state, before any of them is written.
+        Raises MillraceError if the results are not in the partitions of the state, before any of them is written.
         """
         if time.monotonic() - self._renewed > _RENEW_SECONDS:
             self._transactions.renew()
@@ -161,8 +153,9 @@ class KafkaSink(Sink):
         found = results._jdf.queryExecution().toRdd().getNumPartitions()  # which costs no job
         if found != self._tasks.partitions:
             raise not_of_the_state(found, self._tasks.partitions, self._topic)
-        announced = BatchForTasks.of(batch, self._driver, self._transactions.longest, self._producers)
-        announced.announce(results.sparkSession.sparkContext)
+        numbers = batch.number, batch.epoch, batch.watermark, len(self._producers)
+        for_tasks = BatchForTasks(*numbers, self._driver, self._transactions.longest, self._producers)
+        for_tasks.announce(results.sparkSession.sparkContext)
         written = [Written(**row) for row in results.toArrow().to_pylist()]
         for each in written:
             self._producers[each.partition] = each.producer
@@ -176,3 +169,28 @@ class KafkaSink(Sink):
     def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
         """Write a batch whose results come as one table or as many; return the number of rows written."""
         ...
+
+
+class AppendSink(KafkaSink):
+    """A sink that appends every result: final rows under OnWindowClose, all updates under OnUpdate."""
+
+    def _division(self) -> Callable[[DataFrame], DataFrame] | None:
+        if not self._keys.columns:
+            return None  # by values, a row that is computed again with another last digit would be in another part
+        return lambda results: results.repartition(PARTS, "key")
+
+    def _write(self, fetched: Iterable[pa.Table], batch: ResultBatch) -> int:
+        rows = 0
+
+        def messages() -> Iterator[Outgoing]:
+            nonlocal rows
+            for table in fetched:
+                rows += table.num_rows
+                for part in table.to_batches():
+                    yield from self._messages(part)
+
+        self._transactions.write(batch, messages())
+        return rows
+
+    def _messages(self, fetched: pa.RecordBatch) -> Iterator[Outgoing]:
+        yield from (Outgoing(key, value) for key, value in rows_of_batch(fetched))

@@ -28,15 +28,13 @@ from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.kafka.history import TableHistory, with_starts
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows
+from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.sink import KafkaSink, TaskWrites
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin, origin_of
-from millrace_jobs.sinks.kafka.table_results import KeptParts, TablePart, TableResults
+from millrace_jobs.sinks.kafka.table_results import KeptParts, TableHistory, TablePart, TableResults, with_starts
 from millrace_jobs.sinks.kafka.table_view import MOST_PENDING, PendingBatch, TableView
-from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
-from millrace_jobs.sinks.kafka.transactions import Outgoing
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic, TopicSettings, origin_of
 from millrace_jobs.time_texts import micros_of
 
 MOST_REMOVED = 500_000
@@ -79,9 +77,7 @@ class TableSink(KafkaSink):
         other = None if history is None else history.topic
         super().__init__(topic, keys, query, checkpoint_id, tasks, other, jumps=jumps)
         self._live = LiveRows(folder) if keys.rows_can_go else None
-        self._view = view
-        self._history = history
-        self._times = NO_TIMES
+        self._view, self._history, self._times = view, history, NO_TIMES
 
     def prepare(self, last: LastBatch) -> None:
         """Take over the topic's transactions, and have the local copies of the table continued or built from it."""
@@ -187,8 +183,7 @@ def read_changes(topic: TargetTopic, group: str, window: WindowColumn | None) ->
         group: a consumer group that this user may use; no offsets are committed.
         window: the key column that determines the window of a row; None if rows do not expire.
 
-    Raises:
-        MillraceError: the topic cannot be read, or has messages that are not rows of such a table.
+    Raises MillraceError if the topic cannot be read, or has messages that are not rows of such a table.
     """
     partitions = KafkaCluster(topic.connection).partitions([topic.name], None)
     settings = {
@@ -232,17 +227,11 @@ def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: Target
 def _row(message: Message, window: WindowColumn | None, topic: TargetTopic) -> tuple[str, int | None]:
     """Return the key of a message and the end of its window, or None in place of the end for a tombstone."""
     try:
-        key = message.key().decode()  # type: ignore[union-attr]
-        end = NO_END if window is None else _window_end(json.loads(key)[window.name], window)
+        key, end = message.key().decode(), NO_END  # type: ignore[union-attr]
+        if window is not None and (value := json.loads(key)[window.name]) is not None:
+            end = micros_of(value["end"] if window.part == "window" else value) + window.after
     except (AttributeError, KeyError, TypeError, ValueError):
         place = f"partition {message.partition()}, offset {message.offset()}"
         problem = f"topic {topic.name} holds a message that is no row of this table: {place}"
         raise topic.problem(problem, "give the table a topic of its own") from None
     return key, None if message.value() is None else end
-
-
-def _window_end(value: Any, window: WindowColumn) -> int:
-    """Return the watermark, in microseconds since 1970, that a row expires at, from the window's value in a key."""
-    if value is None:
-        return NO_END
-    return micros_of(value["end"] if window.part == "window" else value) + window.after

@@ -43,8 +43,7 @@ from millrace_jobs.kafka.errors import error_of, is_transient, kafka_problem
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, Version, VersionChanges
 from millrace_jobs.lookups.store import CopyClaim, Item, StoreError, TableStore
-from millrace_jobs.sinks.kafka.table_origin import LastWritten, TableOrigin
-from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic
 from millrace_support.backoff import Backoff
 
 MOST_PENDING = 64 << 20
@@ -95,9 +94,8 @@ class PendingBatch:
 class TableView:
     """A view that a thread of its own keeps, from the first ``rebuild`` until ``close``.
 
-    Args:
-        store: where the rows are; it is closed with the view.
-        notify: called with the reason why there are no look-ups, or with an empty text once there are.
+    ``store`` has the rows; it is closed with the view. ``notify`` is called with the reason why there are no look-ups,
+    or with an empty text once there are.
     """
 
     def __init__(self, store: TableStore, notify: Callable[[str], None] = lambda _: None) -> None:
@@ -221,7 +219,6 @@ class TableView:
         self._notify(reason)
 
     def _follow(self) -> None:
-        """Apply the next batch, once there is one."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._mark or self._closed)
             if not self._pending or self._mark:
@@ -353,7 +350,6 @@ class ReadChanges:
 
 
 def _ends_of(topic: TargetTopic) -> dict[Partition, int]:
-    """Return the ends of a topic's partitions."""
     admin = AdminClient(topic.connection.settings())
     numbers = admin.list_topics(topic.name, timeout=_MARK_SECONDS).topics[topic.name].partitions
     asked = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in numbers}

@@ -2,72 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    CharType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-    VarcharType,
-)
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.lakehouse import SchemaEvolution
 from millrace_api.sql.name_checks import repeated_name
 
-_PRIMITIVES: Mapping[type[DataType], pa.DataType] = MappingProxyType(
-    {
-        BooleanType: pa.bool_(),
-        ByteType: pa.int8(),
-        ShortType: pa.int16(),
-        IntegerType: pa.int32(),
-        LongType: pa.int64(),
-        FloatType: pa.float32(),
-        DoubleType: pa.float64(),
-        StringType: pa.string(),
-        CharType: pa.string(),
-        VarcharType: pa.string(),
-        BinaryType: pa.binary(),
-        DateType: pa.date32(),
-        TimestampType: pa.timestamp("us", "UTC"),
-        TimestampNTZType: pa.timestamp("us"),
-    }
-)
+_PRIMITIVES: Mapping[type[DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.ByteType: pa.int8(),
+    T.ShortType: pa.int16(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.FloatType: pa.float32(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    T.CharType: pa.string(),
+    T.VarcharType: pa.string(),
+    T.BinaryType: pa.binary(),
+    T.DateType: pa.date32(),
+    T.TimestampType: pa.timestamp("us", "UTC"),
+    T.TimestampNTZType: pa.timestamp("us"),
+}
 
-_SQL: Mapping[pa.DataType, str] = MappingProxyType(
-    {
-        pa.bool_(): "BOOLEAN",
-        pa.int8(): "TINYINT",
-        pa.int16(): "SMALLINT",
-        pa.int32(): "INT",
-        pa.int64(): "BIGINT",
-        pa.float32(): "FLOAT",
-        pa.float64(): "DOUBLE",
-        pa.string(): "STRING",
-        pa.binary(): "BINARY",
-        pa.date32(): "DATE",
-        pa.timestamp("us", "UTC"): "TIMESTAMP",
-        pa.timestamp("us"): "TIMESTAMP_NTZ",
-    }
-)
+_SQL: Mapping[pa.DataType, str] = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+    pa.timestamp("us", "UTC"): "TIMESTAMP",
+    pa.timestamp("us"): "TIMESTAMP_NTZ",
+}
 
 PARTITIONING = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.date32())
 """Types of columns that a table can be partitioned by: those whose values have one text."""
@@ -90,9 +66,8 @@ class TargetColumns:
 def result_schema(results: StructType, partition_by: Sequence[str], sort_by: Sequence[str], field: str) -> pa.Schema:
     """Return the columns of the results as a table would have them, which may all be NULL.
 
-    Raises:
-        MillraceError: a table has no type for a column, cannot have its name, or cannot be partitioned as ``field``
-            says.
+    Raises MillraceError if a table has no type for a column, cannot have its name, or cannot be partitioned as
+    ``field`` says.
     """
     if (repeated := repeated_name(results.names)) is not None:
         raise MillraceError(Problem(*repeated, field=field))
@@ -126,8 +101,7 @@ def result_schema(results: StructType, partition_by: Sequence[str], sort_by: Seq
 def require_key(schema: pa.Schema, key: Sequence[str], field: str) -> None:
     """Check that rows can be identified by these columns.
 
-    Raises:
-        MillraceError: values of a column that are equal in SQL are not equal in the table's library.
+    Raises MillraceError if values of a column that are equal in SQL are not equal in the table's library.
     """
     for name in key:
         kind = schema.field(name).type
@@ -150,8 +124,7 @@ def match_columns(
         evolution: what happens to columns that the table lacks.
         field: the field of the spec that describes the table.
 
-    Raises:
-        MillraceError: the table does not suit the results, with the SQL that changes it.
+    Raises MillraceError if the table does not suit the results, with the SQL that changes it.
     """
     problems, columns, added = [], [], []
     for wanted in result:
@@ -170,9 +143,17 @@ def match_columns(
             continue
         found = table.field(wanted.name)
         if not _holds(found.type, wanted.type):
-            problems.append(_other_type(found, wanted, name, field))
+            has, given = sql_type(found.type), sql_type(wanted.type)
+            message = f"column {wanted.name} of the table is {has}, and the result has {given}"
+            cast = f"CAST({wanted.name} AS {has}) AS {wanted.name}"
+            hint = f"write {cast} in the SELECT list, or ALTER TABLE {name} ALTER COLUMN `{wanted.name}` TYPE {given};"
+            problems.append(Problem(message, hint, field=field))
         columns.append(pa.field(wanted.name, found.type, metadata=found.metadata))
-    problems += _not_null(table, result, name, key, field)
+    for each in table:
+        if not each.nullable and each.name not in key:
+            has = "may be NULL in the result" if each.name in result.names else "is not in the result"
+            hint = f"ALTER TABLE {name} ALTER COLUMN `{each.name}` DROP NOT NULL;"
+            problems.append(Problem(f"column {each.name} of the table is NOT NULL, and {has}", hint, field=field))
     if problems:
         raise MillraceError(*problems)
     return TargetColumns(pa.schema(columns), tuple(added))
@@ -180,12 +161,12 @@ def match_columns(
 
 def arrow_type(kind: DataType) -> pa.DataType | None:
     """Return the type of a table's column for a type of results; None if a table has none."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = arrow_type(kind.elementType)
         return None if element is None else pa.list_(element)
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         key, value = arrow_type(kind.keyType), arrow_type(kind.valueType)
         return None if key is None or value is None else pa.map_(key, value)
     if isinstance(kind, StructType):
@@ -213,22 +194,6 @@ def _holds(table: pa.DataType, result: pa.DataType) -> bool:
     if pa.types.is_signed_integer(table) and pa.types.is_signed_integer(result):
         return bool(table.bit_width >= result.bit_width)
     return sql_type(table) == sql_type(result)
-
-
-def _other_type(found: pa.Field, wanted: pa.Field, name: str, field: str) -> Problem:
-    has, given = sql_type(found.type), sql_type(wanted.type)
-    message = f"column {wanted.name} of the table is {has}, and the result has {given}"
-    cast = f"CAST({wanted.name} AS {has}) AS {wanted.name}"
-    hint = f"write {cast} in the SELECT list, or ALTER TABLE {name} ALTER COLUMN `{wanted.name}` TYPE {given};"
-    return Problem(message, hint, field=field)
-
-
-def _not_null(table: pa.Schema, result: pa.Schema, name: str, key: Sequence[str], field: str) -> Iterator[Problem]:
-    for each in table:
-        if not each.nullable and each.name not in key:
-            has = "may be NULL in the result" if each.name in result.names else "is not in the result"
-            hint = f"ALTER TABLE {name} ALTER COLUMN `{each.name}` DROP NOT NULL;"
-            yield Problem(f"column {each.name} of the table is NOT NULL, and {has}", hint, field=field)
 
 
 def _require_columns(schema: pa.Schema, names: Sequence[str], field: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.lakehouse import DeltaSinkSpec
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.connector import SinkConnector, SinkContext
-from millrace_jobs.sinks.result_folder import require_folder
+from millrace_jobs.sinks.connector import SinkConnector, SinkContext, require_folder
 
 
 class DeltaSinkConnector(SinkConnector[DeltaSinkSpec]):

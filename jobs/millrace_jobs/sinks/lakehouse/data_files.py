@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -25,19 +25,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_jobs.disk import sync
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.object_store import ObjectPath, ObjectWriter
+from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
 
 Folder = Path | ObjectPath
 """Where the files of a table are."""
 
-_REPORT = pa.schema(
-    [
-        ("name", pa.string()),
-        ("size", pa.int64()),
-        ("values", pa.string()),
-        ("footer", pa.binary()),
-    ]
-)
+SMALL_BYTES, FULL_BYTES = 100_000_000, 128 << 20
+"""Size below which a file is merged with others, and sum of sizes up to which they become one."""
+
+_REPORT = pa.schema({"name": pa.string(), "size": pa.int64(), "values": pa.string(), "footer": pa.binary()})
 
 _ROW_GROUP_BYTES = 64 << 20
 """Size of a row group in memory: rows are collected up to it, then compressed and written."""
@@ -53,11 +49,8 @@ _OPEN_FILES = 16
 class DataFile:
     """A file that a task has written.
 
-    Args:
-        name: its name in the folder.
-        size: its size in bytes.
-        values: the values of its rows in the columns that the table is partitioned by, as in JSON.
-        metadata: Parquet's footer, with the number of rows and the statistics of each column.
+    ``name`` is its name in the folder, ``size`` is in bytes, ``values`` are those of its rows in the columns that the
+    table is partitioned by, as in JSON, and ``metadata`` is Parquet's footer.
     """
 
     name: str
@@ -90,11 +83,7 @@ class FileWriter:
     spec_field: str = ""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write all rows, and yield a row for each file.
-
-        Raises:
-            MillraceError: a file cannot be written.
-        """
+        """Write all rows, and yield a row for each file. Raises MillraceError if a file cannot be written."""
         try:
             yield from self._write(batches)
         except OSError as error:
@@ -130,66 +119,92 @@ def reported_files(reports: pa.Table) -> list[DataFile]:
     ]
 
 
+def rewritten(writer: FileWriter, rows: Iterator[pa.RecordBatch]) -> list[DataFile]:
+    """Write rows in the driver; return their files."""
+    reports = list(writer(rows))
+    return reported_files(pa.Table.from_batches(reports)) if reports else []
+
+
+_T = TypeVar("_T")
+
+
+def merging(files: Sequence[_T], size_of: Callable[[_T], int]) -> Iterator[list[_T]]:
+    """Yield files that become one, of FULL_BYTES together at most, in their order; none that would stay alone."""
+    part: list[_T] = []
+    size = 0
+    for each in files:
+        if part and size + size_of(each) > FULL_BYTES:
+            yield from [part] if len(part) > 1 else []
+            part, size = [], 0
+        part.append(each)
+        size += size_of(each)
+    yield from [part] if len(part) > 1 else []
+
+
 def opened_file(folder: Folder, name: str) -> BinaryIO:
     """Return a file as a stream."""
     return (folder / name).open("rb") if isinstance(folder, Path) else cast(BinaryIO, (folder / name).open())
 
 
-@dataclass
-class _OpenFile:
-    """A file that is being written; it has no name that a reader of the table knows."""
+class RowGroups:
+    """The row groups of a Parquet file: rows are collected up to ``size`` bytes in memory, then compressed and written.
 
-    writer: FileWriter
-    values: tuple[Any, ...]
-    _waiting: list[pa.RecordBatch] = field(default_factory=list)
-    _waiting_bytes: int = 0
+    ``options`` are those of ``ParquetWriter``.
+    """
 
-    def __post_init__(self) -> None:
-        self._name = f"{self.writer.prefix}{uuid.uuid4()}.parquet"
-        self._written: list[pq.FileMetaData] = []
-        self._file = _open(self.writer.folder, self._name)
-        self._parquet = pq.ParquetWriter(
-            self._file, self.writer.schema, compression="zstd", metadata_collector=self._written, store_schema=False
-        )
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more rows should be added."""
-        return int(self._file.tell()) >= _FILE_BYTES
+    def __init__(self, output: IO[bytes] | ObjectWriter, schema: pa.Schema, size: int, **options: Any) -> None:
+        self._schema, self._size = schema, size
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._parquet = pq.ParquetWriter(output, schema, store_schema=False, **options)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Add rows of the file's partition."""
+        """Keep the rows until they are enough for a row group."""
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= _ROW_GROUP_BYTES:
+        if self._waiting_bytes >= self._size:
             self._flush()
 
-    def close(self) -> pa.RecordBatch:
-        """Complete the file, and return its report."""
+    def close(self) -> None:
+        """Write the last row group and the footer."""
         self._flush()
         self._parquet.close()
-        size = self._file.tell()
-        self._file.close()
-        if isinstance(self.writer.folder, Path):
-            sync(self.writer.folder / self._name)
-        footer = io.BytesIO()
-        self._written[0].write_metadata_file(footer)
-        values = dict(zip(self.writer.partition_by, map(_as_json, self.values), strict=True))
-        report = {"name": self._name, "size": size, "values": json.dumps(values), "footer": footer.getvalue()}
-        return pa.RecordBatch.from_pylist([report], _REPORT)
 
     def _flush(self) -> None:
         if self._waiting:
-            schema = self.writer.schema
-            table = pa.Table.from_batches(self._waiting).select(schema.names).cast(schema)
+            table = pa.Table.from_batches(self._waiting).select(self._schema.names).cast(self._schema)
             self._parquet.write_table(table, row_group_size=max(len(table), 1))
         self._waiting, self._waiting_bytes = [], 0
 
 
-def _open(folder: Folder, name: str) -> IO[bytes] | ObjectWriter:
-    if isinstance(folder, Path):
-        return (folder / name).open("wb")
-    return (folder / name).writer()
+class _OpenFile:
+    def __init__(self, writer: FileWriter, values: tuple[Any, ...]) -> None:
+        self._writer, self._values = writer, values
+        self._name = f"{writer.prefix}{uuid.uuid4()}.parquet"
+        self._place = writer.folder / self._name
+        self._footers: list[pq.FileMetaData] = []
+        self._file = self._place.open("wb") if isinstance(self._place, Path) else self._place.writer()
+        options = {"compression": "zstd", "metadata_collector": self._footers}
+        self._rows = RowGroups(self._file, writer.schema, _ROW_GROUP_BYTES, **options)
+        self.add = self._rows.add
+
+    @property
+    def is_full(self) -> bool:
+        return int(self._file.tell()) >= _FILE_BYTES
+
+    def close(self) -> pa.RecordBatch:
+        """Complete the file, and return its report."""
+        self._rows.close()
+        size = self._file.tell()
+        self._file.close()
+        if isinstance(self._place, Path):
+            sync(self._place)
+        footer = io.BytesIO()
+        self._footers[0].write_metadata_file(footer)
+        texts = (each.isoformat() if isinstance(each, date) else each for each in self._values)
+        values = json.dumps(dict(zip(self._writer.partition_by, texts, strict=True)))
+        report = {"name": self._name, "size": size, "values": values, "footer": footer.getvalue()}
+        return pa.RecordBatch.from_pylist([report], _REPORT)
 
 
 def split_rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
@@ -205,7 +220,3 @@ def split_rows(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tu
     for number in np.argsort(first):
         rows = batch.take(pa.array(np.flatnonzero(place == number)))
         yield tuple(rows.column(name)[0].as_py() for name in names), rows
-
-
-def _as_json(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, date) else value

@@ -36,7 +36,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sinks.column_names import quoted
+from millrace_jobs.sinks.base import quoted
 from millrace_jobs.sinks.lakehouse.columns import sql_type
 from millrace_jobs.sinks.lakehouse.data_files import DataFile
 
@@ -112,8 +112,7 @@ class PartitionTerm:
     def require_time(self, schema: pa.Schema, field: str) -> None:
         """Check that the column of a unit is a time.
 
-        Raises:
-            MillraceError: the result has no such column, or it has another type.
+        Raises MillraceError if the result has no such column, or it has another type.
         """
         if self.column not in schema.names:
             message = f'the result has no column "{self.column}"'

@@ -12,7 +12,7 @@ class MySqlSinkConnector(SinkConnector[MySqlSinkSpec]):
 
     def open(self, spec: MySqlSinkSpec, context: SinkContext) -> Sink:
         """Return the sink of a table; only queries with one load the client library."""
-        from millrace_jobs.mysql.connection import MySqlConnection
+        from millrace_jobs.databases.mysql import MySqlConnection
         from millrace_jobs.sinks.databases.sink import DatabaseSink
         from millrace_jobs.sinks.mysql.dialect import MySqlDialect
 

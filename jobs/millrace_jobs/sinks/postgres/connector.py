@@ -12,7 +12,7 @@ class PostgresSinkConnector(SinkConnector[PostgresSinkSpec]):
 
     def open(self, spec: PostgresSinkSpec, context: SinkContext) -> Sink:
         """Return the sink of a table; only queries with one load the client library."""
-        from millrace_jobs.postgres.connection import PostgresConnection
+        from millrace_jobs.databases.postgres import PostgresConnection
         from millrace_jobs.sinks.databases.sink import DatabaseSink
         from millrace_jobs.sinks.postgres.dialect import PostgresDialect
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.disk import sync
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.stored_files import SeenFile
+from millrace_jobs.stores.objects import ObjectPath
 
 ANOTHER_WRITER = Problem(
     "another driver has written to the log of files seen",

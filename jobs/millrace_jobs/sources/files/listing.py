@@ -16,8 +16,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from millrace_jobs.disk import absolute_path
-from millrace_jobs.object_store import ObjectFile, ObjectPath
 from millrace_jobs.sources.stored_files import SeenFile
+from millrace_jobs.stores.objects import ObjectFile, ObjectPath
 
 _WILDCARD = re.compile(r"[*?]|\[.+\]")
 

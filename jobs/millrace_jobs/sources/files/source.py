@@ -21,7 +21,6 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.validation.places import is_object
 from millrace_jobs.confinement import require_data
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.base import (
     CorruptRecords,
     OnArrival,
@@ -38,6 +37,7 @@ from millrace_jobs.sources.files.listing import FileListing, ObjectListing, seen
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.format_reader import path_columns
 from millrace_jobs.sources.stored_files import ListingPause, SeenFile, look, unreadable
+from millrace_jobs.stores.objects import ObjectPath
 
 _SIZE_HINT = (
     "write new records to a file with another name, and restore this one, or remove it if it was read; "

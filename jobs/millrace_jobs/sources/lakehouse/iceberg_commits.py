@@ -26,10 +26,10 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_catalog import catalog_errors, open_catalog
 from millrace_jobs.lakehouse.iceberg_io import folder_of
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.lakehouse.data_files import AddedFile, FileChanges, packed_places
 from millrace_jobs.sources.lakehouse.table_columns import FILE_ID, FieldKeys, field_keys
 from millrace_jobs.sources.lakehouse.table_commits import TablePosition, not_only_added
+from millrace_jobs.stores.objects import ObjectPath
 
 _COUNTS = {ManifestEntryStatus.DELETED: "deleted-data-files", ManifestEntryStatus.ADDED: "added-data-files"}
 """What a snapshot's summary has as the number of files that the snapshot has removed or added."""

@@ -20,10 +20,10 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.lakehouse.iceberg_catalog import REFUSED_LOGIN, catalog_errors, open_catalog
 from millrace_jobs.lakehouse.iceberg_io import FIELD, folder_of
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.places import Place
 from millrace_jobs.sources.lakehouse.table_columns import DeclaredColumns
 from millrace_jobs.sources.static_tables import TableRead
+from millrace_jobs.stores.objects import ObjectPath
 
 
 class IcebergSnapshot:

@@ -15,8 +15,7 @@ from pymysql.constants import FIELD_TYPE, FLAG
 
 from millrace_api.model.mysql import MySqlSourceSpec
 from millrace_jobs.databases.connection import time_limit
-from millrace_jobs.mysql.connection import MySqlConnection, MySqlSession
-from millrace_jobs.mysql.errors import mysql_problem
+from millrace_jobs.databases.mysql import MySqlConnection, MySqlSession, mysql_problem
 from millrace_jobs.sources.database_table import DatabaseTable, ServerType
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 

@@ -12,8 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from millrace_api.model.postgres import PostgresSourceSpec
 from millrace_jobs.databases.connection import time_limit
-from millrace_jobs.postgres.connection import PostgresConnection, PostgresSession
-from millrace_jobs.postgres.errors import postgres_problem
+from millrace_jobs.databases.postgres import PostgresConnection, PostgresSession, postgres_problem
 from millrace_jobs.sources.database_table import DatabaseTable, ServerType
 from millrace_jobs.sources.formats.column_types import TIMESTAMP
 

@@ -11,12 +11,12 @@ from typing import Any
 from fastavro import parse_schema, schemaless_writer
 from fastavro.schema import SchemaParseException
 from fastavro.validation import ValidationError, validate
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_jobs.schemas.avro_schemas import branches_of, is_member, with_named
 from millrace_jobs.schemas.registry import SchemaRegistry, referenced
-from millrace_jobs.sinks.kafka.registered.result_schema import Encode
-from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported
+from millrace_jobs.sinks.kafka.registered.sink import SINGLE_TYPES, Encode, field_name, unsupported
 
 
 class AvroResults:
@@ -24,7 +24,7 @@ class AvroResults:
 
     kind = "AVRO"
 
-    def latest(self, registry: SchemaRegistry, subject: str, document: Mapping[str, Any]) -> Any:
+    def latest(self, registry: SchemaRegistry, document: Mapping[str, Any]) -> Any:
         """Return the schema, with those that it refers to in it."""
         named = [json.loads(each.document["schema"]) for each in referenced(registry, document)]
         return with_named(json.loads(document["schema"]), named)
@@ -75,13 +75,13 @@ def _record(columns: StructType, name: str) -> dict[str, Any]:
 
 def _type(kind: DataType, name: str, column: str) -> Any:
     """Return the type of a column's values; records within it are named by the path to them."""
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if isinstance(kind, StructType):
         return _record(kind, name)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return {"type": "array", "items": ["null", _type(kind.elementType, name, column)]}
-    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+    if isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
         return {"type": "map", "values": ["null", _type(kind.valueType, name, column)]}
     if type(kind) not in SINGLE_TYPES:
         raise unsupported(column, kind, "Avro")
@@ -103,9 +103,9 @@ def _require_no_union(kind: DataType, schema: Any, path: str) -> None:
         for branch in branches:
             _require_no_union(kind, branch, path)
     elif isinstance(schema, dict):
-        if isinstance(kind, ArrayType):
+        if isinstance(kind, T.ArrayType):
             _require_no_union(kind.elementType, schema.get("items"), f"{path}[]")
-        elif isinstance(kind, MapType):
+        elif isinstance(kind, T.MapType):
             _require_no_union(kind.valueType, schema.get("values"), f"{path}[value]")
         elif isinstance(kind, StructType):
             parts = {field["name"]: field["type"] for field in schema.get("fields", ())}
@@ -114,12 +114,12 @@ def _require_no_union(kind: DataType, schema: Any, path: str) -> None:
 
 
 def _sample(kind: DataType) -> Any:
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         return Decimal(1).scaleb(-kind.scale)
     if isinstance(kind, StructType):
         return {field.name: _sample(field.dataType) for field in kind}
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return [_sample(kind.elementType)]
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return {"a": _sample(kind.valueType)}
     return SINGLE_TYPES[type(kind)].sample if type(kind) in SINGLE_TYPES else 1

@@ -6,28 +6,15 @@ numbers of columns that are gone are reserved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from pyspark.sql import types as T  # noqa: N812 - the conventional name
+from pyspark.sql.types import DataType, StructType
 
 from millrace_jobs.schemas.protobuf_schemas import (
     ProtobufSchema,
@@ -38,23 +25,21 @@ from millrace_jobs.schemas.protobuf_schemas import (
     is_map,
 )
 from millrace_jobs.schemas.registry import SchemaRegistry
-from millrace_jobs.sinks.kafka.registered.result_schema import Encode
-from millrace_jobs.sinks.kafka.registered.result_values import SINGLE_TYPES, field_name, unsupported
-from millrace_jobs.sinks.kafka.registered.written_proto import written_proto
+from millrace_jobs.sinks.kafka.registered.sink import SINGLE_TYPES, Encode, field_name, unsupported
 
 _F = FieldDescriptor
-_MESSAGE = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
-_REPEATED = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+_MESSAGE = FieldDescriptorProto.TYPE_MESSAGE
+_REPEATED = FieldDescriptorProto.LABEL_REPEATED
 _TYPES: dict[type[DataType], Any] = {
     kind: getattr(_F, f"TYPE_{each.protobuf.upper()}") for kind, each in SINGLE_TYPES.items() if each.protobuf
-} | {DecimalType: _F.TYPE_STRING}
+} | {T.DecimalType: _F.TYPE_STRING}
 _ALSO = {
     _F.TYPE_INT32: {_F.TYPE_SINT32, _F.TYPE_SFIXED32, _F.TYPE_INT64, _F.TYPE_SINT64, _F.TYPE_SFIXED64},
     _F.TYPE_INT64: {_F.TYPE_SINT64, _F.TYPE_SFIXED64},
     _F.TYPE_FLOAT: {_F.TYPE_DOUBLE},
     _F.TYPE_STRING: {_F.TYPE_ENUM},
 }
-_KEYS = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
+_KEYS = (T.StringType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _TIMESTAMP = "google.protobuf.Timestamp"
 _FIRST_OF_PROTOBUF, _LAST_OF_PROTOBUF = 19_000, 19_999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,7 +51,7 @@ class ProtobufResults:
 
     kind = "PROTOBUF"
 
-    def latest(self, registry: SchemaRegistry, subject: str, document: Mapping[str, Any]) -> Any:
+    def latest(self, registry: SchemaRegistry, document: Mapping[str, Any]) -> Any:
         """Return the file of the latest version."""
         if document.get("references"):
             raise ValueError("it imports schemas of other subjects")
@@ -82,8 +67,12 @@ class ProtobufResults:
 
     def encoder(self, columns: StructType, record: str, schema: Any) -> tuple[bytes, Encode]:
         """Return an encoder by the record of this name in the schema, or by its first message."""
-        file: descriptor_pb2.FileDescriptorProto = schema
-        name, indexes = _place(file, record)
+        file: FileDescriptorProto = schema
+        names = [f"{file.package}.{message.name}".lstrip(".") for message in file.message_type]
+        if not names:
+            raise ValueError("it has no message")
+        place = names.index(record) if record in names else 0
+        name, indexes = names[place], (place,)
         found = ProtobufSchema(descriptor_set([file]), name)
         check_schema(found)
         _require_fit(columns, found.descriptor, "")
@@ -96,19 +85,17 @@ class ProtobufResults:
             except (TypeError, ValueError, OverflowError) as error:
                 raise ValueError(str(error)) from None
 
-        return _framed(indexes), encode
+        # the first message of a file is a single zero
+        return b"\0" if indexes == (0,) else b"".join(map(_zigzag, (len(indexes), *indexes))), encode
 
 
-def message_file(
-    columns: StructType, record: str, before: descriptor_pb2.FileDescriptorProto | None = None
-) -> descriptor_pb2.FileDescriptorProto:
+def message_file(columns: StructType, record: str, before: FileDescriptorProto | None = None) -> FileDescriptorProto:
     """Return a file with a message for results.
 
-    Raises:
-        MillraceError: a column has a name or a type that no field has.
+    Raises MillraceError if a column has a name or a type that no field has.
     """
     package, _, name = record.rpartition(".")
-    file = descriptor_pb2.FileDescriptorProto(name=f"{record}.proto", package=package, syntax="proto3")
+    file = FileDescriptorProto(name=f"{record}.proto", package=package, syntax="proto3")
     known = next((each for each in before.message_type if each.name == name), None) if before is not None else None
     message = file.message_type.add(name=name)
     _fill(message, columns, f".{record}", known)
@@ -117,12 +104,7 @@ def message_file(
     return file
 
 
-def _fill(
-    message: descriptor_pb2.DescriptorProto,
-    columns: StructType,
-    path: str,
-    before: descriptor_pb2.DescriptorProto | None,
-) -> None:
+def _fill(message: DescriptorProto, columns: StructType, path: str, before: DescriptorProto | None) -> None:
     numbers = {field.name: field.number for field in before.field} if before is not None else {}
     reserved = {number for each in before.reserved_range for number in range(each.start, each.end)} if before else set()
     gone = reserved | {number for name, number in numbers.items() if name not in columns.names}
@@ -138,22 +120,18 @@ def _fill(
 
 
 def _type_field(
-    message: descriptor_pb2.DescriptorProto,
-    field: descriptor_pb2.FieldDescriptorProto,
-    kind: DataType,
-    path: str,
-    before: descriptor_pb2.DescriptorProto | None,
+    message: DescriptorProto, field: FieldDescriptorProto, kind: DataType, path: str, before: DescriptorProto | None
 ) -> None:
-    if isinstance(kind, ArrayType) and not isinstance(kind.elementType, ArrayType | MapType):
+    if isinstance(kind, T.ArrayType) and not isinstance(kind.elementType, T.ArrayType | T.MapType):
         field.label, single = _REPEATED, kind.elementType
-    elif isinstance(kind, MapType) and isinstance(kind.keyType, _KEYS):
+    elif isinstance(kind, T.MapType) and isinstance(kind.keyType, _KEYS):
         name = "".join(part.capitalize() for part in field.name.split("_")) + "Entry"
         pair = StructType().add("key", kind.keyType).add("value", kind.valueType)
         entry = message.nested_type.add(name=name)
         entry.options.map_entry = True
         for number, part in enumerate(pair, start=1):
             inner = entry.field.add(name=part.name, number=number, label=_F.LABEL_OPTIONAL)
-            if isinstance(part.dataType, ArrayType | MapType):
+            if isinstance(part.dataType, T.ArrayType | T.MapType):
                 raise unsupported(field.name, kind, "Protobuf")
             _type_single(message, inner, part.dataType, path, before, f"{field.name}_value")
         field.label, field.type, field.type_name = _REPEATED, _MESSAGE, f"{path}.{name}"
@@ -168,15 +146,15 @@ def _type_field(
 
 
 def _type_single(
-    message: descriptor_pb2.DescriptorProto,
-    field: descriptor_pb2.FieldDescriptorProto,
+    message: DescriptorProto,
+    field: FieldDescriptorProto,
     kind: DataType,
     path: str,
-    before: descriptor_pb2.DescriptorProto | None,
+    before: DescriptorProto | None,
     name: str,
 ) -> None:
     """Give a field the type of single values; a struct gets a message of its own, named by ``name``."""
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, T.TimestampType):
         field.type, field.type_name = _MESSAGE, f".{_TIMESTAMP}"
     elif isinstance(kind, StructType):
         inner = f"{name}_row"
@@ -189,25 +167,10 @@ def _type_single(
         raise unsupported(field.name, kind, "Protobuf")
 
 
-def _has_time(message: descriptor_pb2.DescriptorProto) -> bool:
+def _has_time(message: DescriptorProto) -> bool:
     return any(field.type_name == f".{_TIMESTAMP}" for field in message.field) or any(
         map(_has_time, message.nested_type)
     )
-
-
-def _place(file: descriptor_pb2.FileDescriptorProto, record: str) -> tuple[str, tuple[int, ...]]:
-    names = [f"{file.package}.{message.name}".lstrip(".") for message in file.message_type]
-    if not names:
-        raise ValueError("it has no message")
-    place = names.index(record) if record in names else 0
-    return names[place], (place,)
-
-
-def _framed(indexes: tuple[int, ...]) -> bytes:
-    """Return message indexes as the framing has them; the first message of a file is a single zero."""
-    if indexes == (0,):
-        return b"\0"
-    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
 
 
 def _zigzag(number: int) -> bytes:
@@ -226,10 +189,10 @@ def _require_fit(columns: StructType, kind: Descriptor, path: str) -> None:
         if field is None:
             raise ValueError(f"{kind.full_name} has no field {name}")
         single, declared = field, column.dataType
-        if isinstance(declared, MapType):
+        if isinstance(declared, T.MapType):
             wanted, declared = is_map(field), declared.valueType
             single = inner_type(field).fields_by_name["value"] if wanted else field
-        elif isinstance(declared, ArrayType):
+        elif isinstance(declared, T.ArrayType):
             wanted, declared = field.is_repeated and not is_map(field), declared.elementType
         else:
             wanted = not field.is_repeated
@@ -240,7 +203,7 @@ def _require_fit(columns: StructType, kind: Descriptor, path: str) -> None:
 
 
 def _is_suitable(kind: DataType, field: FieldDescriptor) -> bool:
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, T.TimestampType):
         return field.message_type is not None and field.message_type.full_name == _TIMESTAMP
     wanted = _TYPES.get(type(kind))
     return wanted is not None and (field.type == wanted or field.type in _ALSO.get(wanted, ()))
@@ -251,19 +214,19 @@ def _converter(kind: DataType) -> Callable[[Any], Any]:
     if isinstance(kind, StructType):
         fields = {field.name: _converter(field.dataType) for field in kind}
         return lambda row: {name: fields[name](each) for name, each in row.items() if each is not None}
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = _converter(kind.elementType)
         return lambda values: [element(_present(each)) for each in values]
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         value = _converter(kind.valueType)
         return lambda entries: {key: value(_present(each)) for key, each in entries.items()}
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, T.TimestampType):
         return _moment
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         return lambda number: format(number, "f")
-    if isinstance(kind, DateType):
+    if isinstance(kind, T.DateType):
         return lambda day: day.isoformat()
-    if isinstance(kind, TimestampNTZType):
+    if isinstance(kind, T.TimestampNTZType):
         return lambda moment: moment.isoformat(timespec="microseconds")
     return lambda value: value
 
@@ -277,3 +240,43 @@ def _present(value: Any) -> Any:
 def _moment(moment: datetime) -> dict[str, int]:
     seconds, micros = divmod((moment - _EPOCH) // _MICROSECOND, 1_000_000)
     return {"seconds": seconds, "nanos": micros * 1_000}
+
+
+def written_proto(file: FileDescriptorProto) -> str:
+    """Return the text of a file of ``protobuf_results.message_file``: messages, maps and reserved numbers."""
+    lines = ['syntax = "proto3";']
+    lines += [f"package {file.package};"] if file.package else []
+    lines += [f'import "{name}";' for name in file.dependency]
+    for message in file.message_type:
+        lines += _message(message, "")
+    return "\n".join(lines) + "\n"
+
+
+def _message(message: DescriptorProto, indent: str) -> Iterator[str]:
+    yield f"{indent}message {message.name} {{"
+    inner = f"{indent}  "
+    for gone in message.reserved_range:
+        yield f"{inner}reserved {gone.start};"
+    entries = {each.name: each for each in message.nested_type if each.options.map_entry}
+    for each in message.nested_type:
+        if each.name not in entries:
+            yield from _message(each, inner)
+    for field in message.field:
+        entry = entries.get(field.type_name.rpartition(".")[2])
+        if entry is not None:
+            key, value = entry.field
+            yield f"{inner}map<{_type(key)}, {_type(value)}> {field.name} = {field.number};"
+            continue
+        label = (
+            "repeated "
+            if field.label == FieldDescriptorProto.LABEL_REPEATED
+            else "optional "
+            if field.proto3_optional
+            else ""
+        )
+        yield f"{inner}{label}{_type(field)} {field.name} = {field.number};"
+    yield f"{indent}}}"
+
+
+def _type(field: FieldDescriptorProto) -> str:
+    return field.type_name or FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()

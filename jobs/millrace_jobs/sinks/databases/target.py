@@ -1,4 +1,4 @@
-"""What results need of a table: it must exist, because sinks create no tables of the user's, and suit the results."""
+"""The table that results go to: it must exist, because sinks create no tables of the user's, and suit the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType, StructType
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.databases.connection import Session
-from millrace_jobs.sinks.databases.dialect import ColumnType, Dialect, FoundTable, TableColumn, TargetTable
+from millrace_jobs.sinks.databases.dialect import ColumnType, Dialect, TableColumn, TargetTable
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,19 @@ class WantedTable:
     def require_types(self) -> None:
         """Check that a table can have the columns of the results.
 
-        Raises:
-            MillraceError: no type of the database holds the values of a column.
+        Raises MillraceError if no type of the database holds the values of a column.
         """
-        server = self.dialect.server
-        odd = [each for each in self.results if self.dialect.column_type(each.dataType) is None]
-        if odd:
-            raise MillraceError(
-                *(
-                    self._problem(
-                        f"column {each.name} is {_sql(each.dataType)}, for which no type of {server} is known",
-                        f"cast it in the SELECT list, as in CAST({each.name} AS STRING) AS {each.name}",
-                    )
-                    for each in odd
-                )
+        server = self.dialect.connection.server
+        problems = [
+            self._problem(
+                f"column {each.name} is {each.dataType.simpleString().upper()}, for which no type of {server} is known",
+                f"cast it in the SELECT list, as in CAST({each.name} AS STRING) AS {each.name}",
             )
+            for each in self.results
+            if self.dialect.column_type(each.dataType) is None
+        ]
+        if problems:
+            raise MillraceError(*problems)
 
     def find(self, session: Session) -> TargetTable:
         """Return the table in the database.
@@ -66,7 +64,12 @@ class WantedTable:
         if not problems and self.key:
             key = [found.columns[matched[each] or ""] for each in self.key]
             problems += self._key_problems(full, key, found.unique)
-        problems += self._missing_rights(session, full, found)
+        wanted = ["INSERT", *(["SELECT", "UPDATE"] if self.key else []), *(["DELETE"] if self.removes else [])]
+        if missing := self.dialect.missing_rights(session, found, wanted):
+            rights = ", ".join(missing)
+            message = f"user {self.dialect.connection.user} may not {rights} on table {full}"
+            hint = f"GRANT {rights} ON {full} TO {self.dialect.grantee(session)};"
+            problems.append(self._problem(message, hint, "user"))
         if problems:
             raise MillraceError(*problems)
         names = tuple(matched[each.name] or "" for each in self.results)
@@ -90,9 +93,8 @@ class WantedTable:
             name, wanted = matched[each.name], self._type_of(each.dataType)
             if name is None:
                 message = f"table {table} has no column {each.name}"
-                yield self._problem(
-                    message, f"ALTER TABLE {table} ADD {self.dialect.quoted(each.name)} {wanted.name};", "table"
-                )
+                command = f"ALTER TABLE {table} ADD {self.dialect.quoted(each.name)} {wanted.name};"
+                yield self._problem(message, command, "table")
                 continue
             column = columns[name]
             if column.generated:
@@ -100,11 +102,11 @@ class WantedTable:
                 yield self._problem(message, "leave the column out of the SELECT list", "table")
             elif column.base not in wanted.accepted or not _holds(column, wanted):
                 found = ", ".join(filter(None, (column.type, wanted.lossy.get(column.base))))
-                message = f"column {name} of table {table} is {found}, and the result has {_sql(each.dataType)}"
-                command = f"ALTER TABLE {table} {self.dialect.changed_type(name, wanted.name)}"
-                yield self._problem(
-                    message, f"change it, as in {command}; or cast the column in the SELECT list", "table"
-                )
+                given = each.dataType.simpleString().upper()
+                message = f"column {name} of table {table} is {found}, and the result has {given}"
+                command = self.dialect.changed_type.format(name=self.dialect.quoted(name), type=wanted.name)
+                hint = f"change it, as in ALTER TABLE {table} {command}; or cast the column in the SELECT list"
+                yield self._problem(message, hint, "table")
             elif column.obstacle is not None:
                 message = f"column {name} of table {table} {column.obstacle.what}"
                 yield self._problem(message, f"ALTER TABLE {table} {column.obstacle.change};", "table")
@@ -124,18 +126,12 @@ class WantedTable:
         for column in key:
             if not column.not_null:
                 message = f"column {column.name} of table {table} may be NULL, and rows without a key would be repeated"
-                yield self._problem(message, f"ALTER TABLE {table} {self.dialect.without_null(column)};", "key")
+                name = self.dialect.quoted(column.name)
+                change = self.dialect.without_null.format(name=name, type=column.staged)
+                yield self._problem(message, f"ALTER TABLE {table} {change};", "key")
             if column.key_obstacle is not None:
                 message = f"column {column.name} of table {table} {column.key_obstacle.what}"
                 yield self._problem(message, f"ALTER TABLE {table} {column.key_obstacle.change};", "key")
-
-    def _missing_rights(self, session: Session, full: str, table: FoundTable) -> Iterator[Problem]:
-        wanted = ["INSERT", *(["SELECT", "UPDATE"] if self.key else []), *(["DELETE"] if self.removes else [])]
-        missing = self.dialect.missing_rights(session, table, wanted)
-        if missing:
-            rights = ", ".join(missing)
-            message = f"user {self.dialect.connection.user} may not {rights} on table {full}"
-            yield self._problem(message, f"GRANT {rights} ON {full} TO {self.dialect.grantee(session)};", "user")
 
     def _type_of(self, kind: DataType) -> ColumnType:
         found = self.dialect.column_type(kind)
@@ -163,7 +159,3 @@ def _holds(column: TableColumn, wanted: ColumnType) -> bool:
     if column.digits is None or wanted.digits is None:
         return True
     return column.digits[0] >= wanted.digits[0] and column.digits[1] >= wanted.digits[1]
-
-
-def _sql(kind: DataType) -> str:
-    return kind.simpleString().upper()

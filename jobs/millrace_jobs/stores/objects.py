@@ -16,8 +16,8 @@ from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from millrace_api.validation.places import bucket_and_prefix
-from millrace_jobs.store_clients import AZURE, client_of
-from millrace_jobs.store_requests import PAGE, Request, count, pages
+from millrace_jobs.stores.clients import AZURE, client_of
+from millrace_jobs.stores.requests import PAGE, Request, count, pages
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -131,10 +131,9 @@ class ObjectPath:
 
         Empty objects that stand for folders are left out.
         """
-        listed = [(each["path"], each["size"]) for found in self._below() for each in found]
-        for key, size in listed:
-            if size or self._is_object(key):
-                yield key[len(self.key) + 1 :], size
+        for each in [each for found in self._below() for each in found]:
+            if each["size"] or self._is_object(each["path"]):
+                yield each["path"][len(self.key) + 1 :], each["size"]
 
     def objects_after(self, key: str = "") -> Iterator[ObjectFile]:
         """Yield the objects below this place whose keys come after this one, in their order; 1000 a request."""
@@ -213,7 +212,6 @@ class ObjectPath:
             self._client.copy(self.key, other.key)
 
     def _level(self) -> ListResult[Sequence[ObjectMeta]]:
-        """Return what is directly in this place."""
         with _request(self, "LIST"):
             found = self._client.list_with_delimiter(self._prefix)
         count("LIST", pages(len(found["objects"]) + len(found["common_prefixes"]), self._page) - 1)
@@ -231,7 +229,6 @@ class ObjectPath:
             count("LIST", found is not None)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        """Delete the objects of these keys that exist."""
         if not keys:
             return
         try:
@@ -270,13 +267,11 @@ class ObjectPath:
                     return _IS_FOLDER not in self._client.get(key).attributes
             except FileNotFoundError:  # another process has deleted it since it was listed
                 return False
-        return ObjectPath(
-            self.scheme, self.bucket, key
-        ).exists()  # the client drops the slash that such a key ends with
+        # the client drops the slash that such a key ends with
+        return ObjectPath(self.scheme, self.bucket, key).exists()
 
     @property
     def _page(self) -> int:
-        """The most keys in an answer to a LIST."""
         return 5 * PAGE if self.scheme == AZURE else PAGE
 
     @property
@@ -395,7 +390,6 @@ def _os_errors(path: ObjectPath) -> Iterator[None]:
 
 
 def _number_of(text: str) -> int:
-    """Return the error number of a client's text."""
     if any(code in text for code in _NO_BUCKET):
         return errno.ENXIO
     return errno.EACCES if _REFUSED.search(text) else errno.EIO

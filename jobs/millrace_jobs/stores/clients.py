@@ -2,7 +2,7 @@
 
 Logins and addresses come from the environment, as other programs for a store take them: ``AWS_REGION``,
 ``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ... or the identity of the pod. What a query names is put there
-(``s3_client.use``, ``azure_client.use``). Nothing of them is stored or shown.
+(``spark.use``). Nothing of them is stored or shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from millrace_jobs import azure_login, s3_login
+from millrace_jobs.stores import login
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, S3Store
@@ -34,19 +34,23 @@ def client_of(scheme: str, bucket: str) -> S3Store | AzureStore:
     process = os.getpid()  # the threads of a client do not survive a fork
     if scheme == AZURE:
         container, _, host = bucket.partition("@")
-        account = host.partition(".")[0]
-        return _azure(container, account, azure_login.endpoint(), azure_login.reference(), process)
-    return s3_client(bucket, endpoint(), region(), process, with_keys=s3_login.is_given(os.environ))
+        return _azure_client(container, host.partition(".")[0], azure_endpoint(), login.azure_reference(), process)
+    return s3_client(bucket, s3_endpoint(), s3_region(), process, with_keys=login.has_s3_keys())
 
 
-def endpoint() -> str | None:
+def s3_endpoint() -> str | None:
     """Return the URL of the S3 that the environment names; None for that of AWS."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def region() -> str:
+def s3_region() -> str:
     """Return the region that the environment names; other stores than AWS take any."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+def azure_endpoint() -> str | None:
+    """Return the URL of an emulator that the environment names, as scheme, host and port; None for Azure itself."""
+    return os.environ.get("AZURE_STORAGE_ENDPOINT", "").rstrip("/") or None
 
 
 @cache
@@ -55,22 +59,21 @@ def s3_client(bucket: str, url: str | None, region: str, _process: int, *, with_
     from obstore.store import S3Store
 
     own: dict[str, Any] = {} if url is None else {"endpoint": url}
-    own |= {"credential_provider": s3_login.login} if with_keys else {}
+    own |= {"credential_provider": login.s3_login} if with_keys else {}
     return S3Store(bucket, region=region, **own, **_options(url))
 
 
 @cache
-def _azure(container: str, account: str, url: str | None, key: str | None, _process: int) -> AzureStore:
+def _azure_client(container: str, account: str, url: str | None, key: str | None, _process: int) -> AzureStore:
     """Return the client of a container; ``key`` refers to the key of its account, without which the pod logs in."""
     from obstore.store import AzureStore
 
     own: dict[str, Any] = {} if url is None else {"endpoint": f"{url}/{account}"}
-    own |= {} if key is None else {"credential_provider": azure_login.AzureLogin(key)}
+    own |= {} if key is None else {"credential_provider": login.AzureLogin(key)}
     return AzureStore(container, account_name=account, **own, **_options(url))
 
 
 def _options(url: str | None) -> dict[str, Any]:
-    """Return the options of requests that all clients have in common."""
     backoff: Any = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2}
     return {
         "client_options": {
@@ -78,9 +81,5 @@ def _options(url: str | None) -> dict[str, Any]:
             "timeout": timedelta(seconds=_REQUEST_SECONDS),
             "allow_http": (url or "").startswith("http:"),
         },
-        "retry_config": {
-            "max_retries": 12,
-            "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
-            "backoff": backoff,
-        },
+        "retry_config": {"max_retries": 12, "retry_timeout": timedelta(seconds=_RETRY_SECONDS), "backoff": backoff},
     }

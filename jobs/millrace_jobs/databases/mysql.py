@@ -1,11 +1,15 @@
-"""Connections to a MySQL or MariaDB server.
+"""Connections to a MySQL or MariaDB server, and the meaning of their errors.
 
 A session says what it depends on, whatever the server's defaults are: strict values, UTC, limits of time. A server that
 is not strict cuts texts off, and replaces values that it cannot hold, without an error.
+
+Numbers of errors below 2000 and above 3000 are the server's, those between are the client's:
+https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html, https://mariadb.com/kb/en/mariadb-error-codes/.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import tempfile
@@ -19,14 +23,11 @@ from pymysql.constants import CLIENT, CR, ER
 from pymysql.cursors import Cursor, SSCursor
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.databases import connection as limits
-from millrace_jobs.databases.connection import DatabaseConnection, system_authorities, time_limit
+from millrace_jobs.databases import connection as common
+from millrace_jobs.databases.connection import DatabaseConnection, Meaning, system_authorities, time_limit, worded
 
 SINK = "spec.sink.mysql"
 """Field of a query with its sink; messages name the field of the connection."""
-
-READ_ONLY = 1290
-"""The server's error number for a write while it is read-only."""
 
 _SESSION_SECONDS = 28_800
 """Seconds for which a session may say nothing between transactions, as long as Spark computes."""
@@ -38,6 +39,7 @@ _LOSSY = {ER.WARN_DATA_OUT_OF_RANGE, ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_
 _MOST_WARNINGS = 65_535
 """The most warnings of a statement that a server can show."""
 
+_READ_ONLY = 1290
 _LOST = (CR.CR_SERVER_GONE_ERROR, CR.CR_SERVER_LOST)
 
 _PARTS = {"ca": "the certificate authority", "certificate": "the client certificate"}
@@ -46,6 +48,73 @@ _MODES = (
     "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,"
     "NO_ENGINE_SUBSTITUTION"
 )
+
+_LOGIN = Meaning("refuses the login", "check user and password, and from which hosts the user may log in", "password")
+_NO_TLS = Meaning("does not offer TLS", "leave tls out, or give the server a certificate", "tls")
+_TLS_ONLY = Meaning("takes encrypted connections only", "add tls", "tls")
+_NO_NUMBER = Meaning(
+    "cannot hold NaN and infinity", "select nullif(column, double('NaN')) AS column, or exclude such rows", "table"
+)
+_TOO_LARGE = Meaning("does not take a row of that size", "raise max_allowed_packet at the server", "table")
+
+_MEANINGS: dict[Meaning, tuple[int, ...]] = {
+    common.UNREACHABLE: (CR.CR_CONN_HOST_ERROR, CR.CR_CONNECTION_ERROR),
+    common.LOST: (
+        CR.CR_SERVER_GONE_ERROR,
+        CR.CR_SERVER_LOST,
+        1053,
+        1077,
+        1152,
+        1158,
+        1159,
+        1160,
+        1161,
+        1184,
+        1927,
+        4031,
+    ),
+    common.BUSY: (3, 1021, 1037, 1040, 1041, 1114, 1129, 1203, 1206, 1226),
+    common.READ_ONLY: (_READ_ONLY, 1792, 1836, 3100),
+    common.CONFLICT: (1020, 1213, 3101),
+    common.LOCKED: (1205, 1317, 1969, 3024),
+    _LOGIN: (1045, 1130, 1251, 1275, 1524, 1698, 1820, 3118, CR.CR_AUTH_PLUGIN_CANNOT_LOAD),
+    common.NO_DATABASE: (1049,),
+    common.RIGHTS: (1044, 1142, 1143, 1227, 1370),
+    _NO_TLS: (CR.CR_SSL_CONNECTION_ERROR,),
+    _TLS_ONLY: (3159,),
+    common.CHANGED: (1054, 1072, 1136, 1146, 1364, 3105),
+    _NO_NUMBER: (1367,),
+    _TOO_LARGE: (1153,),
+    common.VALUE: (1264, 1265, 1292, 1366, 1406, 1411, 3140, 3156),
+    common.NULL: (1048, 1263),
+    common.UNIQUE: (1062, 1586),
+    common.CONSTRAINT: (1216, 1217, 1451, 1452, 1644, 3819, 4025),
+}
+_NUMBERS = {number: meaning for meaning, numbers in _MEANINGS.items() for number in numbers}
+
+_READING: dict[int, Meaning] = {
+    1054: Meaning("has no such column", "correct it in schema"),
+    1060: Meaning("does not accept the query", "give its columns different names", "query"),
+    1064: Meaning("does not accept the query", "correct it", "query"),
+    1142: Meaning("does not let this user read that", "grant it SELECT", "user"),
+    1143: Meaning("does not let this user read that", "grant it SELECT", "user"),
+    1146: Meaning("has no such table", "create it, or correct its name"),
+    1227: Meaning("does not let this user read that", "grant it the right", "user"),
+    1290: Meaning("does not let a source write", "write a query that only reads", "query"),
+    1365: Meaning("cannot compute a value", "correct the query, or exclude such rows in it", "query"),
+    1690: Meaning("cannot compute a value", "correct the query, or exclude such rows in it", "query"),
+    1792: Meaning("does not let a source write", "write a query that only reads", "query"),
+}
+"""Meanings of numbers where they differ for reading."""
+
+_CONFLICTS = (*_MEANINGS[common.CONFLICT], 1205, *_MEANINGS[common.UNIQUE])
+"""A second writer of a key that is new finds it taken once the first one has committed, and replaces its row then."""
+
+_HANDSHAKE: tuple[tuple[str, Meaning], ...] = (
+    (r"certificate verify failed|hostname mismatch|doesn't match", common.CERTIFICATE),
+    (r"CERTIFICATE_REQUIRED|ALERT|tlsv1", common.CLIENT_CERTIFICATE),
+)
+"""Meanings of texts with which TLS fails."""
 
 
 class MySqlSession:
@@ -58,7 +127,8 @@ class MySqlSession:
 
     def __init__(self, connection: pymysql.Connection[Any], server: socket.socket) -> None:
         self._connection = connection
-        self._line = server.dup()  # TLS takes the socket itself away
+        self.line = server.dup()
+        """The socket; TLS takes the one that PyMySQL has away."""
         self.is_mariadb = False
         self.largest_packet = 0
 
@@ -117,7 +187,7 @@ class MySqlSession:
 
         The server ends the session, and so the transaction, if the client says nothing for ``IDLE_SECONDS``.
         """
-        self.execute(f"SET SESSION wait_timeout = {max(1, round(limits.IDLE_SECONDS))}")
+        self.execute(f"SET SESSION wait_timeout = {max(1, round(common.IDLE_SECONDS))}")
         self.execute("START TRANSACTION")
         try:
             yield
@@ -134,14 +204,14 @@ class MySqlSession:
         """Return the file descriptor of the socket."""
         if self.broken:
             raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, "the connection is closed")
-        return self._line.fileno()
+        return self.line.fileno()
 
     def close(self) -> None:
         """End the session."""
         if not self.broken:
             with suppress(pymysql.err.Error, OSError):
                 self._connection.close()
-        self._line.close()
+        self.line.close()
 
     def begin(self, *, reads: bool) -> None:
         """Connect, log in, and set what the session depends on.
@@ -149,26 +219,26 @@ class MySqlSession:
         Raises:
             pymysql.err.Error: the server cannot be reached, or refuses.
         """
-        self._connection.connect(self._line.dup())
-        seconds = round(limits.LOCK_SECONDS)
+        self._connection.connect(self.line.dup())
+        seconds = round(common.LOCK_SECONDS)
         found = self.execute("SELECT @@version, @@max_allowed_packet, @@global.read_only").fetchall()
         version, packet, read_only = found[0]
         self.is_mariadb, self.largest_packet = "mariadb" in str(version).lower(), int(packet)
         if str(read_only).upper() not in ("0", "OFF") and not reads:
-            raise pymysql.err.OperationalError(READ_ONLY, "the server is read-only")
+            raise pymysql.err.OperationalError(_READ_ONLY, "the server is read-only")
         settings = {
             "sql_mode": f"'{_MODES}'",
             "time_zone": "'+00:00'",
             "innodb_lock_wait_timeout": seconds,
             "lock_wait_timeout": seconds,
             "wait_timeout": _SESSION_SECONDS,
-            "net_write_timeout": round(limits.STATEMENT_SECONDS),
+            "net_write_timeout": round(common.STATEMENT_SECONDS),
             "max_sort_length": 4096,  # no key is longer: what is sorted by its beginning only is not sorted
             "sql_notes": 1,
             "max_error_count": _MOST_WARNINGS,
         }
         if self.is_mariadb:
-            settings["max_statement_time"] = limits.STATEMENT_SECONDS
+            settings["max_statement_time"] = common.STATEMENT_SECONDS
         self.execute(f"SET SESSION {', '.join(f'{name} = {value}' for name, value in settings.items())}")
         self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
@@ -230,14 +300,14 @@ class MySqlConnection(DatabaseConnection):
 
     def _open(self, host: str, port: int, password: str, tls: ssl.SSLContext | None, *, reads: bool) -> MySqlSession:
         try:
-            server = socket.create_connection((host, port), limits.CONNECT_SECONDS)
+            server = socket.create_connection((host, port), common.CONNECT_SECONDS)
         except OSError as error:
             raise pymysql.err.OperationalError(CR.CR_CONN_HOST_ERROR, str(error)) from error
         with server:
             _keep_alive(server)
             session = MySqlSession(pymysql.Connection(host=host, port=port, **self.settings(password, tls)), server)
         try:
-            with time_limit(_UnopenedSession(session), limits.CONNECT_SECONDS):
+            with time_limit(session.line, common.CONNECT_SECONDS):  # it is not connected yet
                 session.begin(reads=reads)
         except BaseException as error:
             session.close()
@@ -251,11 +321,6 @@ class MySqlConnection(DatabaseConnection):
         return session
 
     def _tls(self) -> ssl.SSLContext | None:
-        """Return what verifies the server; None without TLS.
-
-        Raises:
-            MillraceError: a secret cannot be read, or is no certificate.
-        """
         if self.tls is None:
             return None
         given = {part: secret.resolve() for part, secret in self.tls}
@@ -278,26 +343,47 @@ class MySqlConnection(DatabaseConnection):
         return context
 
 
-class _UnopenedSession:
-    """A session that is not connected yet, for a limit of time."""
-
-    def __init__(self, session: MySqlSession) -> None:
-        self._session = session
-
-    def fileno(self) -> int:
-        return self._session._line.fileno()
-
-
 def _keep_alive(server: socket.socket) -> None:
     """Notice within a minute that a connection is cut off silently."""
     server.settimeout(None)
     server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 30),
-        ("TCP_KEEPINTVL", 10),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", 60_000),
-    ):
+    options = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
+    for option, value in options.items():
         if hasattr(socket, option):
             server.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def mysql_problem(
+    error: pymysql.err.Error, doing: str, connection: DatabaseConnection, *, reads: bool = False
+) -> MillraceError:
+    """Return the error as a sentence for the user; a TransientError if it may pass by itself.
+
+    ``doing`` describes the failed operation, such as ``writing batch 7 to table trips``; ``reads`` is whether that only
+    reads.
+    """
+    number, text = number_of(error), " ".join(str(error.args[-1] if error.args else error).split())
+    if number in _MEANINGS[common.UNREACHABLE]:
+        meaning = next((each for pattern, each in _HANDSHAKE if re.search(pattern, text)), common.UNREACHABLE)
+    elif number == 0:  # such as InterfaceError: the connection is closed
+        meaning = common.LOST
+    else:
+        known = (_READING.get(number) if reads else None) or _NUMBERS.get(number)
+        meaning = known or Meaning(f"gave the error {number}", "see the server's log")
+    return worded(meaning, text, doing, connection)
+
+
+def number_of(error: Exception) -> int:
+    """Return the number of an error; 0 if it has none."""
+    found = error.args[0] if error.args else 0
+    return found if isinstance(found, int) else 0
+
+
+def is_conflict(error: Exception) -> bool:
+    """Return whether a transaction has failed because of another one, so that it can be tried again."""
+    return number_of(error) in _CONFLICTS
+
+
+def is_denied(error: Exception) -> bool:
+    """Return whether the user lacks a right."""
+    return number_of(error) in _MEANINGS[common.RIGHTS]

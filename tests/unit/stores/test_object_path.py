@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from obstore.store import LocalStore
 
-from millrace_jobs import object_store
-from millrace_jobs.object_store import ObjectPath
 from millrace_jobs.sources.static_tables import TableContents
+from millrace_jobs.stores import objects
+from millrace_jobs.stores.objects import ObjectPath
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
     store = LocalStore(tmp_path)
-    monkeypatch.setattr(object_store, "client_of", lambda scheme, bucket: store)
+    monkeypatch.setattr(objects, "client_of", lambda scheme, bucket: store)
     return ObjectPath("abfss", "lake@account.blob.core.windows.net", "checkpoint")
 
 

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from millrace_jobs.store_requests import FOLDER, StoreCounters, count, counting_in, environment, pages
+from millrace_jobs.stores.requests import FOLDER, StoreCounters, count, counting_in, environment, pages
 
-CHILD = "from millrace_jobs.store_requests import count; count('GET', 2, read=7); count('LIST')"
+CHILD = "from millrace_jobs.stores.requests import count; count('GET', 2, read=7); count('LIST')"
 
 
 def test_processes_that_have_ended_count_too(tmp_path):

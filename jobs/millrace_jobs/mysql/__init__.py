@@ -1,1 +1,0 @@
-"""Connections to MySQL and MariaDB, and the meaning of their errors, for a sink and a source."""
