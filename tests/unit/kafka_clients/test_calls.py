@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message
 
-from millrace_jobs.kafka.consuming import consume
+from millrace_jobs.kafka.calls import consume
 
 NO_BROKER = {"bootstrap.servers": "127.0.0.1:9", "group.id": "none", "log_level": 0}
 
