@@ -22,7 +22,7 @@ from millrace_jobs.dedicated.coordinator import topics_of
 from millrace_jobs.dedicated.generation import GenerationRun
 from millrace_jobs.dedicated.instructions import Work, version_of
 from millrace_jobs.dedicated.metrics import ReplicaMetrics
-from millrace_jobs.dedicated.replica import Replica, ReplicaStatus
+from millrace_jobs.dedicated.replica import PartitionerReplica, ReplicaStatus
 from millrace_jobs.kafka.errors import PATIENCE, patiently
 from millrace_jobs.signals import on_shutdown_request
 from millrace_jobs.sources.kafka.source import KafkaSource
@@ -61,7 +61,7 @@ def run_replica(file: Path, index: int, host: str, metrics_port: int, driver: st
         milli = os.environ.get(CPU_LIMIT_VARIABLE)
         cores = int(milli) / 1000 if milli else math.inf
         definition = query.spec.sources[name]
-        _work(Replica(topics_of(query), source, definition, index, driver, cores, status, metrics), stop)
+        _work(PartitionerReplica(topics_of(query), source, definition, index, driver, cores, status, metrics), stop)
     finally:
         server.close()
 
@@ -78,7 +78,7 @@ def _source_of(query: StreamQuery) -> tuple[str, KafkaSource]:
     return name, opened
 
 
-def _work(replica: Replica, stop: threading.Event) -> None:
+def _work(replica: PartitionerReplica, stop: threading.Event) -> None:
     """Work on one generation after another, as the driver instructs, until ``stop`` is set."""
     stopped: Work | None = None
     try:
@@ -96,7 +96,7 @@ def _work(replica: Replica, stop: threading.Event) -> None:
         replica.control.close()
 
 
-def _next_work(replica: Replica) -> Work | None:
+def _next_work(replica: PartitionerReplica) -> Work | None:
     """Return the work that the driver wants, if this replica can do it."""
     current = replica.control.current
     if current is None:

@@ -12,12 +12,12 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.dedicated.batching.pack_size import PackSize
 from millrace_jobs.dedicated.control_topic import FENCED
 from millrace_jobs.dedicated.instructions import Instructions, Work
-from millrace_jobs.dedicated.intake import Intake, Interval
+from millrace_jobs.dedicated.intake import Intake, IntakeInterval
 from millrace_jobs.dedicated.interval import BATCH, EPOCH, GENERATION, TRANSACTION_SECONDS
 from millrace_jobs.dedicated.manifest import Manifest, Packs
 from millrace_jobs.dedicated.metrics import IntervalReport
 from millrace_jobs.dedicated.raw_reader import RawReader, ReassignedError, StoppingRecordError
-from millrace_jobs.dedicated.replica import Replica
+from millrace_jobs.dedicated.replica import PartitionerReplica
 from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, error_of, is_transient, kafka_problem, patiently
 from millrace_jobs.partitioners.prompt.partitioner import EarlyRelease
 from millrace_jobs.pipeline.arrivals import Arrivals
@@ -81,7 +81,7 @@ def next_heartbeat(now: float, slack: float, ended: int, length: float) -> int:
 class GenerationRun:
     """The intervals of one replica in one generation."""
 
-    def __init__(self, replica: Replica, work: Work) -> None:
+    def __init__(self, replica: PartitionerReplica, work: Work) -> None:
         self._replica, self._work = replica, work
         self._writer, self._placing, self._peers = replica.writer, replica.placing, replica.peers
         self._length = min(work.interval, LONGEST_INTERVAL)
@@ -161,7 +161,7 @@ class GenerationRun:
         number = next_heartbeat(time.time(), self._release.slack, self._ended, length)
         due = number * length
         batch = max(self._batch + 1, round(due / self._work.interval))
-        interval = Interval(batch, due, self._release.cut_off(due), due - _SENDING * length, Arrivals(due))
+        interval = IntakeInterval(batch, due, self._release.cut_off(due), due - _SENDING * length, Arrivals(due))
         generation, source = self._work.generation, self._replica.source
         self._writer.begin({EPOCH: str(self._placing.pin.epoch), BATCH: str(batch), GENERATION: generation})
         label = f"{generation}-{batch:010d}-{self._replica.index:04d}"
@@ -181,7 +181,7 @@ class GenerationRun:
             self._write(interval, positions, heartbeat)
         self._replica.status.works()
 
-    def _take_in(self, interval: Interval, most: int, rejects: BadMessageHandler, stop: threading.Event) -> None:
+    def _take_in(self, interval: IntakeInterval, most: int, rejects: BadMessageHandler, stop: threading.Event) -> None:
         """Take in what comes until the cut-off, or as much as a replica holds."""
         while not stop.is_set() and interval.messages < most and interval.message_bytes < MOST_BYTES:
             left = interval.cut_off - time.time()
@@ -199,12 +199,12 @@ class GenerationRun:
             self._follow()
             self._peers.after_block(self._placing.partitioner)
 
-    def _send(self, interval: Interval) -> None:
+    def _send(self, interval: IntakeInterval) -> None:
         for pack in interval.packs:
             self._writer.send(pack)
         interval.packs.clear()
 
-    def _write(self, interval: Interval, positions: Offsets, heartbeat: int) -> None:
+    def _write(self, interval: IntakeInterval, positions: Offsets, heartbeat: int) -> None:
         """Write what is left of an interval, and commit it."""
         began = time.monotonic()
         interval.packs += self._placing.cut()

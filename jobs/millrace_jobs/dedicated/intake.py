@@ -25,7 +25,7 @@ from millrace_jobs.windows import TimeSpan
 
 
 @dataclass
-class Interval:
+class IntakeInterval:
     """The interval that is taken in: when it ends, and what it has.
 
     Attributes:
@@ -71,7 +71,7 @@ class Intake:
         self._router = Router(compiled, work.projection.keys, None, work.time_column)
 
     def take(
-        self, messages: Sequence[Message], rejects: BadMessageHandler, interval: Interval
+        self, messages: Sequence[Message], rejects: BadMessageHandler, interval: IntakeInterval
     ) -> tuple[pa.RecordBatch, Hashes]:
         """Return the projected records of messages, and the hashes of their keys; shape ``(records,)``.
 

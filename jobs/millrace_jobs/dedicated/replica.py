@@ -68,7 +68,7 @@ class ReplicaStatus:
 
 
 @dataclass
-class Replica:
+class PartitionerReplica:
     """One replica of a query, with its clients of Kafka and its partitioner.
 
     Attributes:
