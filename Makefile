@@ -132,7 +132,7 @@ bench-partitioners: setup  ## Measure records/s and the state's memory of each p
 	$(BIN)/python -m bench.partitioners
 
 bench-papers: setup  ## Rerun the papers' comparisons; write docs/partitioning.md's plots and claims
-	$(BIN)/python -m bench.papers
+	$(BIN)/python -m millrace_research.papers
 
 bench-scaling: setup  ## Predict the recorded batch times of real runs; write docs/autoscaling.md's plot of them
 	$(BIN)/python -m bench.scaling.report

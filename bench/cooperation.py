@@ -18,16 +18,16 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tools.docs_pages import replace_between
 
 from bench.agreement import JobReplicas, mean
-from bench.docs_pages import replace_between
-from bench.papers.streams import real, zipf
 from bench.simulated_replicas import INTERVAL, SimulatedReplica, a_pin, replicas
-from millrace_jobs.benchmark.replaying import Codes, PlacedStream, key_codes
-from millrace_jobs.dedicated.cooperation.protocol import Alone
+from millrace_jobs.dedicated.cooperation.protocol import Cooperation
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Workers
 from millrace_jobs.partitioners.metrics import PlacementCost
 from millrace_jobs.partitioners.parameters import Value
+from millrace_research.comparison.replaying import Codes, PlacedStream, key_codes
+from millrace_research.papers.streams import real, zipf
 
 _Item = TypeVar("_Item", np.int32, np.uint64)
 
@@ -72,7 +72,7 @@ class DedicatedReplicas:
         pin, now = a_pin(self.algorithm, self.number, WORKERS, **self.parameters), 1000.0
         _, members = replicas(pin, now)
         for member in [] if self.cooperate else members:
-            member.cooperation = Alone()
+            member.cooperation = Cooperation()
         placed = []
         for batch in batches:
             placed.append(self._place_interval(members, batch, now))

@@ -29,14 +29,11 @@ from rich.table import Table
 from bench.key_streams import KEYS, SKEWS, skewed
 from bench.partitioner_speed import (
     BATCH,
-    BLOCK,
     SpeedFigure,
-    StateFigure,
-    can_measure_state,
     measure_speed,
-    measure_state,
 )
-from millrace_jobs.benchmark.contenders import Contender, parse_contenders
+from millrace_research.comparison.contenders import Contender, parse_contenders
+from millrace_research.comparison.state_memory import BLOCK, StateFigure, can_measure_state, measure_state
 
 PARTITIONS = 4
 RECORD_BYTES = 100

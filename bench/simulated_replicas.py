@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millrace_jobs.dedicated.cooperation.choosing import cooperation_for
+from millrace_jobs.dedicated.cooperation import cooperation_for
 from millrace_jobs.dedicated.cooperation.protocol import Cooperation, Record
 from millrace_jobs.partitioners.base import Hashes, Workers
 from millrace_jobs.partitioners.parameters import Value

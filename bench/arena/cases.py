@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.arena.deployed import deployed
-from millrace_arena.comparison import OURS, POLICIES, compare
-from millrace_arena.figures import RunFigures
-from millrace_arena.plot import write_plot
-from millrace_arena.scenarios import SYNTHETIC, ScenarioSetting, busiest, recorded, synthetic
-from millrace_arena.simulation.metrics import Fault, FaultyTime
-from millrace_arena.simulation.record import SimulatedRun
-from millrace_arena.simulation.run import Scenario, simulate
-from millrace_arena.simulation.trace_files import read_trace
+from millrace_research.arena.comparison import OURS, POLICIES, compare
+from millrace_research.arena.figures import RunFigures
+from millrace_research.arena.plot import write_plot
+from millrace_research.arena.scenarios import SYNTHETIC, ScenarioSetting, busiest, recorded, synthetic
+from millrace_research.arena.simulation.metrics import Fault, FaultyTime
+from millrace_research.arena.simulation.record import SimulatedRun
+from millrace_research.arena.simulation.run import Scenario, simulate
+from millrace_research.arena.simulation.trace_files import read_trace
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 """Folder of the recorded traces, which are not part of the repository."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millrace_arena.comparison import OURS, compare
-from millrace_arena.figures import RunFigures
-from millrace_arena.simulation.run import Scenario
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.steering import FIRST_SECONDS, PYTHON_RATE
 from millrace_operator.scaling.decision.settings import Settings
+from millrace_research.arena.comparison import OURS, compare
+from millrace_research.arena.figures import RunFigures
+from millrace_research.arena.simulation.run import Scenario
 
 DEPLOYED = f"{OURS}, deployed"
 """Name of this variant among the policies."""

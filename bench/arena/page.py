@@ -9,8 +9,8 @@ from bench.arena import verdicts
 from bench.arena.cases import CaseResult
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
-from millrace_arena.comparison import OURS, POLICIES, REAL
-from millrace_arena.figures import RunFigures
+from millrace_research.arena.comparison import OURS, POLICIES, REAL
+from millrace_research.arena.figures import RunFigures
 
 _ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from bench.arena.cases import CaseResult
-from millrace_arena.comparison import OURS
-from millrace_arena.figures import RunFigures
+from millrace_research.arena.comparison import OURS
+from millrace_research.arena.figures import RunFigures
 
 _SAME_COST = 1.005
 """Ratio up to which two figures of core-hours count as equal."""

@@ -31,12 +31,12 @@ class SingleBuffer:
         return self._buffer.records
 
     def append(self, block: pa.RecordBatch, workers: NDArray[np.int32]) -> Iterator[OutputBatch]:
-        """Take in a block and return the batches that are full now, as in ``OutputBuffers``."""
+        """Take in a block and return the batches that are full now, as in ``DistinctBuffers``."""
         self._buffer.add(block.append_column(_TASK, pa.array(workers, pa.int32())), 0)
         return self._batches(self._records)
 
     def flush(self) -> Iterator[OutputBatch]:
-        """Return the rest, as in ``OutputBuffers``."""
+        """Return the rest, as in ``DistinctBuffers``."""
         return self._batches(1)
 
     def _batches(self, least: int) -> Iterator[OutputBatch]:

@@ -15,9 +15,9 @@ from bench.batching.comparison import PaperComparison
 from bench.batching.running import FlowRun
 from bench.batching.tasks import BufferKind, TaskFigures
 from millrace_operator.capacity.flow import Configuration, Flow, Sizing
-from millrace_operator.capacity.flow_file import read_flow
 from millrace_operator.capacity.minimizer import minimize
 from millrace_operator.capacity.throughput import throughput
+from millrace_research.flows.flow_file import read_flow
 
 FLOW = Path(__file__).parents[2] / "examples/flows/linear-road.yaml"
 

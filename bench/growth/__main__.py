@@ -31,9 +31,9 @@ import numpy as np
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
 from tests.lab.kafka import Broker, running_broker
+from tools.docs_pages import replace_between
 
 from bench.control_groups import ProcessAccount, process_account
-from bench.docs_pages import replace_between
 from bench.growth import report
 from bench.growth.cases import AGAIN, AXES, FRESH, RECORDS, GrowthCase
 from bench.growth.judge import RIGHT, CountedKeys, GrowthMark, GrowthWatch, verdict

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from tools.docs_pages import STYLE
 
-from bench.docs_pages import STYLE
 from bench.scaling.points import RECORDED, read_points
 from bench.scaling.prediction import Predicted, predictions
 

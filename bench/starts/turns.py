@@ -43,7 +43,7 @@ class Variant:
 
     def command(self, query: Path) -> Command:
         """Return the command that runs a query as ``millrace run`` does."""
-        path = os.pathsep.join(str(self.checkout / name) for name in ("crds", "jobs", "operator"))
+        path = os.pathsep.join(str(self.checkout / name) for name in ("crds", "jobs", "operator", "research"))
         variables = {"PYTHONPATH": path, **self.variables}
         settings = [f"{name}={value}" for name, value in variables.items()]
         return ["env", *settings, sys.executable, "-c", _MILLRACE, "run", query]

@@ -17,7 +17,6 @@ import typer
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.benchmark.command import partitioners
 from millrace_jobs.produce.command import produce
 from millrace_jobs.run.checkpoint_command import checkpoint
 from millrace_support.lookup_options import After, AnswerFormat, AtTime, Keys, Limit, Prefix, WindowStart
@@ -34,9 +33,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-bench = typer.Typer(help="Compare partitioners on recorded streams.", no_args_is_help=True, rich_markup_mode=None)
-bench.command()(partitioners)
-app.add_typer(bench, name="bench")
 app.command()(produce)
 
 state = typer.Typer(help="Show or repartition a query's state.", no_args_is_help=True, rich_markup_mode=None)
@@ -378,7 +374,7 @@ def _overdue(grace: float, *, starting: bool) -> Problem:
 def _add_other_commands() -> None:
     """Add the commands of other installed packages, found by entry point because this package imports none of them.
 
-    Images lack the arena, which the distribution's entry points name all the same.
+    Images lack ``millrace_research``, which the distribution's entry points name all the same.
     """
     for package in entry_points(group="millrace.commands"):
         if find_spec(package.module.partition(".")[0]):

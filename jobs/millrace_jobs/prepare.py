@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -31,7 +32,7 @@ def prepare(report: Callable[[str], None]) -> None:
         stream.parent.mkdir()
         stream.write_text(_records(), encoding="utf-8")
         report("compiling the partitioners")
-        _compile_kernels(stream)
+        _compile_kernels()
         classes = jvm.class_archive(jvm.spark_home())
         if classes is None:
             report("this user has no home folder for an archive of Spark's classes: runs start without it")
@@ -47,14 +48,41 @@ def prepare(report: Callable[[str], None]) -> None:
 
 
 def _records() -> str:
-    rows = (f"word-{i * i % 97},{i % 13},2024-05-01T00:{i // 60 % 60:02}:{i % 60:02}Z" for i in range(_RECORDS))
+    rows = (f"{_word(i)},{i % 13},2024-05-01T00:{i // 60 % 60:02}:{i % 60:02}Z" for i in range(_RECORDS))
     return "\n".join(["word,number,at", *rows, ""])
 
 
-def _compile_kernels(stream: Path) -> None:
-    from millrace_jobs.benchmark.compare import ComparisonRequest, compare
+def _word(number: int) -> str:
+    return f"word-{number * number % 97}"
 
-    compare(ComparisonRequest(stream, ["word", "number"], None, 4, 2, "1000", "500", "all", 0, None, 6))
+
+def _compile_kernels() -> None:
+    """Let two replicas of every algorithm do all that replicas do: numba compiles what is called, on its first call."""
+    import pyarrow as pa
+
+    from millrace_jobs.partitioners import registry
+    from millrace_jobs.partitioners.base import BatchPartitioner
+    from millrace_jobs.partitioners.key_hashes import hash_columns
+
+    columns = [pa.array(map(_word, range(_RECORDS))), pa.array(str(i % 13) for i in range(_RECORDS))]
+    keys = hash_columns(columns, _RECORDS)
+    for algorithm in filter(registry.is_routed, registry.ALGORITHMS):
+        setting: dict[str, Any] = {"workers": 4, "replicas": 2, "seed": 0}
+        setting["parameters"] = registry.resolve_parameters(algorithm, {})
+        replicas = [registry.make(algorithm, replica=replica, **setting) for replica in range(2)]
+        for _ in range(2):
+            for replica, part in zip(replicas, (keys[::2], keys[1::2]), strict=True):
+                if isinstance(replica, BatchPartitioner):
+                    replica.accumulate(part)
+                    replica.cut()
+                else:
+                    replica.route(part)
+                replica.advance()
+            if registry.is_cooperative(algorithm):
+                replicas[0].merge(replicas[1:])
+            for replica in replicas:
+                replica.restore(replica.save())
+                replica.resize(6)
 
 
 def _is_written(classes: Path) -> bool:

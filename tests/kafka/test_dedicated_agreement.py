@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from bench.papers.streams import real
 from confluent_kafka import Producer
 from numpy.typing import NDArray
 
 from lab.kafka import Broker
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.control import Pin
+from millrace_research.papers.streams import real
 
 from . import topics
 from .replicas import Placement

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bench.papers.streams import real
+
+from millrace_research.papers.streams import real
 
 from .streams import Stream
 

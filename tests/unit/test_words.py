@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "jobs/millrace_jobs",
     "operator/millrace_operator",
-    "operator/millrace_arena",
+    "research/millrace_research",
     "crds/millrace_api",
     "crds/millrace_support",
     "monitoring",

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.dedicated.instructions import DRIVER
+from millrace_jobs.dedicated.cooperation.protocol import Record
+from millrace_jobs.dedicated.instructions import DRIVER, PLAN, WORK, Instructions, Work
+from millrace_jobs.dedicated.topic_reader import TopicReader
 from millrace_jobs.dedicated.topics import Topics
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, is_transient, kafka_problem, patiently
+from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, patiently
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 """Errors of a producer whose transactional id another process has taken."""
 
-_AT_ONCE = 1_000
-"""Records taken from the topic in one call."""
-
-
-class ControlRecord(NamedTuple):
-    """One record of the control topic."""
-
-    key: str
-    value: bytes
+_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+"""Errors of a topic that the driver has not made yet: a replica may start before."""
 
 
 class ControlWriter:
@@ -39,14 +32,14 @@ class ControlWriter:
     def __init__(self, topics: Topics, connection: Connection) -> None:
         self._topics = topics
         self._connection = connection
-        self._errors = BrokerErrors()
+        self._doing = f"writing to topic {topics.control}"
         settings: dict[str, object] = {
             **connection.settings(),
             "transactional.id": topics.driver,
             "transaction.timeout.ms": 30_000,
             "linger.ms": 0,
         }
-        self._producer = Producer(settings | {"error_cb": self._errors})
+        self._producer = Producer(settings | {"error_cb": BrokerErrors()})
         patiently(lambda: self._producer.init_transactions(PATIENCE), self._doing, connection)
 
     def write(self, records: Mapping[str, bytes]) -> None:
@@ -71,96 +64,80 @@ class ControlWriter:
                     self._producer.abort_transaction(PATIENCE)
             raise
 
-    @property
-    def _doing(self) -> str:
-        return f"writing to topic {self._topics.control}"
-
 
 class ControlReader:
-    """A reader of the control topic from its beginning; the topic is compacted, so that this is short."""
-
-    def __init__(self, topics: Topics, connection: Connection) -> None:
-        self._topic = topics.control
-        self._connection = connection
-        self._errors = BrokerErrors()
-        settings: dict[str, object] = {
-            **connection.settings(),
-            "group.id": topics.control,  # no group is joined
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "allow.auto.create.topics": False,
-            "fetch.wait.max.ms": 100,
-        }
-        self._consumer = Consumer(settings | {"error_cb": self._errors})
-        self._consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
-        self._failing_since: float | None = None
-        self.is_current = False
-        """Whether the end of the topic was reached, so that the newest record of each key is known."""
-
-    def poll(self, seconds: float = 0.0) -> list[ControlRecord]:
-        """Return the records that have come since the last call; wait for the first one if there are none.
-
-        Raises:
-            MillraceError: Kafka fails permanently, or for longer than ``PATIENCE``.
-        """
-        records = []
-        for message in self._consumer.consume(_AT_ONCE, seconds):
-            error = message.error()
-            if error is not None:
-                self._note(error)
-                continue
-            self._failing_since = None
-            key, value = message.key(), message.value()
-            if key is not None and value is not None:
-                records.append(ControlRecord(key.decode(errors="replace"), value))
-        return records
-
-    def close(self) -> None:
-        """Leave the topic."""
-        self._consumer.close()
-
-    def _note(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._PARTITION_EOF:
-            self.is_current = True
-            self._failing_since = None
-            return
-        # A replica may start before the driver has made the topic.
-        missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-        self._failing_since = self._failing_since or time.monotonic()
-        overdue = time.monotonic() > self._failing_since + PATIENCE
-        if not missing and (overdue or not is_transient(error)):
-            raise kafka_problem(self._errors.cause_of(error), f"reading topic {self._topic}", self._connection)
-
-
-class DriverWatch:
-    """The driver's own eye on the control topic, where a driver that takes over leaves its id.
+    """The newest work and instructions of the driver, read from the beginning of the control topic.
 
     Args:
-        topics: names of the query's topics.
-        connection: their cluster.
-        driver: id of this driver, which has written it to the topic.
+        topics, connection: the query's topics, and their cluster.
+        driver: id of the only driver that is listened to; empty for any. The replicas of a run that another one has
+            taken over from must not work for the new one, whose own replicas they would fence.
     """
 
-    def __init__(self, topics: Topics, connection: Connection, driver: str) -> None:
-        self._reader = ControlReader(topics, connection)
-        self._driver = driver.encode()
-        self._is_found = False
-        self._has_another = False
+    def __init__(self, topics: Topics, connection: Connection, driver: str = "") -> None:
+        self._reader = TopicReader(topics.control, connection, OFFSET_BEGINNING, "earliest", _MISSING)
+        self._expected = driver
+        self._driver = ""
+        self._instructions: Instructions | None = None
+        self.work: Work | None = None
+        """The newest work; None if there is none yet."""
+        self.is_taken_over = False
+        """Whether another driver has written its id after the expected one, as far as the topic has been read."""
 
-    def has_another(self) -> bool:
-        """Return whether another driver has written its id after this one, as far as the topic has been read."""
-        with suppress(MillraceError):  # as of brokers that do not answer, which other clients of the run report
-            for record in self._reader.poll():
-                if record.key == DRIVER:
-                    self._has_another |= self._is_found and record.value != self._driver
-                    self._is_found |= record.value == self._driver
-        return self._has_another
+    @property
+    def is_current(self) -> bool:
+        """Whether the end of the topic was reached, so that the newest record of each key is known."""
+        return self._reader.is_current
+
+    @property
+    def current(self) -> tuple[Work, Instructions] | None:
+        """The work, and the instructions for it; None until the driver has given both."""
+        work, instructions = self.work, self._instructions
+        if not self.is_current or work is None or instructions is None:
+            return None
+        if self._expected and self._driver != self._expected:
+            return None
+        return (work, instructions) if instructions.generation == work.generation else None
+
+    def follow(self, seconds: float = 0.0) -> Sequence[Record]:
+        """Adopt what the driver has written since the last call, and return the records of other replicas.
+
+        Args:
+            seconds: how long to wait if there is nothing.
+
+        Raises:
+            MillraceError: Kafka fails, or the driver has written what this version does not know.
+        """
+        others = []
+        for message in self._reader.take(seconds):
+            name, value = message.key(), message.value()
+            if name is None or value is None:
+                continue
+            key = name.decode(errors="replace")
+            try:
+                if key == WORK:
+                    self.work = Work.of(value)
+                elif key == PLAN:
+                    self._instructions = Instructions.of(value)
+                elif key == DRIVER:
+                    self._adopt_driver(value.decode(errors="replace"))
+                else:
+                    others.append((key, value))
+            except ValueError as error:
+                problem = f"the record {key} of the control topic cannot be read: {error}"
+                raise MillraceError(Problem(problem, "run partitioners in the version of the driver")) from error
+        return others
 
     def close(self) -> None:
         """Leave the topic."""
         self._reader.close()
+
+    def _adopt_driver(self, driver: str) -> None:
+        """Note which driver writes from here on; a run's own replicas await its first instructions."""
+        if self._expected and driver != self._driver:
+            self._instructions = None
+            self.is_taken_over |= self._driver == self._expected
+        self._driver = driver
 
 
 def taken_over(topics: Topics) -> MillraceError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.dedicated.control_topic import ControlReader, ControlWriter, DriverWatch, taken_over
-from millrace_jobs.dedicated.directions import Directions
+from millrace_jobs.dedicated.control_topic import ControlReader, ControlWriter, taken_over
 from millrace_jobs.dedicated.instructions import DRIVER, PLAN, WORK, Instructions, Work, version_of
-from millrace_jobs.dedicated.routed_source import Generation, RoutedSource
+from millrace_jobs.dedicated.routed_source import RoutedSource
 from millrace_jobs.dedicated.topics import TopicAdmin, Topics
 from millrace_jobs.kafka.errors import PATIENCE
 from millrace_jobs.plan.control import Pin
@@ -46,9 +46,10 @@ class Coordinator:
         self._admin = TopicAdmin(self.topics, source.connection)
         self._driver = driver
         self._writer: ControlWriter | None = None
-        self._drivers: DriverWatch | None = None
+        self._control: ControlReader | None = None
         self._workers = 0
-        self._generation: str | None = None
+        self._work: Work | None = None  # what the control topic has
+        self._generation: str | None = None  # the one that is instructed
         self._written: Instructions | None = None
 
     def begin(self, position: Position | None, pin: Pin) -> RoutedSource:
@@ -62,17 +63,16 @@ class Coordinator:
         if self._writer is None:
             self._writer = ControlWriter(self.topics, self._source.connection)
             self._writer.write({DRIVER: self._driver.encode()})
-            self._drivers = DriverWatch(self.topics, self._source.connection, self._driver)
+            self._control = ControlReader(self.topics, self._source.connection, self._driver)
+            self._work = self._known_work(self._control)
         position = position or self._source.initial()
-        work = self._known_work()
+        work = self._work
         if work is None or not is_kept or not self._goes_on(work, position):
-            work = self._new_work(position)
+            self._work = work = self._new_work(position)
             self._writer.write({WORK: work.to_bytes()})
         self._generation, self._written = work.generation, None
         self._admin.remove_groups(but=work.generation)
-        return RoutedSource(
-            self._source, self.topics, Generation(work.generation, work.version, work.first, work.interval, work.routed)
-        )
+        return RoutedSource(self._source, self.topics, work)
 
     def finish(self) -> RoutedSource:
         """Return a source that finishes a batch of placed records, and begins no other."""
@@ -106,13 +106,17 @@ class Coordinator:
 
     def require_driver(self) -> None:
         """Raise MillraceError if another driver has taken over: this one may have nothing to write for long."""
-        if self._drivers is not None and self._drivers.has_another():
+        if self._control is None:
+            return
+        with suppress(MillraceError):  # as of brokers that do not answer, which other clients of the run report
+            self._control.follow()
+        if self._control.is_taken_over:
             raise taken_over(self.topics)
 
     def close(self) -> None:
         """Leave the control topic."""
-        if self._drivers is not None:
-            self._drivers.close()
+        if self._control is not None:
+            self._control.close()
 
     def release(self) -> None:
         """Let the replicas rest: the query no longer reads what they place."""
@@ -120,19 +124,15 @@ class Coordinator:
             self._writer.write({PLAN: replace(self._written, generation="").to_bytes()})
         self._generation = self._written = None
 
-    def _known_work(self) -> Work | None:
+    def _known_work(self, control: ControlReader) -> Work | None:
         """Return the work that the control topic has, or None if there is none."""
-        reader = ControlReader(self.topics, self._source.connection)
-        directions = Directions(reader)
+        until = time.monotonic() + PATIENCE
         try:
-            until = time.monotonic() + PATIENCE
-            while not reader.is_current and time.monotonic() < until:
-                directions.follow(0.1)
-            return directions.work
+            while not control.is_current and time.monotonic() < until:
+                control.follow(0.1)
         except MillraceError:
             return None  # of another version of Millrace
-        finally:
-            reader.close()
+        return control.work
 
     def _goes_on(self, work: Work, position: Position) -> bool:
         """Whether the replicas are beyond the position, have all manifests after it, and place what the query needs."""

@@ -5,42 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.dedicated.batching.buffers import OutputBatch
 from millrace_jobs.dedicated.batching.pack_size import PackSize
 from millrace_jobs.dedicated.control_topic import FENCED
-from millrace_jobs.dedicated.directions import Directions
-from millrace_jobs.dedicated.exchange import Exchange
-from millrace_jobs.dedicated.instructions import Work
-from millrace_jobs.dedicated.intake import Intake, IntakeCounts
-from millrace_jobs.dedicated.interval import BATCH, EPOCH, GENERATION, TRANSACTION_SECONDS, IntervalWriter
-from millrace_jobs.dedicated.manifest import Manifest, PackRange
-from millrace_jobs.dedicated.metrics import IntervalReport, ReplicaMetrics
-from millrace_jobs.dedicated.placing import Placing
+from millrace_jobs.dedicated.instructions import Instructions, Work
+from millrace_jobs.dedicated.intake import Intake, IntakeInterval
+from millrace_jobs.dedicated.interval import BATCH, EPOCH, GENERATION, TRANSACTION_SECONDS
+from millrace_jobs.dedicated.manifest import Manifest, Packs
+from millrace_jobs.dedicated.metrics import IntervalReport
 from millrace_jobs.dedicated.raw_reader import RawReader, ReassignedError, StoppingRecordError
-from millrace_jobs.dedicated.status import ReplicaStatus
-from millrace_jobs.kafka.errors import (
-    PATIENCE,
-    SHORTEST_PAUSE,
-    BrokerErrors,
-    error_of,
-    is_transient,
-    kafka_problem,
-    patiently,
-)
+from millrace_jobs.dedicated.replica import PartitionerReplica
+from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, error_of, is_transient, kafka_problem, patiently
 from millrace_jobs.partitioners.prompt.partitioner import EarlyRelease
 from millrace_jobs.pipeline.arrivals import Arrivals
-from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.kafka.bad_messages import BadMessageHandler
-from millrace_jobs.sources.kafka.message_records import arrivals
 from millrace_jobs.sources.kafka.offsets import Offsets
-from millrace_jobs.sources.kafka.source import KafkaSource
 
 MOST_RECORDS, MOST_BYTES = 1 << 19, 256 << 20
 """Records, and bytes of their values, at which a batch is cut before its interval ends: what a replica holds."""
@@ -96,69 +78,23 @@ def next_heartbeat(now: float, slack: float, ended: int, length: float) -> int:
     return max(int((now + slack) // length), min(ended, running + 1)) + 1
 
 
-@dataclass
-class _Interval:
-    """What is known of the interval that is taken in: its number, its most records, when it ends, and so on."""
-
-    batch: int
-    most: int
-    due: float
-    cut_off: float
-    sends_from: float
-    arrivals: Arrivals
-    packs: list[OutputBatch] = field(default_factory=list)
-    waited: float = 0.0
-    began: float = field(default_factory=time.monotonic)
-    used_before: float = field(default_factory=time.process_time)
-    counts: IntakeCounts = field(default_factory=IntakeCounts)
-    messages: int = 0
-    size: int = 0
-    heartbeat: int = 0
-
-
-@dataclass
 class GenerationRun:
-    """The intervals of one replica in one generation.
+    """The intervals of one replica in one generation."""
 
-    Attributes:
-        source: the query's source.
-        index: number of the replica.
-        work: what the generation does.
-        directions: where plans, and the next generation, come from.
-        raw: the replica's share of the raw topics.
-        writer: its transactions.
-        placing: its partitioner, which outlives a generation.
-        exchange: what replicas exchange, so that their partitioners work together.
-        status: what probes read.
-        metrics: what Prometheus reads.
-        errors: the broker errors of its clients.
-        cores: cores that the process may use.
-    """
-
-    source: KafkaSource
-    index: int
-    work: Work
-    directions: Directions
-    raw: RawReader
-    writer: IntervalWriter
-    placing: Placing
-    exchange: Exchange
-    status: ReplicaStatus
-    metrics: ReplicaMetrics
-    errors: BrokerErrors
-    cores: float
-    _batch: int = 0
-    _ended: int = 0  # heartbeats up to this number have had their cut-off
-    _astray: bool = False
-    _failing_since: float | None = None
-    _positions: Offsets = field(default_factory=dict)
-    _ahead: deque[tuple[int, int]] = field(default_factory=deque)
-
-    def __post_init__(self) -> None:
-        """Prepare the intake."""
-        self._intake = Intake(self.source, self.work)
-        self._release = EarlyRelease(min(self.work.interval, LONGEST_INTERVAL))
-        self._pack_size = PackSize(self.work.interval)
+    def __init__(self, replica: PartitionerReplica, work: Work) -> None:
+        self._replica, self._work = replica, work
+        self._writer, self._placing, self._peers = replica.writer, replica.placing, replica.peers
+        self._length = min(work.interval, LONGEST_INTERVAL)
+        self._intake = Intake(replica.source, work)
+        self._release = EarlyRelease(self._length)
+        self._pack_size = PackSize(work.interval)
+        self._batch = 0
+        self._ended = 0  # heartbeats up to this number have had their cut-off
+        self._astray = False  # whether an interval was given up, and the reader is somewhere in it
+        self._failing_since: float | None = None
+        self._positions: Offsets = {}
+        self._ahead: deque[tuple[int, int]] = deque()  # manifests that the job has not read: offset, records
+        self._raw = RawReader(replica.source, replica.topics, work, replica.errors)
 
     def run(self, stop: threading.Event) -> bool:
         """Write interval after interval, until ``stop`` is set, or the driver wants another generation or none.
@@ -169,229 +105,197 @@ class GenerationRun:
         Raises:
             MillraceError: Kafka fails permanently, or for longer than ``PATIENCE``, or another process has the index.
         """
-        while not stop.is_set():
-            self._follow()
-            current = self.directions.current
-            if current is None or current[0].generation != self.work.generation:
-                return False
-            try:
-                self._require_position()
-                if self._is_ahead(current[1].consumed):
-                    self._wait_for_job()
-                    continue
-                self.raw.resume()
-                self._adopt(current[1].pin)
-                self._run_interval(min(current[1].most, MOST_RECORDS), stop)
-                self._failing_since = None
-            except ReassignedError:
-                self._give_up()
-            except KafkaException as error:
-                self._give_up()
-                self._check(error_of(error))
-            except StoppingRecordError as error:
-                self._give_up()
-                self._report(error)
-                return True
-        self._give_up()
-        return False
+        try:
+            while not stop.is_set():
+                self._follow()
+                current = self._replica.control.current
+                if current is None or current[0].generation != self._work.generation:
+                    return False
+                try:
+                    self._step(current[1], stop)
+                except ReassignedError:
+                    self._give_up()
+                except KafkaException as error:
+                    self._give_up()
+                    self._check(error_of(error))
+                except StoppingRecordError as error:
+                    self._give_up()
+                    self._report(error)
+                    return True
+            self._give_up()
+            return False
+        finally:
+            self._raw.close()
 
     def _follow(self) -> None:
         """Take in what driver and other replicas have written to the control topic."""
-        for record in self.directions.follow():
-            self.exchange.received(record, time.time())
+        for key, value in self._replica.control.follow():
+            self._peers.received(key, value)
 
-    def _adopt(self, pin: Pin) -> None:
-        """Follow the plan of the next interval."""
-        if self.placing.follow(pin):
-            self.exchange.begin(pin, self.placing.partitioner, time.time())
-        self.writer.require_workers(pin.workers)
-        self.placing.resize_packs(self._pack_size.records)
+    def _step(self, instructions: Instructions, stop: threading.Event) -> None:
+        """Write one interval, or wait for the job if it is far behind."""
+        self._writer.require_producer()  # only then it is known whether an interval that was given up counts
+        if self._astray:
+            self._raw.rewind()
+            self._astray = False
+        while self._ahead and self._ahead[0][0] < instructions.consumed:
+            self._ahead.popleft()
+        # One interval that the job has not read is always allowed.
+        if len(self._ahead) > 1 and sum(records for _, records in self._ahead) > MOST_AHEAD:
+            asked = time.monotonic()
+            self._raw.wait(_WAIT_SECONDS)
+            self._replica.metrics.paused(time.monotonic() - asked)
+            self._replica.status.works("waiting for the job to read what was placed")
+            return
+        self._raw.resume()
+        if self._placing.follow(instructions.pin):
+            self._peers.begin(instructions.pin, self._placing.partitioner, self._work.interval)
+        self._writer.require_workers(instructions.pin.workers)
+        self._placing.resize_packs(self._pack_size.records)
+        self._run_interval(min(instructions.most, MOST_RECORDS), stop)
+        self._failing_since = None
 
     def _run_interval(self, most: int, stop: threading.Event) -> None:
-        """Take in the records of one interval, then place and write what is left."""
-        length = min(self.work.interval, LONGEST_INTERVAL)
+        """Take in the records of one interval, at most so many, then place and write what is left."""
+        length = self._length
         number = next_heartbeat(time.time(), self._release.slack, self._ended, length)
-        heartbeat = number * length
-        batch = max(self._batch + 1, round(heartbeat / self.work.interval))
-        interval = _Interval(
-            batch,
-            most,
-            heartbeat,
-            self._release.cut_off(heartbeat),
-            heartbeat - _SENDING * length,
-            Arrivals(heartbeat),
-        )
-        self.writer.begin(
-            {EPOCH: str(self.placing.pin.epoch), BATCH: str(batch), GENERATION: self.work.generation},
-        )
-        label = f"{self.work.generation}-{batch:010d}-{self.index:04d}"
-        with BadMessageHandler(self.source.name, self.source.corrupt, label, self.source.connection) as rejects:
-            self._take_in(interval, rejects, stop)
+        due = number * length
+        batch = max(self._batch + 1, round(due / self._work.interval))
+        interval = IntakeInterval(batch, due, self._release.cut_off(due), due - _SENDING * length, Arrivals(due))
+        generation, source = self._work.generation, self._replica.source
+        self._writer.begin({EPOCH: str(self._placing.pin.epoch), BATCH: str(batch), GENERATION: generation})
+        label = f"{generation}-{batch:010d}-{self._replica.index:04d}"
+        with BadMessageHandler(source.name, source.corrupt, label, source.connection) as rejects:
+            self._take_in(interval, most, rejects, stop)
             if stop.is_set():
                 return
+        interval.rejected = rejects.records
         is_whole = time.time() > interval.cut_off - _ABOUT_TO_END
         if is_whole:
             self._ended = number
-        interval.heartbeat = self._interval_of(number if is_whole else number - 1)
-        positions = self.raw.positions()
+        heartbeat = number if is_whole else number - 1
+        if self._work.interval > LONGEST_INTERVAL:  # the batch interval that has ended by then
+            heartbeat = int(heartbeat * LONGEST_INTERVAL // self._work.interval)
+        positions = self._raw.positions()
         if interval.messages or positions != self._positions:
-            self._write(interval, positions, rejects.records)
-        self.status.works()
+            self._write(interval, positions, heartbeat)
+        self._replica.status.works()
 
-    def _interval_of(self, heartbeat: int) -> int:
-        """Return the batch interval, counted from 1970, that has ended by a heartbeat."""
-        whole = self.work.interval <= LONGEST_INTERVAL
-        return heartbeat if whole else int(heartbeat * LONGEST_INTERVAL // self.work.interval)
-
-    def _take_in(self, interval: _Interval, rejects: BadMessageHandler, stop: threading.Event) -> None:
+    def _take_in(self, interval: IntakeInterval, most: int, rejects: BadMessageHandler, stop: threading.Event) -> None:
         """Take in what comes until the cut-off, or as much as a replica holds."""
-        while not stop.is_set() and interval.messages < interval.most and interval.size < MOST_BYTES:
+        while not stop.is_set() and interval.messages < most and interval.message_bytes < MOST_BYTES:
             left = interval.cut_off - time.time()
             if left < _ABOUT_TO_END and (interval.messages or left < 0):
                 return
             asked = time.monotonic()
-            messages = self.raw.take(interval.most - interval.messages, min(max(left, 0.0), _WAIT_SECONDS))
+            messages = self._raw.take(most - interval.messages, min(max(left, 0.0), _WAIT_SECONDS))
             interval.waited += time.monotonic() - asked
             if messages:
-                self._place(messages, interval, rejects)
+                block, keys = self._intake.take(messages, rejects, interval)
+                if block.num_rows:
+                    interval.packs += self._placing.take(block, keys)
+                if time.time() > interval.sends_from:
+                    self._send(interval)
             self._follow()
-            self.exchange.after_block(self.placing.partitioner, time.time())
+            self._peers.after_block(self._placing.partitioner)
 
-    def _place(self, messages: Sequence[Message], interval: _Interval, rejects: BadMessageHandler) -> None:
-        interval.messages += len(messages)
-        interval.size += sum(map(len, messages))
-        interval.arrivals.add(*arrivals(messages))
-        try:
-            block, keys = self._intake.take(messages, rejects, interval.counts)
-        except MillraceError as error:
-            raise StoppingRecordError(*error.problems) from error
-        if block.num_rows:
-            interval.packs += self.placing.take(block, keys)
-        if time.time() > interval.sends_from:
-            self._send(interval)
-
-    def _send(self, interval: _Interval) -> None:
+    def _send(self, interval: IntakeInterval) -> None:
         for pack in interval.packs:
-            self.writer.send(pack)
+            self._writer.send(pack)
         interval.packs.clear()
 
-    def _write(self, interval: _Interval, positions: Offsets, rejected: int) -> None:
+    def _write(self, interval: IntakeInterval, positions: Offsets, heartbeat: int) -> None:
         """Write what is left of an interval, and commit it."""
         began = time.monotonic()
-        interval.packs += self.placing.cut()
+        interval.packs += self._placing.cut()
         self._send(interval)
-        manifest = partial(self._manifest, interval, positions, rejected, began)
-        offset = self.writer.commit(manifest, positions, self.raw.consumer)
+        pin = self._placing.pin
+
+        def manifest(packs: Packs) -> Manifest:
+            return Manifest(
+                generation=self._work.generation,
+                replica=self._replica.index,
+                batch=interval.batch,
+                pin=pin,
+                raw=positions,
+                packs=packs,
+                read=interval.read,
+                rejected=interval.rejected,
+                routed=interval.routed,
+                size=interval.size,
+                incomplete=interval.times.missing,
+                latest=interval.times.latest,
+                heartbeat=heartbeat,
+                seconds=round(time.monotonic() - began, 6),
+                arrivals=interval.arrivals.note(),
+            )
+
+        offset = self._writer.commit(manifest, positions, self._raw.consumer)
         took = time.monotonic() - began
         if interval.messages:
             self._release = self._release.after(took)
         self._batch, self._positions = interval.batch, positions
-        self._ahead.append((offset, interval.counts.read))
+        self._ahead.append((offset, interval.read))
         busy = time.monotonic() - interval.began - interval.waited
         used = time.process_time() - interval.used_before
-        self._pack_size.observe(interval.counts.routed, self.writer.packs, busy)
-        keys, ids = self.placing.end()
-        self.exchange.after_interval(self.placing.partitioner, time.time(), interval.due)
+        self._pack_size.observe(interval.routed, self._writer.packs, busy)
+        keys, ids = self._placing.end()
+        self._peers.after_interval(self._placing.partitioner, interval.due)
         report = IntervalReport(
             records=interval.messages,
-            size=interval.counts.size,
-            epoch=self.placing.pin.epoch,
+            size=interval.size,
+            epoch=pin.epoch,
             place_seconds=took,
-            busy_seconds=max(busy, used / self.cores),  # Kafka's client works in its own threads, also in a wait
+            busy_seconds=max(busy, used / self._replica.cores),  # Kafka's client works in threads, also in a wait
             margin=self._release.slack,
-            lag=self.raw.lag(),
+            lag=self._raw.lag(),
             pack_records=self._pack_size.records,
         )
-        self.metrics.wrote(report, keys, ids, self.placing.pin.workers)
-
-    def _manifest(
-        self,
-        interval: _Interval,
-        positions: Offsets,
-        rejected: int,
-        began: float,
-        packs: Mapping[int, Sequence[PackRange]],
-    ) -> Manifest:
-        counts = interval.counts
-        return Manifest(
-            generation=self.work.generation,
-            replica=self.index,
-            batch=interval.batch,
-            pin=self.placing.pin,
-            raw=positions,
-            packs=packs,
-            read=counts.read,
-            rejected=rejected,
-            routed=counts.routed,
-            size=counts.size,
-            incomplete=counts.times.missing,
-            latest=counts.times.latest,
-            heartbeat=interval.heartbeat,
-            seconds=round(time.monotonic() - began, 6),
-            arrivals=interval.arrivals.note(),
-        )
-
-    def _is_ahead(self, consumed: int) -> bool:
-        """Whether the job has to read first; one interval that it has not read is always allowed."""
-        while self._ahead and self._ahead[0][0] < consumed:
-            self._ahead.popleft()
-        return len(self._ahead) > 1 and sum(records for _, records in self._ahead) > MOST_AHEAD
-
-    def _wait_for_job(self) -> None:
-        asked = time.monotonic()
-        self.raw.wait(_WAIT_SECONDS)
-        self.metrics.paused(time.monotonic() - asked)
-        self.status.works("waiting for the job to read what was placed")
-
-    def _require_position(self) -> None:
-        """Read again from the committed offsets if an interval was given up, once it is known whether it counts."""
-        self.writer.require_producer()
-        if self._astray:
-            self.raw.rewind()
-            self._astray = False
+        self._replica.metrics.wrote(report, keys, ids, pin.workers)
 
     def _give_up(self) -> None:
         """Give up what was not committed, which comes again."""
-        self.writer.abort()
-        self.placing.give_up()
-        self.metrics.aborted()
+        self._writer.abort()
+        self._placing.give_up()
+        self._replica.metrics.aborted()
         self._positions = {}
         self._astray = True
 
     def _check(self, error: KafkaError) -> None:
         """Raise MillraceError unless the error may pass."""
-        error = self.errors.cause_of(error)
+        errors = self._replica.errors
+        error = errors.cause_of(error)
         is_fatal = error.fatal()
         if is_fatal:
-            error = self.errors.permanent or error
-        if error.code() in FENCED and self.writer.seconds < TRANSACTION_SECONDS:
-            message = f"another process works as replica {self.index} of the partitioner of this query"
+            error = errors.permanent or error
+        if error.code() in FENCED and self._writer.seconds < TRANSACTION_SECONDS:
+            message = f"another process works as replica {self._replica.index} of the partitioner of this query"
             raise MillraceError(Problem(message, "run one process for each replica: this one has ended"))
         self._failing_since = self._failing_since or time.monotonic()
         is_broken = is_fatal or error.code() in FENCED  # as after brokers have ended a transaction that took too long
         passing = is_broken or is_transient(error) or error.txn_requires_abort() or error.code() in _REASSIGNED
         if not passing or time.monotonic() > self._failing_since + PATIENCE:
-            raise kafka_problem(error, "moving records to workers", self.source.connection)
+            raise kafka_problem(error, "moving records to workers", self._replica.source.connection)
         if is_broken:
-            self.writer.drop_producer()
-            self.errors.clear()
+            self._writer.drop_producer()
+            errors.clear()
         time.sleep(SHORTEST_PAUSE)
 
     def _report(self, error: StoppingRecordError) -> None:
         """Report a record that stops the query to the job, which fails with this error."""
         problem = error.problems[0]
-        self.status.failed(str(problem))
-        failure = Manifest(
-            self.work.generation, self.index, self._batch, self.placing.pin, {}, failure=(problem.message, problem.hint)
-        )
+        self._replica.status.failed(str(problem))
+        generation, pin = self._work.generation, self._placing.pin
+        reason = (problem.message, problem.hint)
+        failure = Manifest(generation, self._replica.index, self._batch, pin, {}, failure=reason)
 
         def attempt() -> None:
-            self.writer.require_producer()
-            self.writer.begin({GENERATION: self.work.generation})
+            self._writer.require_producer()
+            self._writer.begin({GENERATION: generation})
             try:
-                self.writer.commit(lambda _: failure, {}, self.raw.consumer)
+                self._writer.commit(lambda _: failure, {}, self._raw.consumer)
             except KafkaException:
-                self.writer.abort()
+                self._writer.abort()
                 raise
 
-        patiently(attempt, "reporting a record that stops the query", self.source.connection)
+        patiently(attempt, "reporting a record that stops the query", self._replica.source.connection)

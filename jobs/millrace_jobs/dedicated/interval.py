@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from millrace_jobs.dedicated.batching.buffers import OutputBatch
-from millrace_jobs.dedicated.manifest import Manifest, PackRange, coalesced
+from millrace_jobs.dedicated.manifest import Manifest, Packs, coalesced
 from millrace_jobs.dedicated.topics import LARGEST_PACK, Topics
+from millrace_jobs.kafka.calls import call_in_time
 from millrace_jobs.kafka.errors import error_of
 from millrace_jobs.sources.kafka.offsets import Offsets
 
@@ -20,9 +20,6 @@ EPOCH, BATCH, GENERATION = "millrace-epoch", "millrace-batch", "millrace-generat
 
 CALL_SECONDS = 10.0
 """Timeout of one call to Kafka."""
-
-_OVERTIME_SECONDS = 2.0
-"""Seconds by which a call may exceed its timeout."""
 
 _QUEUE_FULL_SECONDS = 0.05
 
@@ -96,15 +93,9 @@ class IntervalWriter:
         """Pass a pack to the producer, and wait only if its queue is full."""
         self._open()
         self.packs += 1
-        value = memoryview(pack.data)
-        self._produce(self._topics.routed, bytes(value), pack.worker, self._delivered)
+        self._produce(self._topics.routed, bytes(memoryview(pack.data)), pack.worker)
 
-    def commit(
-        self,
-        manifest: Callable[[Mapping[int, Sequence[PackRange]]], Manifest],
-        raw: Offsets,
-        consumer: Consumer,
-    ) -> int:
+    def commit(self, manifest: Callable[[Packs], Manifest], raw: Offsets, consumer: Consumer) -> int:
         """Write the manifest and the raw offsets, and commit; return the offset of the manifest.
 
         Args:
@@ -115,11 +106,17 @@ class IntervalWriter:
         self._open()
         self._wait_for_deliveries()
         ranges = {worker: coalesced(sorted(offsets)) for worker, offsets in self._offsets.items()}
-        self._produce(self._topics.manifests, manifest(ranges).to_bytes(), 0, self._manifest_delivered)
+        self._produce(self._topics.manifests, manifest(ranges).to_bytes(), 0)
         self._wait_for_deliveries()
-        places = [TopicPartition(*partition, offset) for partition, offset in raw.items()]
-        if places:
-            self._send_offsets(places, consumer)
+        if raw:
+            producer, group = self._producer, consumer.consumer_group_metadata()
+            places = [TopicPartition(*partition, offset) for partition, offset in raw.items()]
+            try:
+                call_in_time(lambda seconds: producer.send_offsets_to_transaction(places, group, seconds), CALL_SECONDS)
+            except KafkaException as error:
+                if error_of(error).code() == KafkaError._TIMED_OUT:
+                    self.drop_producer()  # the call may still go on
+                raise
         self._producer.commit_transaction(CALL_SECONDS)
         self._is_open = False
         assert self._manifest_at is not None
@@ -144,43 +141,17 @@ class IntervalWriter:
         assert self._opened is not None
         return self._opened
 
-    def _send_offsets(self, places: list[TopicPartition], consumer: Consumer) -> None:
-        """Add offsets to the transaction, in a thread, and drop the producer if that takes too long.
-
-        librdkafka ignores its timeout where the call waits for the group's coordinator, and may wait for ever after
-        a lost connection (confluentinc/librdkafka#5456).
-        """
-        producer, group = self._producer, consumer.consumer_group_metadata()
-        errors: list[KafkaException] = []
-
-        def send() -> None:
-            try:
-                producer.send_offsets_to_transaction(places, group, CALL_SECONDS)
-            except KafkaException as error:
-                errors.append(error)
-
-        sending = threading.Thread(target=send, daemon=True)
-        sending.start()
-        sending.join(CALL_SECONDS + _OVERTIME_SECONDS)
-        if sending.is_alive():
-            self.drop_producer()
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        if errors:
-            raise errors[0]
-
     def _open(self) -> None:
         if not self._is_open:
             self._began = time.monotonic()
             self._producer.begin_transaction()
             self._is_open = True
 
-    def _produce(
-        self, topic: str, value: bytes, partition: int, delivered: Callable[[KafkaError | None, Message], None]
-    ) -> None:
+    def _produce(self, topic: str, value: bytes, partition: int) -> None:
         while True:
             self._require_delivered()
             try:
-                self._producer.produce(topic, value, None, partition, delivered, headers=self._headers)
+                self._producer.produce(topic, value, None, partition, self._delivered, headers=self._headers)
                 break
             except BufferError:
                 self._producer.poll(_QUEUE_FULL_SECONDS)
@@ -200,11 +171,7 @@ class IntervalWriter:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failure = self._failure or error_of(error)
+        elif message.topic() == self._topics.manifests:
+            self._manifest_at = message.offset()
         else:
             self._offsets[message.partition() or 0].append(message.offset() or 0)
-
-    def _manifest_delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failure = self._failure or error_of(error)
-        else:
-            self._manifest_at = message.offset()

@@ -18,6 +18,10 @@ class PackRange(NamedTuple):
     end: int
 
 
+Packs = Mapping[int, Sequence[PackRange]]
+"""The ranges of packs, by worker."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The packs of one replica and interval, or of a part of it, if that had more records than a replica holds.
@@ -48,7 +52,7 @@ class Manifest:
     batch: int
     pin: Pin
     raw: Offsets
-    packs: Mapping[int, Sequence[PackRange]] = field(default_factory=dict)
+    packs: Packs = field(default_factory=dict)
     read: int = 0
     rejected: int = 0
     routed: int = 0

@@ -8,83 +8,47 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from millrace_jobs.partitioners.base import Hashes, Workers
-from millrace_support.metric import QUERY, Label, Metric
-
-_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+from millrace_support.metric import QUERY, Label, Metric, Unit
 
 _EXACT = 1 << 14
 """Records up to which the placement of an interval is counted exactly; of more, a sample of the keys is."""
 
-
 _PREFIX = "millrace_partitioner_"
 _LABELS = (QUERY, Label("replica", pattern="[0-9]+", bound="the replicas m of the plan"))
 
+
+def _counter(name: str, unit: Unit, help: str) -> Metric:
+    return Metric(f"{_PREFIX}{name}_total", "counter", unit, help, _LABELS)
+
+
+def _gauge(name: str, unit: Unit, help: str) -> Metric:
+    return Metric(f"{_PREFIX}{name}", "gauge", unit, help, _LABELS)
+
+
+_PLACE = Metric(
+    f"{_PREFIX}place_seconds",
+    "histogram",
+    "seconds",
+    "Time from the end of an interval's intake to its commit.",
+    _LABELS,
+    (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+)
+
 CONTRACT = (
-    Metric(
-        "millrace_partitioner_records_total", "counter", "number", "Raw records that the replica has placed.", _LABELS
-    ),
-    Metric(
-        "millrace_partitioner_bytes_total", "counter", "bytes", "Bytes of these records in memory, decoded.", _LABELS
-    ),
-    Metric(
-        "millrace_partitioner_batches_total", "counter", "number", "Intervals that the replica has written.", _LABELS
-    ),
-    Metric(
-        "millrace_partitioner_busy_seconds_total",
-        "counter",
-        "seconds",
-        "Time without a wait, or processor time over the CPU limit.",
-        _LABELS,
-    ),
-    Metric(
-        "millrace_partitioner_paused_seconds_total",
-        "counter",
-        "seconds",
-        "Time that the replica waited for the job (back pressure).",
-        _LABELS,
-    ),
-    Metric(
-        "millrace_partitioner_aborted_batches_total",
-        "counter",
-        "number",
-        "Intervals that were given up, and came again.",
-        _LABELS,
-    ),
-    Metric(
-        "millrace_partitioner_place_seconds",
-        "histogram",
-        "seconds",
-        "Time from the end of an interval's intake to its commit.",
-        _LABELS,
-        _BUCKETS,
-    ),
-    Metric("millrace_partitioner_interval_seconds", "gauge", "seconds", "The batch interval.", _LABELS),
-    Metric(
-        "millrace_partitioner_release_margin_seconds",
-        "gauge",
-        "seconds",
-        "How long before the end of an interval its intake ends.",
-        _LABELS,
-    ),
-    Metric(
-        "millrace_partitioner_load_imbalance_ratio",
-        "gauge",
-        "ratio",
-        "Largest load of a worker over the mean, less 1.",
-        _LABELS,
-    ),
-    Metric("millrace_partitioner_key_split_ratio", "gauge", "ratio", "Workers per key, on average.", _LABELS),
-    Metric(
-        "millrace_partitioner_lag_rows", "gauge", "rows", "Raw records that wait in the replica's partitions.", _LABELS
-    ),
-    Metric(
-        "millrace_partitioner_plan_epoch",
-        "gauge",
-        "number",
-        "Epoch of the plan that the last interval was placed under.",
-        _LABELS,
-    ),
-    Metric("millrace_partitioner_pack_records", "gauge", "number", "Most records of a pack.", _LABELS),
+    _counter("records", "number", "Raw records that the replica has placed."),
+    _counter("bytes", "bytes", "Bytes of these records in memory, decoded."),
+    _counter("batches", "number", "Intervals that the replica has written."),
+    _counter("busy_seconds", "seconds", "Time without a wait, or processor time over the CPU limit."),
+    _counter("paused_seconds", "seconds", "Time that the replica waited for the job (back pressure)."),
+    _counter("aborted_batches", "number", "Intervals that were given up, and came again."),
+    _PLACE,
+    _gauge("interval_seconds", "seconds", "The batch interval."),
+    _gauge("release_margin_seconds", "seconds", "How long before the end of an interval its intake ends."),
+    _gauge("load_imbalance_ratio", "ratio", "Largest load of a worker over the mean, less 1."),
+    _gauge("key_split_ratio", "ratio", "Workers per key, on average."),
+    _gauge("lag_rows", "rows", "Raw records that wait in the replica's partitions."),
+    _gauge("plan_epoch", "number", "Epoch of the plan that the last interval was placed under."),
+    _gauge("pack_records", "number", "Most records of a pack."),
 )
 """All metrics of a replica."""
 
@@ -94,9 +58,7 @@ class IntervalReport:
     """What a replica did in one interval.
 
     Attributes:
-        records: raw records.
         size: bytes of the decoded records.
-        epoch: epoch of the plan.
         place_seconds: time from the end of the intake to the commit.
         busy_seconds: time not spent waiting for records, or processor time over the cores that the process may use;
             whichever is more.
@@ -119,28 +81,28 @@ class ReplicaMetrics:
     """The metrics of replica ``index`` of a query."""
 
     def __init__(self, query: str, index: int, interval: float) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         labels = (query, str(index))
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        for each in CONTRACT:
-            if each.kind == "counter":
-                counter = Counter(each.name, each.help, each.labels, registry=self.registry)
-                self._counters[each.name] = counter.labels(*labels)
-            elif each.kind == "gauge":
-                gauge = Gauge(each.name, each.help, each.labels, registry=self.registry)
-                self._gauges[each.name] = gauge.labels(*labels)
-            else:  # there is one
-                histogram = Histogram(each.name, each.help, each.labels, registry=self.registry, buckets=each.buckets)
-                self._place = histogram.labels(*labels)
+        self._counters = {
+            each.name: Counter(each.name, each.help, each.labels, registry=registry).labels(*labels)
+            for each in CONTRACT
+            if each.kind == "counter"
+        }
+        self._gauges = {
+            each.name: Gauge(each.name, each.help, each.labels, registry=registry).labels(*labels)
+            for each in CONTRACT
+            if each.kind == "gauge"
+        }
+        place = Histogram(_PLACE.name, _PLACE.help, _PLACE.labels, registry=registry, buckets=_PLACE.buckets)
+        self._place = place.labels(*labels)
         self._set("interval_seconds", interval)
 
     def wrote(self, report: IntervalReport, keys: Hashes, ids: Workers, workers: int) -> None:
         """Record a written interval, whose records with these key hashes went to these workers. Shapes ``(rows,)``."""
-        self._add("records_total", report.records)
-        self._add("bytes_total", report.size)
-        self._add("batches_total", 1)
-        self._add("busy_seconds_total", report.busy_seconds)
+        self._add("records", report.records)
+        self._add("bytes", report.size)
+        self._add("batches", 1)
+        self._add("busy_seconds", report.busy_seconds)
         self._place.observe(report.place_seconds)
         self._set("release_margin_seconds", report.margin)
         self._set("lag_rows", report.lag)
@@ -153,14 +115,14 @@ class ReplicaMetrics:
 
     def aborted(self) -> None:
         """Record an interval that was given up."""
-        self._add("aborted_batches_total", 1)
+        self._add("aborted_batches", 1)
 
     def paused(self, seconds: float) -> None:
         """Record a wait for the job."""
-        self._add("paused_seconds_total", seconds)
+        self._add("paused_seconds", seconds)
 
     def _add(self, name: str, amount: float) -> None:
-        self._counters[f"{_PREFIX}{name}"].inc(amount)
+        self._counters[f"{_PREFIX}{name}_total"].inc(amount)
 
     def _set(self, name: str, value: float) -> None:
         self._gauges[f"{_PREFIX}{name}"].set(value)

@@ -45,11 +45,6 @@ class Placing:
         assert self._partitioner is not None
         return self._partitioner
 
-    @property
-    def waits_for_cut(self) -> bool:
-        """Whether records are placed at the end of the interval."""
-        return isinstance(self._partitioner, BatchPartitioner)
-
     def follow(self, pin: Pin) -> bool:
         """Adopt the plan of the next interval, and return whether it is another one.
 

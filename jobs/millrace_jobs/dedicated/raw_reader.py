@@ -10,8 +10,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.dedicated.instructions import Work
 from millrace_jobs.dedicated.interval import CALL_SECONDS
 from millrace_jobs.dedicated.topics import Topics
+from millrace_jobs.kafka.calls import consume
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, Offsets
 from millrace_jobs.sources.kafka.range_reader import offset_of, partition_of
 from millrace_jobs.sources.kafka.source import KafkaSource

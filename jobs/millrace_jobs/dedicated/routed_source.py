@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from confluent_kafka import KafkaError
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_jobs.dedicated.instructions import Work
 from millrace_jobs.dedicated.manifest import Manifest, PackRange
-from millrace_jobs.dedicated.manifest_reader import ManifestReader, PlacedManifest
+from millrace_jobs.dedicated.topic_reader import TopicReader
 from millrace_jobs.dedicated.topics import KEPT_MS, Topics
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
+from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import PATIENCE
 from millrace_jobs.partitioners.prompt.partitioner import MOST_SLACK
 from millrace_jobs.sources.base import OnArrival, PlacedSlice, Position, Rejected, Slice, Source, ignore_arrivals
@@ -32,6 +35,11 @@ from millrace_jobs.sources.kafka.source import KafkaSource
 SILENCE = 2 * PATIENCE
 """Seconds without a manifest, while raw records wait, after which a run of all that exists gives up."""
 
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+
+_WAIT_SECONDS = 0.005
+"""Seconds for which one call for manifests waits."""
+
 
 @dataclass(frozen=True)
 class RoutedSlice(PlacedSlice):
@@ -41,15 +49,56 @@ class RoutedSlice(PlacedSlice):
     packs: tuple[PackRange, ...] = ()
 
 
-@dataclass(frozen=True)
-class Generation:
-    """A generation of replicas, as its job reads it: see ``instructions.Work``."""
+class PlacedManifest(NamedTuple):
+    """A manifest with its offset in the topic of manifests."""
 
-    name: str
-    version: str
-    first: int
-    interval: float
-    routed: str
+    offset: int
+    manifest: Manifest
+
+
+class ManifestReader(TopicReader):
+    """Reads the manifests of one generation from an offset on; those of others are passed over.
+
+    Methods raise MillraceError if Kafka fails permanently, or for longer than ``PATIENCE``.
+    """
+
+    def __init__(self, topic: str, connection: Connection, generation: str, begin: int) -> None:
+        super().__init__(topic, connection, begin, "error")  # manifests that are gone must never be skipped silently
+        self._generation = generation
+        self._newest: dict[int, int] = {}  # the last heartbeat, by replica
+        self.waiting: deque[PlacedManifest] = deque()
+        """Manifests that are in no batch before the next one, in order."""
+
+    def poll(self, seconds: float = 0.0) -> None:
+        """Take in what has come; wait for the first if there is nothing."""
+        for message in self.take(seconds):
+            manifest = Manifest.of(message.value() or b"")
+            if manifest.generation == self._generation:
+                self._newest[manifest.replica] = manifest.heartbeat
+                self.waiting.append(PlacedManifest(message.offset() or 0, manifest))
+
+    def drop_before(self, offset: int) -> None:
+        """Forget the manifests before this offset, which are in a batch that was begun."""
+        while self.waiting and self.waiting[0].offset < offset:
+            self.waiting.popleft()
+
+    def poll_until_due(self, batch: int, replicas: Collection[int], until: float) -> None:
+        """Take in what has come, and wait for the manifests of an interval.
+
+        Args:
+            batch: number of the interval.
+            replicas: those to wait for.
+            until: the time, in seconds since 1970, from which on not to wait.
+        """
+        self.poll()
+        while time.time() < until and any(self._newest.get(replica, 0) < batch for replica in replicas):
+            self.poll(_WAIT_SECONDS)
+
+    def _meet(self, error: KafkaError) -> None:
+        if error.code() in _GONE:
+            message = f"topic {self._topic} no longer has manifests that no batch has read"
+            raise TransientError(Problem(message, "their records are placed again from the source's topics"))
+        super()._meet(error)
 
 
 class RoutedSource(Source):
@@ -58,17 +107,17 @@ class RoutedSource(Source):
     Args:
         raw: the source that the replicas read.
         topics: names of the query's topics.
-        generation: the generation to read from now on; None to finish a batch of an earlier one, and begin no other.
+        work: what the replicas do from now on; None to finish a batch of an earlier generation, and begin no other.
     """
 
     is_placed = True
 
-    def __init__(self, raw: KafkaSource, topics: Topics, generation: Generation | None) -> None:
+    def __init__(self, raw: KafkaSource, topics: Topics, work: Work | None) -> None:
         self.name = raw.name
         self.schema = raw.schema
         self._raw = raw
         self._topics = topics
-        self._generation = generation
+        self._work = work
         self._reader: ManifestReader | None = None
         self._active: frozenset[int] = frozenset()
         self._taken: dict[tuple[int, int], list[Manifest]] = {}
@@ -93,17 +142,19 @@ class RoutedSource(Source):
         """
         at = of_position(start)
         ends = self._raw.ends(at, everything=everything)
-        if self._generation is None:
+        if self._work is None:
             return start
-        reader = self._open_reader(self._generation, start)
-        last = start.get(PLACED)
-        if last is not None and last["generation"] == self._generation.name:
-            reader.drop_before(last["end"])
+        work, last = self._work, start.get(PLACED)
+        begin = last["end"] if last is not None and last["generation"] == work.generation else work.first
+        if self._reader is None:
+            self._reader = ManifestReader(self._topics.manifests, self._raw.connection, work.generation, begin)
+        reader = self._reader
+        reader.drop_before(begin)
         if everything:
             self._wait_for_all(reader, at, ends)
         else:
-            due = int(time.time() // self._generation.interval)
-            reader.poll_until_due(due, self._active, (due + MOST_SLACK) * self._generation.interval)
+            due = int(time.time() // work.interval)
+            reader.poll_until_due(due, self._active, (due + MOST_SLACK) * work.interval)
         taken = self._next_batch(reader, most)
         if not taken:
             return start
@@ -113,15 +164,8 @@ class RoutedSource(Source):
         begin, end = taken[0].offset, taken[-1].offset + 1
         self._taken = {(begin, end): [each.manifest for each in taken]}  # until the next batch
         self._placed_under = {end: taken[-1].manifest.pin.to_json()}
-        by = self._generation
-        entry = {
-            "generation": by.name,
-            "version": by.version,
-            "routed": by.routed,
-            "begin": begin,
-            "end": end,
-        }
-        return {**to_position(at), PLACED: entry}
+        entry = {"generation": work.generation, "version": work.version, "routed": work.routed}
+        return {**to_position(at), PLACED: {**entry, "begin": begin, "end": end}}
 
     def placed_under(self, end: Position) -> Mapping[str, Any] | None:
         """Return the pin of the manifests of the batch that ``latest`` has just returned."""
@@ -173,15 +217,6 @@ class RoutedSource(Source):
                     if place >= 0 and offset_of(message) < piece.packs[place].end:
                         yield message.value() or b""
 
-    def _open_reader(self, generation: Generation, start: Position) -> ManifestReader:
-        """Return the reader of manifests, which begins after those of the last batch."""
-        if self._reader is None:
-            last = start.get(PLACED)
-            own = last is not None and last["generation"] == generation.name
-            begin = last["end"] if last is not None and own else generation.first
-            self._reader = ManifestReader(self._topics.manifests, self._raw.connection, generation.name, begin)
-        return self._reader
-
     def _wait_for_all(self, reader: ManifestReader, at: Offsets, ends: Offsets) -> None:
         """Wait until there is a manifest, or the position has reached the ends. Raises TransientError after SILENCE."""
         until = time.monotonic() + SILENCE
@@ -215,7 +250,7 @@ class RoutedSource(Source):
 
     def _manifests_of(self, entry: Mapping[str, Any]) -> list[Manifest] | None:
         """Return the manifests of a batch; None if it has to be read from the raw topics."""
-        now = self._generation
+        now = self._work
         if now is not None and (entry["version"], entry["routed"]) != (now.version, now.routed):
             return None
         known = self._taken.get((entry["begin"], entry["end"]))
@@ -236,8 +271,8 @@ class RoutedSource(Source):
 
     def _are_old(self, manifests: Sequence[Manifest]) -> bool:
         """Whether packs of these manifests may have been deleted from their topic."""
-        assert self._generation is not None
-        written = min(manifest.heartbeat for manifest in manifests) * self._generation.interval
+        assert self._work is not None
+        written = min(manifest.heartbeat for manifest in manifests) * self._work.interval
         return time.time() - written > KEPT_MS / 2000
 
     def _are_there(self, ranges: Sequence[OffsetRange]) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -29,44 +29,31 @@ _REQUEST_SECONDS = 10.0
 """Timeout of one request, in seconds."""
 
 
-@dataclass(frozen=True)
 class Topics:
-    """The names of a query's topics and groups; ``namespace`` is the query's, ``default`` outside of a cluster."""
+    """The names of a query's topics and groups.
 
-    namespace: str
-    query: str
+    Attributes:
+        query: name of the query.
+        routed: the topic of packs, whose partition ``w`` has the records of worker ``w``.
+        manifests: the topic of manifests, which has one partition, so that manifests are in order.
+        control: the compacted topic of instructions and of what replicas exchange.
+        driver: the transactional id of the query's driver.
+    """
 
-    @property
-    def routed(self) -> str:
-        """The topic of packs, whose partition ``w`` has the records of worker ``w``."""
-        return f"{self._base}.routed"
-
-    @property
-    def manifests(self) -> str:
-        """The topic of manifests, which has one partition, so that manifests are in order."""
-        return f"{self._base}.manifests"
-
-    @property
-    def control(self) -> str:
-        """The compacted topic of instructions and of what replicas exchange."""
-        return f"{self._base}.control"
-
-    @property
-    def driver(self) -> str:
-        """The transactional id of the query's driver."""
-        return f"{self._base}.driver"
+    def __init__(self, namespace: str, query: str) -> None:
+        """Name the topics of a query in a namespace, which is ``default`` outside of a cluster."""
+        self.query = query
+        self._base = base = f"millrace.{namespace}.{query}"  # no namespace has a dot, so no two queries share it
+        self.routed, self.manifests, self.control = f"{base}.routed", f"{base}.manifests", f"{base}.control"
+        self.driver = f"{base}.driver"
 
     def group(self, generation: str) -> str:
-        """The consumer group of a generation of replicas."""
+        """Return the consumer group of a generation of replicas."""
         return f"{self._base}.{generation}"
 
     def replica(self, index: int) -> str:
-        """The transactional id of a replica, by which a new process of it fences the one before."""
+        """Return the transactional id of a replica, by which a new process of it fences the one before."""
         return f"{self._base}.{index}"
-
-    @property
-    def _base(self) -> str:
-        return f"millrace.{self.namespace}.{self.query}"  # no namespace has a dot, so no two queries share it
 
 
 class TopicAdmin:
@@ -132,10 +119,8 @@ class TopicAdmin:
         with suppress(KafkaException):  # they expire by themselves
             listed = self._admin.list_consumer_groups(request_timeout=_REQUEST_SECONDS).result()
             old = [group.group_id for group in listed.valid if group.group_id.startswith(prefix)]
-            generations = [group for group in old if group != keep and is_generation(group.removeprefix(prefix))]
-            if not generations:
-                return
-            deleted = self._admin.delete_consumer_groups(generations, request_timeout=_REQUEST_SECONDS)
+            old = [name for name in old if name != keep and re.fullmatch("[0-9a-f]{12}", name.removeprefix(prefix))]
+            deleted = self._admin.delete_consumer_groups(old, request_timeout=_REQUEST_SECONDS) if old else {}
             for future in deleted.values():
                 with suppress(KafkaException):
                     future.result()
@@ -151,8 +136,3 @@ class TopicAdmin:
                     raise
 
         patiently(attempt, doing, self._connection)
-
-
-def is_generation(name: str) -> bool:
-    """Return whether a name has the form of a generation: 12 hexadecimal digits."""
-    return len(name) == 12 and all(digit in "0123456789abcdef" for digit in name)

@@ -13,8 +13,7 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
-from millrace_jobs.dedicated.local_replicas import LocalReplicas
-from millrace_jobs.dedicated.processes import ReplicaProcesses
+from millrace_jobs.dedicated.processes import LocalReplicas, ReplicaProcesses
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanFile, PlanSource, pin_of

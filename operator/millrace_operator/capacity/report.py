@@ -1,4 +1,4 @@
-"""Reports of ``millrace model``, each a JSON document; infinite figures are null."""
+"""Reports on the capacity of a flow, each a JSON document; infinite figures are null."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from millrace_api.errors import MillraceError
+from millrace_api.errors import MillraceError, Problem
 
 from .batching import Buffering, added_seconds, buffers
 from .bottleneck import BottleneckKind, OperatorLoad, Remedy, loads, remedy
 from .cost_model import exceeds
 from .flow import Configuration, Flow, Workload
-from .flow_file import FlowFile
-from .minimizer import UnattainableError, minimize
+from .minimizer import minimize
 from .throughput import time_shares
 
 Report = dict[str, Any]
 
 
 class PlannedFlow(Protocol):
-    """A flow with its configuration, from a file or of a running query."""
+    """A flow with its configuration, such as that of a running query."""
 
     @property
     def path(self) -> str:
@@ -94,16 +93,9 @@ def fewest_tasks(file: PlannedFlow, rates: Workload, *, batching: bool) -> Repor
     """Return the configuration with the fewest tasks.
 
     Raises:
-        MillraceError: if an operator cannot keep up with a broadcast, however many tasks it has.
+        UnattainableError: an operator cannot keep up with a broadcast, however many tasks it has.
     """
-    try:
-        found = minimize(file.flow, rates, batching=batching)
-    except UnattainableError as error:
-        message = "cannot keep up with what is broadcast to it, however many tasks it has"
-        hint = "lower its costs or the rates, or connect it by hash or random"
-        if isinstance(file, FlowFile):
-            raise MillraceError(file.problem(error.operator, message, hint)) from None
-        raise
+    found = minimize(file.flow, rates, batching=batching)
     offered = loads(file.flow, found, rates)
     processed = {name: load.arriving.records for name, load in offered.items()}
     operators = [
@@ -118,6 +110,18 @@ def fewest_tasks(file: PlannedFlow, rates: Workload, *, batching: bool) -> Repor
         "operators": operators,
         "buffers": _buffers(file.flow, found, processed),
     }
+
+
+def rate_of(text: str) -> float:
+    """Return the rate of an option, in records per second. Raises MillraceError."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 <= rate < math.inf:
+        hint = "write records per second, such as 500000"
+        raise MillraceError(Problem(f'"{text}" is not a rate', hint, field="--rate"))
+    return rate
 
 
 def _turns(flow: Flow, configuration: Configuration, rates: Workload) -> Report:

@@ -1,4 +1,4 @@
-"""Reports of ``millrace model`` as tables."""
+"""Reports on the capacity of a flow as tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Report = dict[str, Any]
 
 
 def print_prediction(report: Report) -> None:
-    """Print the report of ``millrace model predict``."""
+    """Print the prediction."""
     table = _table(
         "Predicted",
         "tasks",
@@ -52,7 +52,7 @@ def print_prediction(report: Report) -> None:
 
 
 def print_bottlenecks(report: Report) -> None:
-    """Print the report of ``millrace model bottleneck``."""
+    """Print the bottlenecks."""
     console = _console()
     _print_query(console, report)
     if not report["bottlenecks"]:
@@ -73,14 +73,14 @@ def print_bottlenecks(report: Report) -> None:
         )
     table.caption = (
         "Operators after an overloaded one get only what it lets through, and may turn out to be overloaded too;"
-        "\n`millrace model minimize` sizes all of them at once."
+        "\n`minimize` sizes all of them at once."
     )
     console.print(table)
     _print_turns(console, report)
 
 
 def print_fewest_tasks(report: Report) -> None:
-    """Print the report of ``millrace model minimize``."""
+    """Print the configuration with the fewest tasks."""
     table = _table("Fewest tasks", "tasks", "batch", "utilization")
     for operator in report["operators"]:
         table.add_row(operator["name"], *_sizing(operator), f"{operator['utilization']:.1%}")

@@ -1,10 +1,10 @@
-"""``millrace model``: capacity of a data flow from its costs, written in a file or learned from a running query."""
+"""``millrace model``: capacity of a running query from the costs that were learned of it."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,11 +18,10 @@ from .queries import Context, Kubeconfig, Namespace, connected
 
 if TYPE_CHECKING:
     from ..capacity.live_flow import LiveFlow
-    from ..capacity.report import PlannedFlow
     from .recording import Recording
 
 app = typer.Typer(
-    help="Plan the capacity of a data flow, from costs in a file or those of a running query.",
+    help="Plan the capacity of a running query, from the costs that its batches had.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -36,26 +35,17 @@ class ReportFormat(StrEnum):
 
 
 class OnOff(StrEnum):
-    """Whether operators may send records in batches."""
+    """Whether tasks may send records in batches."""
 
     ON = "on"
     OFF = "off"
 
 
-FlowPath = Annotated[
-    Path | None,
-    typer.Argument(metavar="FLOW.yaml", help="Operators and costs; or a .json of `millrace model record`."),
+RecordingPath = Annotated[
+    Path | None, typer.Argument(metavar="RECORDING.json", help="A file that `millrace model record` wrote.")
 ]
 Query = Annotated[str | None, typer.Option("--query", help="Name of a StreamQuery on the cluster, instead of a file.")]
-Rates = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rate",
-        help="Records/s of each source; with several sources also --rate NAME=R for each. A query's default is what "
-        "arrives now.",
-    ),
-]
-Batching = Annotated[OnOff, typer.Option(help="off: every record is sent by itself, whatever batches the file has.")]
+Rates = Annotated[list[str] | None, typer.Option("--rate", help="Records/s of all sources; default: what arrives now.")]
 Format = Annotated[ReportFormat, typer.Option(help="table, or json with all figures.")]
 Executors = Annotated[int | None, typer.Option(min=1, help="Executors of the query; default: the present ones.")]
 Parallelism = Annotated[int | None, typer.Option(min=1, help="Combine tasks of the query; default: the present ones.")]
@@ -76,20 +66,12 @@ class _Wanted:
     replicas: int | None
     interval: float | None
 
-    @property
-    def options(self) -> Mapping[str, object]:
-        """The options of queries that were given, by name."""
-        names = ("--namespace", "--context", "--kubeconfig", "--executors", "--parallelism", "--replicas", "--interval")
-        values = (*self.cluster, self.executors, self.parallelism, self.replicas, self.interval)
-        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
-
 
 @app.command()
 def predict(
-    file: FlowPath = None,
+    file: RecordingPath = None,
     query: Query = None,
     rate: Rates = None,
-    batching: Batching = OnOff.ON,
     format: Format = ReportFormat.TABLE,
     executors: Executors = None,
     parallelism: Parallelism = None,
@@ -103,16 +85,15 @@ def predict(
     from ..capacity import report, tables
 
     wanted = _Wanted(query, (namespace, context, kubeconfig), executors, parallelism, replicas, interval)
-    given = _given(file, wanted, rate, batching)
-    _print(report.prediction(*given) | _live(given[0]), format, tables.print_prediction)
+    flow, rates = _given(file, wanted, rate)
+    _print(report.prediction(flow, rates) | {"query": flow.facts()}, format, tables.print_prediction)
 
 
 @app.command()
 def bottleneck(
-    file: FlowPath = None,
+    file: RecordingPath = None,
     query: Query = None,
     rate: Rates = None,
-    batching: Batching = OnOff.ON,
     format: Format = ReportFormat.TABLE,
     executors: Executors = None,
     parallelism: Parallelism = None,
@@ -126,13 +107,13 @@ def bottleneck(
     from ..capacity import report, tables
 
     wanted = _Wanted(query, (namespace, context, kubeconfig), executors, parallelism, replicas, interval)
-    given = _given(file, wanted, rate, batching)
-    _print(report.bottlenecks(*given) | _live(given[0]), format, tables.print_bottlenecks)
+    flow, rates = _given(file, wanted, rate)
+    _print(report.bottlenecks(flow, rates) | {"query": flow.facts()}, format, tables.print_bottlenecks)
 
 
 @app.command()
 def minimize(
-    file: FlowPath = None,
+    file: RecordingPath = None,
     query: Query = None,
     rate: Rates = None,
     batching: Annotated[OnOff, typer.Option(help="Whether records may be sent in batches.")] = OnOff.ON,
@@ -149,9 +130,9 @@ def minimize(
     from ..capacity import report, tables
 
     wanted = _Wanted(query, (namespace, context, kubeconfig), executors, parallelism, replicas, interval)
-    given = _given(file, wanted, rate, OnOff.ON)
-    found = report.fewest_tasks(*given, batching=batching is OnOff.ON)
-    _print(found | _live(given[0]), format, tables.print_fewest_tasks)
+    flow, rates = _given(file, wanted, rate)
+    found = report.fewest_tasks(flow, rates, batching=batching is OnOff.ON)
+    _print(found | {"query": flow.facts()}, format, tables.print_fewest_tasks)
 
 
 @app.command()
@@ -182,44 +163,13 @@ def record(
     typer.echo(f"{file}: {len(found.calibration['observations'])} observations of {found.query}")
 
 
-def _given(
-    path: Path | None, wanted: _Wanted, rates: list[str] | None, batching: OnOff
-) -> tuple[PlannedFlow, dict[str, float]]:
-    """Return the flow of a file or of a query, and the rates of its sources."""
-    if (path is None) == (wanted.query is None):
-        raise MillraceError(Problem("a model is of one flow", "write either FLOW.yaml or --query NAME"))
-    if path is None:
-        return _of_recording(_of_query(str(wanted.query), *wanted.cluster), wanted, rates, batching)
-    if path.suffix == ".json":
-        from .recording import read_recording
-
-        return _of_recording(read_recording(path), wanted, rates, batching)
-    from ..capacity.flow_file import read_flow, workload
-
-    for option in wanted.options:
-        raise MillraceError(Problem(f"{path} is a flow, to which {option} does not apply", f"leave out {option}"))
-    given = read_flow(path, batching=batching is OnOff.ON)
-    if not rates:
-        raise MillraceError(Problem("the rate of the sources is missing", "write --rate NUMBER"))
-    return given, workload(given, rates)
-
-
-def _of_query(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> Recording:
-    from .recording import recorded_by_operator
-    from .user_queries import UserQueries
-
-    return recorded_by_operator(UserQueries(connected(namespace, context, kubeconfig)), name)
-
-
-def _of_recording(
-    recording: Recording, wanted: _Wanted, rates: list[str] | None, batching: OnOff
-) -> tuple[LiveFlow, dict[str, float]]:
-    from ..capacity.flow_file import rate_of
+def _given(path: Path | None, wanted: _Wanted, rates: list[str] | None) -> tuple[LiveFlow, dict[str, float]]:
+    """Return the flow of a recording or of a query, and the rate of its source."""
     from ..capacity.live_flow import SOURCE
+    from ..capacity.report import rate_of
     from ..scaling.shape import Shape
 
-    if batching is OnOff.OFF:
-        raise MillraceError(Problem("the batches of a query are those of its interval", "leave out --batching off"))
+    recording = _recording(path, wanted)
     newest = recording.newest
     if len(rates or ()) > 1:
         raise MillraceError(Problem(f"{recording.query} has one rate, that of all its sources", "write one --rate"))
@@ -234,11 +184,24 @@ def _of_recording(
     return recording.flow(rate, shape, wanted.interval or newest.interval), {SOURCE: rate}
 
 
-def _live(given: PlannedFlow) -> dict[str, Any]:
-    """Return what a report says of a query beyond its flow: settings, predicted W, and executors that would do."""
-    from ..capacity.live_flow import LiveFlow
+def _recording(path: Path | None, wanted: _Wanted) -> Recording:
+    if (path is None) == (wanted.query is None):
+        raise MillraceError(Problem("a model is of one query", "write either RECORDING.json or --query NAME"))
+    if path is None:
+        return _of_query(str(wanted.query), *wanted.cluster)
+    if path.suffix in (".yaml", ".yml"):
+        hint = "write `millrace flow` for a flow in YAML, or the name of a running query with --query NAME"
+        raise MillraceError(Problem(f"{path} is no recording of a query", hint))
+    from .recording import read_recording
 
-    return {"query": given.facts()} if isinstance(given, LiveFlow) else {}
+    return read_recording(path)
+
+
+def _of_query(name: str, namespace: str | None, context: str | None, kubeconfig: Path | None) -> Recording:
+    from .recording import recorded_by_operator
+    from .user_queries import UserQueries
+
+    return recorded_by_operator(UserQueries(connected(namespace, context, kubeconfig)), name)
 
 
 def _print(document: dict[str, Any], format: ReportFormat, table: Callable[[dict[str, Any]], None]) -> None:

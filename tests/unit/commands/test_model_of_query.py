@@ -102,13 +102,9 @@ def test_tables(model):
 
 
 def test_what_cannot_be(model):
-    Path("flow.yaml").write_text("operators: {a: {cpuNanoseconds: 1}}", encoding="utf-8")
-    model("predict").assert_failed("a model is of one flow", "write either FLOW.yaml or --query NAME")
-    model("predict", "flow.yaml", "--query", "q").assert_failed("a model is of one flow")
-    model("predict", "flow.yaml").assert_failed("the rate of the sources is missing", "--rate NUMBER")
-    model("predict", "flow.yaml", "--rate", "1", "--executors", "2").assert_failed("--executors does not apply")
-    model("minimize", "flow.yaml", "--rate", "1", "-n", "a").assert_failed("--namespace does not apply")
-    model("predict", "q.json", "--batching", "off").assert_failed("leave out --batching off")
+    model("predict").assert_failed("a model is of one query", "write either RECORDING.json or --query NAME")
+    model("predict", "q.json", "--query", "q").assert_failed("a model is of one query")
+    model("predict", "flow.yaml").assert_failed("flow.yaml is no recording of a query", "write `millrace flow`")
     model("predict", "q.json", "--rate", "a").assert_failed('"a" is not a rate')
     model("predict", "q.json", "--rate", "1", "--rate", "2").assert_failed("write one --rate")
     model("predict", "q.json", "--rate", "0").assert_failed("no records arrive", "above 0")

@@ -12,9 +12,9 @@ from bench.simulated_replicas import INTERVAL, SimulatedReplica, SimulatedTopic,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.dedicated.cooperation.choosing import cooperation_for
-from millrace_jobs.dedicated.cooperation.histories import STALE, Histories
-from millrace_jobs.dedicated.cooperation.values import Values, key_of, replica_in
+from millrace_jobs.dedicated.cooperation import cooperation_for
+from millrace_jobs.dedicated.cooperation.values import STALE, Values, key_of, replica_in
+from millrace_jobs.dedicated.cooperation.warm import Histories
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.partitioners.state import PartitionerState, pack
@@ -50,8 +50,8 @@ def hashed_zipf(rows, distinct, exponent):
 @pytest.mark.parametrize("name", ALGORITHMS[1:])
 def test_every_algorithm_has_its_cooperation(name):
     kinds = {"dalton": "PolicyExchange", "prompt": "WarmKeyExchange", "am": "WarmKeyExchange", "cam": "WarmKeyExchange"}
-    assert type(cooperation_for(a_pin(name, 2), 0, 1.0)).__name__ == kinds.get(name, "Alone")
-    assert type(cooperation_for(a_pin(name, 1), 0, 1.0)).__name__ == "Alone"
+    assert type(cooperation_for(a_pin(name, 2), 0, 1.0)).__name__ == kinds.get(name, "Cooperation")
+    assert type(cooperation_for(a_pin(name, 1), 0, 1.0)).__name__ == "Cooperation"
     _, members = replicas(a_pin(name, 3))
     stream = zipf(900, 50, 1.0)
     placed = intervals(members, stream, 3)

@@ -51,7 +51,7 @@ def test_all_adopt_the_same_policies_and_the_lowest_replica_makes_them():
 def test_replicas_have_the_same_policy_after_a_round():
     _, members = replicas(a_pin("dalton", 3))
     now = run(members, 5, 1000.0)
-    while not all(member.cooperation.awaiting for member in members):  # until all have sent SYNC
+    while not all(member.cooperation.timer.awaiting for member in members):  # until all have sent SYNC
         now = run(members, STEP, now)
     for member in members[:1]:
         member.catch_up(now)
@@ -91,32 +91,32 @@ def test_replicas_with_different_streams_split_only_what_is_hot_for_all():
 def test_the_interval_shortens_to_its_bound_while_the_reducer_is_idle():
     _, members = replicas(a_pin("dalton", 2))
     run(members, 6, 1000.0)
-    assert {member.cooperation.synchronization_interval for member in members} == {SHORTEST * INTERVAL}
+    assert {member.cooperation.timer.interval for member in members} == {SHORTEST * INTERVAL}
 
 
 def test_the_interval_is_at_least_what_a_policy_takes_to_arrive():
     _, members = replicas(a_pin("dalton", 2))
     run(members, 20, 1000.0, delay=0.3)
-    assert all(0.3 <= member.cooperation.synchronization_interval <= 4 * 0.3 for member in members)
+    assert all(0.3 <= member.cooperation.timer.interval <= 4 * 0.3 for member in members)
 
 
 def test_a_slow_topic_makes_the_interval_longer():
     _, members = replicas(a_pin("dalton", 2))
     now = run(members, 6, 1000.0)
-    short = members[0].cooperation.synchronization_interval
+    short = members[0].cooperation.timer.interval
     for step in range(600):  # all read the topic every 24 steps only, three times DSYNC
         now += STEP
         for member in members:
             if step % 24 == 0:
                 member.catch_up(now)
             member.route(keys_of(member, step), now)
-    assert members[0].cooperation.synchronization_interval > short
+    assert members[0].cooperation.timer.interval > short
 
 
 def test_the_next_replica_takes_over_when_the_reducer_dies():
     topic, members = replicas(a_pin("dalton", 3))
     now = run(members, 5, 1000.0)
-    before, interval = members[1].cooperation.round, members[1].cooperation.synchronization_interval
+    before, interval = members[1].cooperation.round, members[1].cooperation.timer.interval
     survivors = members[1:]
     now = run(survivors, 2 * PATIENCE * interval + 2 * interval, now)
     assert all(member.cooperation.round > before for member in survivors)
@@ -137,7 +137,7 @@ def test_the_next_replica_takes_over_when_the_reducer_dies():
 def test_a_dead_replica_delays_one_round_only():
     _, members = replicas(a_pin("dalton", 3))
     now = run(members, 5, 1000.0)
-    interval, survivors = members[0].cooperation.synchronization_interval, members[:2]
+    interval, survivors = members[0].cooperation.timer.interval, members[:2]
     now = run(survivors, (PATIENCE + 2) * interval, now)
     before = members[0].cooperation.round
     run(survivors, 3, now)
@@ -220,7 +220,7 @@ def test_a_policy_too_large_to_exchange_leaves_each_replica_alone(caplog, monkey
     topic, members = replicas(a_pin("dalton", 2))
     run(members, 4, 1000.0)
     assert topic.records == []
-    assert not any(member.cooperation.awaiting for member in members)
+    assert not any(member.cooperation.timer.awaiting for member in members)
     assert all(len(member.partitioner.hot) for member in members)
     assert len(caplog.records) == 2  # one of each replica
 
@@ -288,14 +288,14 @@ class Faults(RuleBasedStateMachine):
     @invariant()
     def intervals_are_bounded(self):
         for member in self.members:
-            assert SHORTEST <= member.cooperation.synchronization_interval <= LONGEST
+            assert SHORTEST <= member.cooperation.timer.interval <= LONGEST
 
     def teardown(self):
         """After the faults, every replica takes part in new rounds within what PATIENCE allows."""
         if not hasattr(self, "members"):
             return
         before = max(member.cooperation.round for member in self.members)
-        longest = max(member.cooperation.synchronization_interval for member in self.members)
+        longest = max(member.cooperation.timer.interval for member in self.members)
         ends = self.now + (1 + PATIENCE * (len(self.members) + self.pin.replicas)) * 4 * longest
         while self.now < ends and not self.settled(before):
             for member in self.members:

@@ -8,9 +8,6 @@ from datetime import timedelta
 import pytest
 from kubernetes.client import ApiException
 
-from millrace_arena.comparison import MillracePolicy
-from millrace_arena.scenarios import ScenarioSetting, synthetic
-from millrace_arena.simulation.run import simulate
 from millrace_operator.lifecycle.autoscaler import Autoscaler
 from millrace_operator.lifecycle.observe import ObservedQuery
 from millrace_operator.lifecycle.scaling_inputs import situation_of
@@ -20,6 +17,9 @@ from millrace_operator.scaling.decision.changes import Change, ChangeOutcome
 from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason, Situation
 from millrace_operator.scaling.shape import Shape
 from millrace_operator.telemetry.metrics import OperatorMetrics
+from millrace_research.arena.comparison import MillracePolicy
+from millrace_research.arena.scenarios import ScenarioSetting, synthetic
+from millrace_research.arena.simulation.run import simulate
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, NOW, Cluster, stamp

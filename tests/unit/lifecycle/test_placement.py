@@ -7,13 +7,13 @@ import pytest
 
 from millrace_api.model.deployment import Placement
 from millrace_api.model.status import LastScaling
-from millrace_arena.simulation.run import PlacedShape, simulate
-from millrace_arena.simulation.traces import constant
 from millrace_operator.lifecycle.scaling_inputs import new_scaler, weighs_placements
 from millrace_operator.lifecycle.scaling_status import ScalingResult
 from millrace_operator.lifecycle.target import spec_to_run
 from millrace_operator.scaling.decision.placement import PlacedScaler
 from millrace_operator.scaling.shape import Shape
+from millrace_research.arena.simulation.run import PlacedShape, simulate
+from millrace_research.arena.simulation.traces import constant
 from unit.scaling.deciding import BOUNDS, scenario
 from unit.scaling.test_placement import DEDICATED, FIRST, HEAVY, RATE
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from bench.agreement import JobReplicas, mean
-from bench.papers.streams import real
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from millrace_jobs.partitioners.prompt.packing import capacities, split_cutoff
 from millrace_jobs.partitioners.registry import initial_states
 from millrace_jobs.partitioners.state import PartitionerState, pack, unpack
 from millrace_jobs.partitioners.warm_keys import WARM, WarmKeys
+from millrace_research.papers.streams import real
 from placements import placement_cost
 
 from .streams import make, zipf

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from bench.papers.reduce_buckets import ReferenceTable, allocate, reference_table
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
+from millrace_research.papers.reduce_buckets import ReferenceTable, allocate, reference_table
 
 from . import oracles_prompt as oracles
 from .streams import keys, make, seeds, workers, zipf

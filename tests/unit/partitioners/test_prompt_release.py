@@ -5,11 +5,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from bench.papers.prompt_004 import time_blocks
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.prompt.partitioner import EarlyRelease
+from millrace_research.papers.prompt_004 import time_blocks
 
 times = st.floats(0, 1e6)
 

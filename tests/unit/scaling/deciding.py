@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from millrace_arena.simulation.keys import Keys, always
-from millrace_arena.simulation.run import Scenario, simulate
 from millrace_operator.scaling.decision.decision import Decision, Situation
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Bounds, Range, Shape
+from millrace_research.arena.simulation.keys import Keys, always
+from millrace_research.arena.simulation.run import Scenario, simulate
 
 SETTINGS = Settings()
 PLAN = Shape(2, 4, 4)

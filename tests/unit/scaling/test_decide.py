@@ -2,14 +2,14 @@ import json
 
 import pytest
 
-from millrace_arena.simulation.cluster import ClusterProfile
-from millrace_arena.simulation.job import JobProfile, Noise
-from millrace_arena.simulation.traces import constant, ramp, spike, step
 from millrace_operator.scaling.decision.decision import Reason, Situation
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Settings
 from millrace_operator.scaling.shape import Shape
 from millrace_operator.scaling.zones import LoadDriver, Zone
+from millrace_research.arena.simulation.cluster import ClusterProfile
+from millrace_research.arena.simulation.job import JobProfile, Noise
+from millrace_research.arena.simulation.traces import constant, ramp, spike, step
 from unit.scaling.deciding import BOUNDS, HandMade, run, scenario
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_arena.simulation.job import JobProfile, StageCost
-from millrace_arena.simulation.run import simulate
-from millrace_arena.simulation.traces import step
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.shape import Shape
+from millrace_research.arena.simulation.job import JobProfile, StageCost
+from millrace_research.arena.simulation.run import simulate
+from millrace_research.arena.simulation.traces import step
 from unit.scaling.deciding import BOUNDS, Recorder, run, scenario
 
 DEDICATED = replace(BOUNDS, replica_cores=1.0)

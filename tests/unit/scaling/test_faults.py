@@ -2,10 +2,10 @@
 
 import pytest
 
-from millrace_arena.simulation.metrics import Fault, FaultyTime, MetricsProfile
-from millrace_arena.simulation.traces import constant, step
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.shape import Shape
+from millrace_research.arena.simulation.metrics import Fault, FaultyTime, MetricsProfile
+from millrace_research.arena.simulation.traces import constant, step
 from unit.scaling.deciding import run, scenario
 
 SINCE, UNTIL, END = 300.0, 420.0, 480.0

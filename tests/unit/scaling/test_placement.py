@@ -6,10 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_arena.simulation.job import JobProfile, Noise, StageCost
-from millrace_arena.simulation.metrics import Fault, FaultyTime, MetricsProfile
-from millrace_arena.simulation.run import PlacedShape, simulate
-from millrace_arena.simulation.traces import constant, step, steps
 from millrace_operator.scaling.decision.decision import Reason, Situation
 from millrace_operator.scaling.decision.placement import (
     AGREE,
@@ -22,6 +18,10 @@ from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
 from millrace_operator.scaling.decision.weighing import BatchCost, CostMeter, Needed, Weighed, weigh
 from millrace_operator.scaling.observation import Observation, Stage
 from millrace_operator.scaling.shape import Range, Shape
+from millrace_research.arena.simulation.job import JobProfile, Noise, StageCost
+from millrace_research.arena.simulation.metrics import Fault, FaultyTime, MetricsProfile
+from millrace_research.arena.simulation.run import PlacedShape, simulate
+from millrace_research.arena.simulation.traces import constant, step, steps
 from unit.scaling.deciding import BOUNDS, SETTINGS, run, scenario
 
 DEDICATED = replace(BOUNDS, replica_cores=1.0)

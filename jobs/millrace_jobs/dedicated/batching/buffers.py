@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -39,22 +39,6 @@ class OutputBatch(NamedTuple):
     worker: int
     records: int
     data: pa.Buffer
-
-
-class OutputBuffers(Protocol):
-    """Buffers between the blocks of records that an operator emits and the batches that are sent to its consumer."""
-
-    def append(self, block: pa.RecordBatch, workers: NDArray[np.int32]) -> Iterator[OutputBatch]:
-        """Take in a block, ``workers`` with shape ``(rows,)``, and return the batches that are full now.
-
-        The block is taken in by the call; batches are encoded as the iterator advances, which has to end before the
-        next call. All blocks between two flushes have the same schema.
-        """
-        ...
-
-    def flush(self) -> Iterator[OutputBatch]:
-        """Return the rest, also as batches that are not full; the buffers are empty when the iterator ends."""
-        ...
 
 
 @dataclass(slots=True)
@@ -132,7 +116,11 @@ class DistinctBuffers:
         self._buffers += [Buffer() for _ in range(n - len(self._buffers))]
 
     def append(self, block: pa.RecordBatch, workers: NDArray[np.int32]) -> Iterator[OutputBatch]:
-        """Take in a block and return the batches that are full now, as in ``OutputBuffers``."""
+        """Take in a block, ``workers`` with shape ``(rows,)``, and return the batches that are full now.
+
+        The block is taken in by the call; batches are encoded as the iterator advances, which has to end before the
+        next call. All blocks between two flushes have the same schema.
+        """
         busy, pieces = by_worker(block, workers, len(self._buffers))
         grown, around = busy.tolist(), _size_of_none(block.schema)
         for worker, piece in zip(grown, pieces, strict=True):
@@ -146,7 +134,7 @@ class DistinctBuffers:
         return self._batches(grown)
 
     def flush(self) -> Iterator[OutputBatch]:
-        """Return the rest, as in ``OutputBuffers``."""
+        """Return the rest, also as batches that are not full; the buffers are empty when the iterator ends."""
         return self._batches(range(len(self._buffers)), rest=True)
 
     def _batches(self, workers: Iterable[int], *, rest: bool = False) -> Iterator[OutputBatch]:

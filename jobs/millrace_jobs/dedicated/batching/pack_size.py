@@ -60,18 +60,9 @@ class PackSize:
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self._seen: deque[tuple[int, int, float]] = deque(maxlen=_INTERVALS)
-        self._costs = _PRIOR
         self._odd = False
-
-    @property
-    def record_seconds(self) -> float:
-        """Seconds that a record takes apart from its pack, c_cpu."""
-        return float(self._costs[0])
-
-    @property
-    def pack_seconds(self) -> float:
-        """Seconds that a pack takes whatever is in it, c_emit."""
-        return float(self._costs[1])
+        self.record_seconds, self.pack_seconds = map(float, _PRIOR)
+        """Seconds that a record takes apart from its pack, c_cpu, and that a pack takes whatever is in it, c_emit."""
 
     @property
     def records(self) -> int:
@@ -87,7 +78,7 @@ class PackSize:
         if records and packs and seconds > 0:
             self._seen.append((records, packs, seconds))
             seen = np.array(self._seen)
-            self._costs = fit_costs(seen[:, :2], seen[:, 2], _PRIOR)
+            self.record_seconds, self.pack_seconds = map(float, fit_costs(seen[:, :2], seen[:, 2], _PRIOR))
         self._odd = not self._odd
 
     def _best(self) -> int:

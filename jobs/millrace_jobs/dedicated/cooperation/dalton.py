@@ -38,9 +38,8 @@ from millrace_jobs.partitioners.dalton.encoding import (
 )
 from millrace_jobs.plan.control import Pin
 
-from .histories import STALE
-from .protocol import Record
-from .values import POLICY, SYNC, Values, counter, ignore, key_of, replica_in, with_counters
+from .protocol import Cooperation, Record
+from .values import POLICY, STALE, SYNC, Values, counter, key_of, replica_in, with_counters
 
 PATIENCE = 2
 """How many times DSYNC a replica waits for a record before it goes on without it."""
@@ -74,7 +73,7 @@ class _OwnSync:
     in_topic: bool = False
 
 
-class PolicyExchange:
+class PolicyExchange(Cooperation):
     """The part of one of several Dalton replicas; ``interval`` is the batch interval in seconds."""
 
     def __init__(self, pin: Pin, replica: int, interval: float) -> None:
@@ -84,39 +83,23 @@ class PolicyExchange:
         self._expected = set(range(pin.replicas))
         self._syncs: dict[int, _Sync] = {}  # by replica: what no policy has taken
         self._taken: dict[int, int] = {}  # by replica: when it sent the SYNC that the last policy took
-        self._round = 0  # the number of the last policy
+        self.round = 0
+        """The number of the last policy, 0 before the first."""
         self._round_began = 0.0  # when its first SYNC was received
         self._arrived: GlobalPolicy | None = None  # not adopted yet
         self._own: _OwnSync | None = None
         self._answered: float | None = None  # when this replica published a policy for the round
-        self._timer = SyncTimer(interval=interval, now=0.0)
+        self.timer = SyncTimer(interval=interval, now=0.0)
+        """DSYNC, and whether this replica awaits a policy (AWAIT of Algorithm 2)."""
         self._reducer = QtableReducer(replicas=pin.replicas, interval=interval, shortest=self._shortest, now=0.0)
 
-    @property
-    def synchronization_interval(self) -> float:
-        """DSYNC, in seconds."""
-        return self._timer.interval
-
-    @property
-    def awaiting(self) -> bool:
-        """Whether this replica awaits a policy: AWAIT of Algorithm 2."""
-        return self._timer.awaiting
-
-    @property
-    def round(self) -> int:
-        """The number of the last policy, 0 before the first."""
-        return self._round
-
-    def received(self, key: str, value: bytes, now: float) -> None:
+    def _receive(self, key: str, value: bytes, now: float) -> None:
         """Take in a SYNC message or a policy."""
         replica = replica_in(key, SYNC, self._pin.replicas)
-        try:
-            if replica is not None:
-                self._receive_sync(replica, value, now)
-            elif key == POLICY:
-                self._receive_policy(value, now)
-        except ValueError as error:
-            ignore(key, error)
+        if replica is not None:
+            self._receive_sync(replica, value, now)
+        elif key == POLICY:
+            self._receive_policy(value, now)
 
     def _receive_sync(self, replica: int, value: bytes, now: float) -> None:
         state = self._values.decode(SYNC_KIND, VERSION, value)
@@ -141,11 +124,11 @@ class PolicyExchange:
         taken = state.vector("taken")
         if policy.interval is None or len(taken) % 2 or (len(taken) and taken.min() < 0):
             raise ValueError("a policy has no interval, or does not say which SYNC messages it took")
-        if number <= self._round:
+        if number <= self.round:
             return
         if self._answered is not None:
             self._reducer.sent(now)
-        self._round, self._round_began, self._answered = number, now, None
+        self.round, self._round_began, self._answered = number, now, None
         self._taken = {replica: sent for replica, sent in taken.reshape(-1, 2).tolist() if replica < self._pin.replicas}
         self._expected = set(self._taken)
         self._syncs = {
@@ -158,7 +141,7 @@ class PolicyExchange:
     def started(self, partitioner: Partitioner, now: float) -> None:
         """Begin with the last policy, and with DSYNC as it is."""
         assert isinstance(partitioner, Dalton)
-        self._timer = SyncTimer(interval=self._timer.interval, now=now)
+        self.timer = SyncTimer(interval=self.timer.interval, now=now)
         self._reducer = QtableReducer(
             replicas=self._pin.replicas, interval=self._reducer.interval, shortest=self._shortest, now=now
         )
@@ -177,24 +160,24 @@ class PolicyExchange:
     def _adopt(self, partitioner: Dalton) -> None:
         if self._arrived is not None:
             partitioner.end_sync(self._arrived)
-            self._timer.received(self._arrived)
+            self.timer.received(self._arrived)
             self._arrived = self._own = None
 
     def _sync(self, partitioner: Dalton, now: float) -> list[Record]:
         """Return SYNC if it is due, or again if the topic does not show it."""
-        patience = PATIENCE * self._timer.interval
+        patience = PATIENCE * self.timer.interval
         if self._own is not None:
             if now - self._own.began >= (2 + self._pin.replicas) * patience:
                 self._go_on_alone(partitioner, self._own.message)
             elif not self._own.in_topic and now - self._own.published >= patience:
                 self._own.published = now
                 return [self._own.record]
-        if not self._timer.due(now, asked=bool(self._syncs.keys() - {self._replica})):
+        if not self.timer.due(now, asked=bool(self._syncs.keys() - {self._replica})):
             return []
-        slower = self._timer.slower
+        slower = self.timer.slower
         message = partitioner.begin_sync(slower=slower)
         value = self._values.encode(with_counters(sync_state(message), {"sent": round(now * 1000)}))
-        self._timer.sent(now)
+        self.timer.sent(now)
         if value is None:
             self._go_on_alone(partitioner, message)
             return []
@@ -214,14 +197,14 @@ class PolicyExchange:
             self._reducer.receive(sync.message)
         policy = self._reducer.reduce(now, partial=True)
         taken = [(replica, self._syncs[replica].sent) for replica in sorted(self._syncs)]
-        state = with_counters(policy_state(policy), {"round": self._round + 1})
+        state = with_counters(policy_state(policy), {"round": self.round + 1})
         state = replace(state, vectors={**state.vectors, "taken": np.array(taken, np.int64).reshape(-1)})
         self._answered = now
         value = self._values.encode(state)
         return [] if value is None else [(POLICY, value)]
 
     def _is_reducer(self, now: float) -> bool:
-        patience = PATIENCE * self._timer.interval
+        patience = PATIENCE * self.timer.interval
         if self._answered is not None:
             return now - self._answered >= patience
         expected = sorted(self._expected | self._syncs.keys())

@@ -17,13 +17,13 @@ from millrace_jobs.partitioners.pkg import PartialKeyGrouping
 from millrace_jobs.partitioners.state import PartitionerState
 from millrace_jobs.plan.control import Pin
 
-from .protocol import Record
-from .values import MOST, STATE, Values, ignore, key_of, replica_in
+from .protocol import Cooperation, Record
+from .values import MOST, STATE, Values, key_of, replica_in
 
 _KIND, _VERSION = "loads", 1
 
 
-class LoadExchange:
+class LoadExchange(Cooperation):
     """The part of one replica of pkg, which takes the loads of all replicas after every ``period`` intervals."""
 
     def __init__(self, pin: Pin, replica: int, period: int) -> None:
@@ -33,30 +33,23 @@ class LoadExchange:
         self._seen: NDArray[np.int64] = np.zeros(pin.workers, np.int64)  # the partitioner's loads at the last look
         self._intervals = 0
 
-    def received(self, key: str, value: bytes, now: float) -> None:
+    def _receive(self, key: str, value: bytes, now: float) -> None:
         """Take in the loads of a replica; its own ones only before it starts, from when the process ran before."""
         replica = replica_in(key, STATE, self._pin.replicas)
         if replica is None or (replica == self._replica and replica in self._sent):
             return
-        try:
-            state = self._values.decode(_KIND, _VERSION, value)
-            if state is None or state.workers != self._pin.workers:
-                return
-            loads = state.vector("loads")
-            if len(loads) != state.workers or loads.min() < 0 or loads.max() > MOST:
-                raise ValueError(f"a record has no plausible loads of {state.workers} workers")
-            self._sent[replica] = loads
-        except ValueError as error:
-            ignore(key, error)
+        state = self._values.decode(_KIND, _VERSION, value)
+        if state is None or state.workers != self._pin.workers:
+            return
+        loads = state.vector("loads")
+        if len(loads) != state.workers or loads.min() < 0 or loads.max() > MOST:
+            raise ValueError(f"a record has no plausible loads of {state.workers} workers")
+        self._sent[replica] = loads
 
     def started(self, partitioner: Partitioner, now: float) -> None:
         """Begin with the loads of all replicas."""
         self._sent.setdefault(self._replica, np.zeros(self._pin.workers, np.int64))
         self._probe(partitioner)
-
-    def after_block(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
-        """Publish nothing within an interval."""
-        return ()
 
     def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
         """Publish what this replica has sent, and probe at the end of a period."""

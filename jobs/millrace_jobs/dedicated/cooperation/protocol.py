@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from millrace_jobs.partitioners.base import Partitioner
 
 Record = tuple[str, bytes]
 """Key and value of a record of the control topic."""
 
+log = logging.getLogger(__name__)
 
-class Cooperation(Protocol):
-    """The part of one replica in the cooperation of all, under one pin.
+
+class Cooperation:
+    """The part of one replica in the cooperation of all, under one pin; this one exchanges nothing.
 
     Under another pin, the loop makes another one, and gives it the newest record of each key first. ``now`` is Unix
     time in seconds; clocks of replicas may differ by some tenths of an interval.
@@ -23,37 +25,24 @@ class Cooperation(Protocol):
 
         Keys that the algorithm does not use are ignored, and damaged values are logged.
         """
-        ...
+        try:
+            self._receive(key, value, now)
+        except ValueError as error:
+            log.warning("the record %s of the control topic is ignored: %s", key, error)
+
+    def _receive(self, key: str, value: bytes, now: float) -> None:
+        """Take in a record. Raises ValueError if its value is damaged."""
 
     def started(self, partitioner: Partitioner, now: float) -> None:
         """Begin the first interval; call it once, after ``received`` with what the topic holds already."""
-        ...
 
     def after_block(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
         """Return what to publish now; call it between two blocks, and also while no block comes."""
-        ...
+        return ()
 
     def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
         """Return what to publish at the end of an interval, and begin the next; call it after ``advance``.
 
         ``due`` is when the interval should have ended, which is the same time for all replicas, however late they are.
         """
-        ...
-
-
-class Alone:
-    """The cooperation of replicas that exchange nothing: each goes on from its own past."""
-
-    def received(self, key: str, value: bytes, now: float) -> None:
-        """Ignore the record."""
-
-    def started(self, partitioner: Partitioner, now: float) -> None:
-        """Change nothing."""
-
-    def after_block(self, partitioner: Partitioner, now: float) -> Sequence[Record]:
-        """Publish nothing."""
-        return ()
-
-    def after_interval(self, partitioner: Partitioner, now: float, due: float) -> Sequence[Record]:
-        """Publish nothing."""
         return ()

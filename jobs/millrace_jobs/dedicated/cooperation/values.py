@@ -23,6 +23,9 @@ STATE, SYNC, POLICY = "state", "sync", "policy"
 MOST = 1 << 48
 """The largest plausible count, so that sums over replicas do not overflow."""
 
+STALE = 8
+"""Intervals after which a replica that publishes nothing no longer counts."""
+
 _LARGEST = 16 * MAX_STATE
 """Largest value that is decompressed, in bytes."""
 
@@ -84,11 +87,6 @@ def counter(state: PartitionerState, name: str) -> int:
     if not isinstance(value, int) or not 0 <= value <= MOST:
         raise ValueError(f"a record has {name} {value!r}")
     return value
-
-
-def ignore(key: str, error: ValueError) -> None:
-    """Log that a record is ignored because its value is damaged."""
-    log.warning("the record %s of the control topic is ignored: %s", key, error)
 
 
 def _decompressed(value: bytes) -> bytes:

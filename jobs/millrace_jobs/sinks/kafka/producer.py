@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_jobs.kafka.calls import call_in_time
 from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, kafka_problem, patiently
 from millrace_jobs.kafka.headers import WATERMARK
 from millrace_jobs.sinks.base import ResultBatch
@@ -34,7 +34,6 @@ driver does not cost this much time, because the next driver aborts its transact
 _TRANSACTION_MS = int(TRANSACTION_SECONDS * 1000)
 _ANSWER_SECONDS = 5.0
 _ABORT_SECONDS = 10.0
-_GRACE_SECONDS = 5.0
 _QUEUE_FULL_SECONDS = 0.05
 _POLL_EVERY = 1_000
 
@@ -297,28 +296,3 @@ class NumberedProducer:
         message = f"a result of batch {batch.number} is {size} bytes long, and topic {target.name} accepts {limit}"
         hint = f"select fewer columns, or: {target.alter_command(f'max.message.bytes={2 * size}')}"
         return target.problem(message, hint)
-
-
-def call_in_time(call: Callable[[float], None], seconds: float) -> None:
-    """Make a call with a timeout in seconds, and stop waiting for it soon after the timeout.
-
-    librdkafka does not always respect its timeouts: while the coordinator of a group is unavailable, it may wait
-    forever (confluentinc/librdkafka#5456, #5511). The call is then abandoned in a thread of its own.
-
-    Raises KafkaException if the call failed or timed out.
-    """
-    failed: list[BaseException] = []
-
-    def make() -> None:
-        try:
-            call(seconds)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=make, name="librdkafka call", daemon=True)
-    thread.start()
-    thread.join(seconds + _GRACE_SECONDS)
-    if thread.is_alive():
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    if failed:
-        raise failed[0]

@@ -23,8 +23,8 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from pyspark.sql import DataFrame
 
+from millrace_jobs.kafka.calls import consume
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
-from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn

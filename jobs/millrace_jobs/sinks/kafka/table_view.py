@@ -37,8 +37,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from millrace_api.errors import MillraceError
 from millrace_jobs.changes import FROM, TO
 from millrace_jobs.disk import boot_id
+from millrace_jobs.kafka.calls import consume
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import error_of, is_transient, kafka_problem
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, Version, VersionChanges

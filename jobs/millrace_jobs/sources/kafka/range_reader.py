@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.kafka.calls import consume
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.consuming import consume
 from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, BrokerErrors, is_transient, kafka_problem
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, OffsetRange
 

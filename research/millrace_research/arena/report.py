@@ -1,0 +1,172 @@
+"""Report of ``millrace simulate``: check the request, run the policies, and show their figures as tables or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from millrace_api.errors import MillraceError, Problem, suggest
+from millrace_research.arena.comparison import POLICIES, Comparison, compare
+from millrace_research.arena.figures import RunFigures
+from millrace_research.arena.plot import write_plot
+from millrace_research.arena.scenarios import SYNTHETIC, ScenarioSetting, recorded, synthetic
+from millrace_research.arena.simulation.run import Scenario
+from millrace_research.arena.simulation.trace_files import TraceFileError, read_trace
+from millrace_support.plot_files import check_plotting
+
+_SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late", "back-\nlog")
+_COST = ("policy", "core\nhours", "of the\noracle's", "rescales", "to\nsettle", "within\nseconds", "oscillations")
+_ALL = "all"
+_FEWEST_BATCHES = 10
+_SHORTEST_INTERVAL = 0.5
+
+
+def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot: Path | None, as_json: bool) -> None:
+    """Run the named policies on a trace and print their figures; if ``plot`` is given, draw them into that file.
+
+    Raises:
+        MillraceError: if the request cannot be simulated or plotted.
+    """
+    names = _policies(policies)
+    _check(setting)
+    if plot is not None:
+        check_plotting(plot)
+    scenario = _scenario(trace, setting)
+    if scenario.trace.records < 1:
+        if setting.peak is not None:
+            raise MillraceError(Problem(f"no records arrive at a --peak of {setting.peak:g}", "write a larger --peak"))
+        problem = f"{setting.max_executors} executors have no time for records in an --interval of {setting.interval:g}"
+        raise MillraceError(Problem(problem, "write a longer --interval or fewer --max-executors"))
+    comparison = compare(scenario, names, setting.seed)
+    if plot is not None:
+        write_plot(comparison, plot)
+    if as_json:
+        typer.echo(json.dumps(comparison.to_json(), indent=2, allow_nan=False))
+    else:
+        print_comparison(comparison, Console(highlight=False, emoji=False, markup=False))
+
+
+def _policies(given: str) -> list[str]:
+    if given == _ALL:
+        return list(POLICIES)
+    names = [name.strip() for name in given.split(",")]
+    for name in names:
+        if name not in POLICIES:
+            hint = suggest(name, tuple(POLICIES)) if name or "," not in given else "remove the comma"
+            raise MillraceError(Problem(f'--policy {given}: there is no policy "{name}"', hint))
+    if len(set(names)) < len(names):
+        raise MillraceError(Problem(f"--policy {given} names a policy twice", "name each once"))
+    return names
+
+
+def _check(setting: ScenarioSetting) -> None:
+    if not _SHORTEST_INTERVAL <= setting.interval <= 600:
+        hint = f"write {_SHORTEST_INTERVAL:g} to 600 seconds"
+        raise MillraceError(Problem(f"--interval is {setting.interval:g}", hint))
+    if not 1 <= setting.max_executors <= 32:
+        raise MillraceError(Problem(f"--max-executors is {setting.max_executors}", "write a whole number from 1 to 32"))
+    if setting.peak is not None and not 0 < setting.peak < 1e12:
+        hint = "write a number of records per second above 0 and below 1e12"
+        raise MillraceError(Problem(f"--peak is {setting.peak:g}", hint))
+    if setting.seed < 0:
+        raise MillraceError(Problem(f"--seed is {setting.seed}", "write 0 or more"))
+
+
+def _scenario(trace: str, setting: ScenarioSetting) -> Scenario:
+    if trace in SYNTHETIC:
+        return synthetic(trace, setting)
+    try:
+        read = read_trace(Path(trace))
+        if read.duration < _FEWEST_BATCHES * setting.interval:
+            raise _too_short(trace, read.duration, setting.interval)
+        return recorded(read, setting)
+    except FileNotFoundError:
+        problem = f'--trace: there is no file "{trace}", and no synthetic load of that name'
+        raise MillraceError(Problem(problem, f"check the path, or write one of {', '.join(SYNTHETIC)}")) from None
+    except TraceFileError as error:
+        message = error.problem if error.value is None else f'"{error.value}": {error.problem}'
+        raise MillraceError(Problem(message, file=str(error.file), line=error.line)) from None
+    except (OSError, ValueError) as error:
+        reason = (error.strerror or error) if isinstance(error, OSError) else error
+        raise MillraceError(Problem(f"cannot be used: {reason}", "name another --trace", file=trace)) from None
+
+
+def _too_short(trace: str, seconds: float, interval: float) -> MillraceError:
+    """Return the error for a trace of fewer than ``_FEWEST_BATCHES`` intervals."""
+    longest = seconds / _FEWEST_BATCHES
+    hint = f"write an --interval of at most {longest:g} s"
+    if longest < _SHORTEST_INTERVAL:
+        hint = f"name a --trace of at least {_SHORTEST_INTERVAL * _FEWEST_BATCHES:g} s"
+    message = f"the trace is {seconds:g} s long, less than {_FEWEST_BATCHES} intervals of {interval:g} s"
+    return MillraceError(Problem(message, hint, file=trace))
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print the scenario in a line and the figures as two tables, with their meanings."""
+    scenario = comparison.scenario
+    trace, bounds = scenario.trace, scenario.bounds
+    console.print(
+        f"{scenario.name}: {trace.duration / 3600:.1f} h, {trace.records:.3g} records, mean {trace.mean:,.0f}/s, "
+        f"peak {trace.peak:,.0f}/s; batches of {scenario.job.interval:g} s, "
+        f"{bounds.executors.low} to {bounds.executors.high} executors of {bounds.executor_cores} cores",
+    )
+    console.print(_table("Service", _SERVICE, [_service(found) for found in comparison.figures]))
+    console.print(
+        "over interval: batches that took longer; violations: these, and batches with late records; p50 to p99: "
+        "seconds from a record's arrival to the end of its batch; late: share of the records for which that is over "
+        "two intervals; backlog: the most records waiting",
+    )
+    console.print(_table("Cost and steadiness", _COST, [_cost(found) for found in comparison.figures]))
+    console.print(
+        "to settle: most rescales after a step change of the load, and seconds to ten batches in a row in time; "
+        "oscillations: rescales reverted within ten minutes although the load was the same",
+    )
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _service(found: RunFigures) -> tuple[str, ...]:
+    return (
+        found.policy,
+        f"{found.over_interval:.2%}",
+        f"{found.violations:.2%}",
+        *(_seconds(value) for value in (found.latency_p50, found.latency_p95, found.latency_p99)),
+        f"{found.late:.2%}",
+        _records(found.largest_backlog),
+    )
+
+
+def _cost(found: RunFigures) -> tuple[str, ...]:
+    settled = [step.seconds for step in found.settling]
+    slowest = "never" if None in settled else f"{max((each for each in settled if each is not None), default=0.0):.0f}"
+    return (
+        found.policy,
+        f"{found.core_hours:.2f}",
+        "-" if found.over_oracle is None else f"{found.over_oracle:.2f}",
+        str(found.rescales),
+        str(max(step.rescales for step in found.settling)) if settled else "-",
+        slowest if settled else "-",
+        str(found.oscillations),
+    )
+
+
+def _records(count: int) -> str:
+    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"
+
+
+def _seconds(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}" if value < 100 else f"{value:.0f}"

@@ -1,0 +1,21 @@
+"""The commands of research on the command line of the whole product.
+
+Every start of ``millrace`` loads the modules of the commands, so these import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from .arena.command import simulate
+from .comparison.command import partitioners
+from .flows.command import app as flow
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    bench = typer.Typer(help="Compare partitioners on recorded streams.", no_args_is_help=True, rich_markup_mode=None)
+    bench.command()(partitioners)
+    app.add_typer(bench, name="bench")
+    app.add_typer(flow, name="flow")
+    app.command()(simulate)
