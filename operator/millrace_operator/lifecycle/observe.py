@@ -32,7 +32,7 @@ from ..resources.names import Manifest, Owner
 from ..resources.objects import PLAN_SETTINGS, REFERENCES, to_json
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
-from ..resources.spec_fields import REVISION, revision
+from ..resources.spec_changes import REVISION, revision
 from .as_applied import is_as_applied
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time

@@ -19,7 +19,7 @@ from millrace_api.validation.connections import without_references
 
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import revision
+from ..resources.spec_changes import revision
 from .chain_status import was_too_early
 from .conditions import ReadyReason, parse_time
 from .driver_health import (

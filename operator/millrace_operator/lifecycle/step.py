@@ -14,7 +14,7 @@ from millrace_api.model.streamquery import Annotation, StreamQuery
 from ..resources.names import Manifest
 from ..resources.objects import healthy_spec, objects
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import changed_parts, revision
+from ..resources.spec_changes import changed_parts, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
 from .configurations import forged_configurations, lacks_configuration, unused_configurations

@@ -16,7 +16,7 @@ from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQ
 
 from ..resources.objects import AUTO_FOR, plan_settings
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import revision, with_in_place
+from ..resources.spec_changes import revision, with_in_place
 from ..scaling.shape import Shape
 from .conditions import format_time, parse_time, shortened
 from .connection_rollouts import LOOK_AGAIN_AFTER

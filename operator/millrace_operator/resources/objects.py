@@ -25,7 +25,7 @@ from .partitioner import Partitioners, partitioner_objects
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
 from .policy import IdentityEndpoint
-from .spec_fields import REVISION, placement_subject, revision
+from .spec_changes import REVISION, placement_subject, revision
 
 PLAN_SETTINGS = "millrace.io/asked"
 """Annotation of the plan's ConfigMap: the result of ``plan_settings`` for the spec that the plan follows."""

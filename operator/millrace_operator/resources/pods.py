@@ -25,7 +25,7 @@ from .driver_config import (
 from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
-from .spec_fields import REVISION, revision
+from .spec_changes import REVISION, revision
 
 Secrets = Mapping[str, set[str]]
 """Names of the Secrets that a query needs, with the entries of each."""

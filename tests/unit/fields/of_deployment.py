@@ -41,7 +41,7 @@ from millrace_operator.resources.objects import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems
-from millrace_operator.resources.spec_fields import REVISION
+from millrace_operator.resources.spec_changes import REVISION
 from millrace_operator.scaling.shape import Shape
 from unit.lifecycle.cluster import KEY, SET, Cluster
 

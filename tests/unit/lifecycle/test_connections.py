@@ -24,7 +24,7 @@ from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNE
 from millrace_operator.lifecycle.refusals import ObjectRefusedError, Refusals
 from millrace_operator.resources.permissions import Permissions
 from millrace_operator.resources.policy import Policy
-from millrace_operator.resources.spec_fields import REVISION, revision
+from millrace_operator.resources.spec_changes import REVISION, revision
 from unit.api.documents import MINIMAL
 
 from .cluster import KEY, SET, copied
