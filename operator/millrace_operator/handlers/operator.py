@@ -31,7 +31,7 @@ from ..lifecycle.canary import is_canary
 from ..lifecycle.chain_updates import ChainUpdates
 from ..lifecycle.object_sizes import NAMESPACE_BYTES
 from ..lifecycle.observe import QueryKey
-from ..lifecycle.query_row import QueryRows
+from ..lifecycle.query_row import query_rows
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
@@ -134,7 +134,7 @@ class Operator:
         self._metrics.show(
             queue_depth=lambda: len(self._reconciler.queue),
             phases=self._reconciler.observations.phases,
-            queries=QueryRows(self._reconciler.observations),
+            queries=lambda: query_rows(self._reconciler.observations),
             leads=self._leads,
             canary_age=lambda: self._canary.age,
             canary_path=lambda: self._canary.path,

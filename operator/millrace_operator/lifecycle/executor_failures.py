@@ -6,7 +6,6 @@ as long as it counts. An operator that has just started knows of none.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -28,7 +27,7 @@ TOLERATED = 2
 SETTLED_AFTER = timedelta(seconds=5)
 """Time from a failure until it counts: executors end by themselves when their driver does, which may be seen later."""
 
-_KEPT = 100
+MOST_KEPT = 100
 """Number of failures of a query that are kept."""
 
 
@@ -56,21 +55,6 @@ class FailedExecutor(NamedTuple):
             attempt = attempt.model_copy(update={"reason": EXECUTOR_FAILED})
         driver = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each["kind"] == "Pod"), "")
         return cls(metadata["uid"], driver, created(pod), attempt)
-
-
-class FailedExecutors:
-    """The last failures of a query's executors, oldest first."""
-
-    def __init__(self) -> None:
-        self._failed: deque[FailedExecutor] = deque(maxlen=_KEPT)
-
-    def add(self, failed: FailedExecutor) -> None:
-        """Keep a failure, unless it is kept already."""
-        if all(each.uid != failed.uid for each in self._failed):
-            self._failed.append(failed)
-
-    def __iter__(self) -> Iterator[FailedExecutor]:
-        return iter(tuple(self._failed))
 
 
 def recent_failures(failed: Iterable[FailedExecutor], driver: Manifest | None, now: datetime) -> list[FailedExecutor]:

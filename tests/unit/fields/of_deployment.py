@@ -242,7 +242,7 @@ def replanned(asked: StreamQuery) -> object:
     """Return the plan after scaling, and then this spec in place of one that has no ``replanNonce``."""
     before = asked.model_copy(update={"spec": asked.spec.model_copy(update={"replan_nonce": None})})
     cluster = deployed(before)
-    cluster.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(3, 6, 4), epoch=1)
+    cluster.memory.scaling = ScalingResult(change=Shape(3, 6, 4), epoch=1)
     cluster.settle()
     return deployed(asked, cluster=cluster).status.plan.shape
 

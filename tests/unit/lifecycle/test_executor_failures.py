@@ -89,7 +89,7 @@ def degraded(cluster):
 
 
 def counted(cluster):
-    return cluster.reconciler._metrics._counts.executors(KEY)
+    return cluster.memory.counts.executors
 
 
 def test_a_third_failure_is_reported_and_is_over_ten_minutes_later(running):

@@ -29,7 +29,7 @@ def plan(cluster):
 
 def wants(cluster, executors, epoch, parallelism=8, replicas=2):
     shape = Shape(executors, parallelism, replicas)
-    cluster.reconciler.scaling[KEY] = ScalingResult("u", change=shape, epoch=epoch)
+    cluster.memory.scaling = ScalingResult(change=shape, epoch=epoch)
 
 
 @pytest.fixture
