@@ -21,11 +21,11 @@ from millrace_api.validation.evolution import compare
 from millrace_api.validation.loading import connections_beside, load_queries, locate, query_documents, read_query
 
 from ..kube.client import QUERIES
-from ..kube.objects import OWNED
+from ..kube.object_api import OWNED
 from ..lifecycle.refusals import NameTakenError
 from ..lifecycle.scaling_inputs import scaling_inputs
+from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest, Owner
-from ..resources.objects import healthy_spec, objects
 from ..resources.partitioner import Partitioners
 from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems

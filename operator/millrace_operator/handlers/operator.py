@@ -21,7 +21,7 @@ from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 from ..kube.bounded_json import decode_bounded
 from ..kube.client import Client, load_configuration, own_account, own_namespace
 from ..kube.leases import LeaseApi
-from ..kube.objects import ObjectApi
+from ..kube.object_api import ObjectApi
 from ..kube.queries import QueryApi
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
@@ -44,7 +44,7 @@ from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
 from .canary import Canary, CanaryApi
-from .objects import DEBOUNCE_SECONDS, OwnedObjects
+from .owned_objects import DEBOUNCE_SECONDS, OwnedObjects
 
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""

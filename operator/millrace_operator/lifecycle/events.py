@@ -52,7 +52,6 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
 
 
 def _changed(before: Status, now: Status, type: ConditionType) -> Condition | None:
-    """Return the current condition if its reason has changed."""
     old, new = condition_of(before, type), condition_of(now, type)
     return new if new is not None and (old is None or old.reason != new.reason) else None
 

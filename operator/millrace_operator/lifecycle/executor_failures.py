@@ -81,16 +81,13 @@ def executor_trouble_at(failed: Iterable[FailedExecutor], driver: Manifest | Non
 
 def _of_run(failed: Iterable[FailedExecutor], driver: Manifest | None) -> Iterator[FailedExecutor]:
     """Yield the failures of executors that belong to the driver's current run; none without one."""
-    started = None if driver is None else _run_began(driver)
-    if driver is not None and started is not None:
+    if driver is None:
+        return
+    running = (each.get("state", {}).get("running") for each in states(driver, DRIVER))
+    started = next((parse_time(each["startedAt"]) for each in running if each), None)
+    if started is not None:
         uid = driver["metadata"]["uid"]
         yield from (each for each in failed if each.driver == uid and each.created >= started)
-
-
-def _run_began(driver: Manifest) -> datetime | None:
-    """Return when the driver's container was started; None if it does not run."""
-    running = (each.get("state", {}).get("running") for each in states(driver, DRIVER))
-    return next((parse_time(each["startedAt"]) for each in running if each), None)
 
 
 def _settled(failed: FailedExecutor) -> datetime:

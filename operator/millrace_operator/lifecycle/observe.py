@@ -28,8 +28,8 @@ from millrace_api.validation.connections import with_references
 
 from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
+from ..resources.manifests import PLAN_SETTINGS, REFERENCES, to_json
 from ..resources.names import Manifest, Owner
-from ..resources.objects import PLAN_SETTINGS, REFERENCES, to_json
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
 from ..resources.spec_changes import REVISION, revision
@@ -39,7 +39,6 @@ from .conditions import ReadyReason, parse_time
 from .connection_rollouts import Rollout
 from .driver_health import states
 from .executor_failures import FailedExecutor
-from .json_values import values_in
 from .object_sizes import (
     LARGEST_OBJECT,
     LARGEST_QUERY,
@@ -47,6 +46,7 @@ from .object_sizes import (
     MOST_VALUES_OF_QUERY,
     TOO_LARGE,
     TOO_MANY_VALUES,
+    values_in,
 )
 from .referred_connections import AddedSize, ReferredConnections, Version
 

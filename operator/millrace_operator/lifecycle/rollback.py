@@ -214,7 +214,6 @@ def _scheduling(change: PodChange) -> str:
 
 
 def _of_image(message: str, reason: str, error: str, container: str, change: PodChange) -> Setback:
-    """Return the setback of an image that cannot be pulled."""
     if not change.is_pulled_otherwise(container):
         return Setback(message, "the last healthy spec has the same image")
     text = _NAMES_IN_MESSAGE.sub("", error).replace(image_of(change.changed, container), "").strip()

@@ -37,7 +37,7 @@ from millrace_operator.lifecycle.scaling_inputs import (
 )
 from millrace_operator.lifecycle.scaling_status import MetricsReason, ScalingResult, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
-from millrace_operator.resources.objects import objects
+from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems

@@ -173,8 +173,8 @@ def _role_binding(owner: Owner, account: str) -> Manifest:
 
 def _service(query: StreamQuery, owner: Owner) -> Manifest:
     """Return a headless Service by which executors and readers find the driver even before it is ready."""
-    asked = query.spec.lookups
-    lookups = [] if asked is None else [service_port("lookups", SERVICE_PORT, "http" if asked.tls is None else "https")]
+    spec = query.spec.lookups
+    lookups = [] if spec is None else [service_port("lookups", SERVICE_PORT, "http" if spec.tls is None else "https")]
     spec = headless(
         owner.selector(DRIVER),
         service_port("driver-rpc", RPC_PORT, "tcp"),
