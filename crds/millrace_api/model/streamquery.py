@@ -22,6 +22,7 @@ from millrace_api.model.deployment import (
     Scaling,
 )
 from millrace_api.model.lookups import LookupsSpec
+from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import SinkSpec
@@ -31,7 +32,6 @@ from millrace_api.model.values import (
     SOURCE_NAME,
     ColumnName,
     ColumnPath,
-    ObjectName,
     OutputName,
     PositiveDuration,
     SourceName,
@@ -88,28 +88,6 @@ class Emit(StrEnum):
     ON_UPDATE = "OnUpdate"
     ON_WINDOW_END = "OnWindowEnd"
     ON_WINDOW_CLOSE = "OnWindowClose"
-
-
-class ObjectMeta(Model):
-    """Kubernetes' own metadata; of these fields a user writes name, namespace, labels and annotations."""
-
-    name: Annotated[ObjectName, CheckpointChange.NAME] = Field(
-        description="Name of the query.", examples=["trips-by-cell"]
-    )
-    namespace: Annotated[Text, Field(max_length=63)] | None = Field(default=None, description="Namespace.")
-    labels: dict[str, str] = Field(default={}, description="Labels.")
-    annotations: dict[str, str] = Field(default={}, description="Annotations.")
-    generate_name: str | None = Field(default=None, description="Set by Kubernetes.")
-    uid: str | None = Field(default=None, description="Set by Kubernetes.")
-    resource_version: str | None = Field(default=None, description="Set by Kubernetes.")
-    generation: int | None = Field(default=None, description="Set by Kubernetes.")
-    creation_timestamp: str | None = Field(default=None, description="Set by Kubernetes.")
-    deletion_timestamp: str | None = Field(default=None, description="Set by Kubernetes.")
-    deletion_grace_period_seconds: int | None = Field(default=None, description="Set by Kubernetes.")
-    finalizers: tuple[str, ...] = Field(default=(), description="Set by controllers.")
-    owner_references: tuple[dict[str, Any], ...] = Field(default=(), description="Set by controllers.")
-    managed_fields: tuple[dict[str, Any], ...] = Field(default=(), description="Set by Kubernetes.")
-    self_link: str | None = Field(default=None, description="Set by Kubernetes.")
 
 
 AggregatorPath = Annotated[

@@ -52,7 +52,7 @@ class _Objects(Mapping[ObjectKey, Manifest]):
 
 
 @dataclass(slots=True)
-class _Record:
+class _SeenQuery:
     """A query as it was last seen, and its objects, which may be seen before it and after it is gone.
 
     Attributes:
@@ -88,7 +88,7 @@ class Observations:
         self._permissions = permissions or Permissions()
         self._most = namespace_bytes
         self._lock = threading.Lock()
-        self._records: defaultdict[QueryKey, _Record] = defaultdict(_Record)
+        self._records: defaultdict[QueryKey, _SeenQuery] = defaultdict(_SeenQuery)
         self._limits: defaultdict[str, dict[ObjectKey, Kept]] = defaultdict(dict)
         self._bytes: defaultdict[str, int] = defaultdict(int)
 
@@ -207,7 +207,7 @@ class Observations:
         )
 
     def memory_of(self, key: QueryKey, uid: str) -> QueryMemory:
-        """Return the memory of the query with this uid; of one that is gone, one that nobody else has."""
+        """Return the memory of the query with this uid; of one that is gone, an empty one."""
         with self._lock:
             found = self._record(key).memory
         return QueryMemory(uid) if found is None or found.uid != uid else found
@@ -266,11 +266,11 @@ class Observations:
         names = self.connections.referring_to(metadata["namespace"], metadata["name"])
         return [QueryKey(metadata["namespace"], name) for name in names]
 
-    def _record(self, key: QueryKey) -> _Record:
+    def _record(self, key: QueryKey) -> _SeenQuery:
         """Return what is known of a query, without adding it."""
-        return self._records.get(key) or _Record()
+        return self._records.get(key) or _SeenQuery()
 
-    def _newer(self, key: QueryKey, record: _Record, before: Kept | None, now: Kept) -> Kept:
+    def _newer(self, key: QueryKey, record: _SeenQuery, before: Kept | None, now: Kept) -> Kept:
         """Return the newer version of a query or an object of it, and count it."""
         if before is not None and now.is_older_than(before):
             return before
@@ -279,7 +279,7 @@ class Observations:
         self._count(key, len(now) - (0 if before is None else len(before)))
         return now
 
-    def _make_room(self, key: QueryKey, record: _Record) -> None:
+    def _make_room(self, key: QueryKey, record: _SeenQuery) -> None:
         """Keep no more of a query than the names of its objects if its namespace has too much."""
         if not record.is_kept or self._bytes.get(key.namespace, 0) <= self._most:
             return
@@ -294,7 +294,7 @@ class Observations:
         if not self._bytes[key.namespace]:
             del self._bytes[key.namespace]
 
-    def _drop_if_empty(self, key: QueryKey, record: _Record) -> None:
+    def _drop_if_empty(self, key: QueryKey, record: _SeenQuery) -> None:
         if record.query is None and not record.objects:
             del self._records[key]
 

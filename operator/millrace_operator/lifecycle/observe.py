@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import (
@@ -19,7 +20,6 @@ from millrace_api.model.streamquery import (
     PARTITIONER,
     ROLE_LABEL,
     Annotation,
-    ObjectMeta,
     QueryState,
     Spec,
     StreamQuery,

@@ -173,8 +173,9 @@ def _role_binding(owner: Owner, account: str) -> Manifest:
 
 def _service(query: StreamQuery, owner: Owner) -> Manifest:
     """Return a headless Service by which executors and readers find the driver even before it is ready."""
-    spec = query.spec.lookups
-    lookups = [] if spec is None else [service_port("lookups", SERVICE_PORT, "http" if spec.tls is None else "https")]
+    opened = query.spec.lookups
+    scheme = "https" if opened is not None and opened.tls is not None else "http"
+    lookups = [] if opened is None else [service_port("lookups", SERVICE_PORT, scheme)]
     spec = headless(
         owner.selector(DRIVER),
         service_port("driver-rpc", RPC_PORT, "tcp"),

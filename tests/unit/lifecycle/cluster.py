@@ -375,15 +375,8 @@ class Cluster:
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
         self.metrics = OperatorMetrics()
-        self.reconciler = Reconciler(
-            self,
-            self,
-            PodDefaults(self.image),
-            lambda: self.time,
-            metrics=self.metrics,
-            permissions=self.permissions,
-            namespace_bytes=self.namespace_bytes,
-        )
+        limits = {"permissions": self.permissions, "namespace_bytes": self.namespace_bytes}
+        self.reconciler = Reconciler(self, self, PodDefaults(self.image), lambda: self.time, self.metrics, **limits)
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
         self.reconciler._seconds = lambda: self.time.timestamp()
         if self.query is not None:
