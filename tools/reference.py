@@ -20,6 +20,7 @@ from itertools import pairwise
 from textwrap import dedent
 
 from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, WIDE_COLUMNS, Schema, openapi_schema
+from millrace_api.model.changes import Effect
 from millrace_api.model.connections import CONNECTION_KIND
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
@@ -28,7 +29,7 @@ from millrace_operator.lifecycle.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
 from millrace_operator.lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
-from millrace_operator.resources.spec_fields import EFFECTS, Effect
+from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lab.ports import free_port
 from lab.tcp_proxy import TcpProxy
-from millrace_operator.kube.objects import LIMITING, OWNED
+from millrace_operator.kube.object_api import LIMITING, OWNED
 from millrace_operator.telemetry.contract import CONTRACT
 
 from .deployed import apply_queries, are_deployed

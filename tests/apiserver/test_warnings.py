@@ -8,7 +8,8 @@ import time
 import pytest
 import yaml
 
-from millrace_operator.resources.spec_fields import EFFECTS, Effect
+from millrace_api.model.changes import Effect
+from millrace_operator.resources.spec_changes import EFFECTS
 from unit.api.documents import ON_CLUSTER
 from unit.chart.tools import documents, rendered
 

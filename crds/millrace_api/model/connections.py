@@ -10,8 +10,8 @@ from millrace_api.model.base import Model, Rule
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.kafka_options import KNOWN_OPTIONS
+from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.registries import SchemaRegistrySpec
-from millrace_api.model.streamquery import ObjectMeta
 from millrace_api.model.values import ConnectionName
 
 CONNECTION_KIND = "Connection"

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.changes import FREE
 from millrace_api.model.secrets import SecretValue, Tls
 from millrace_api.model.values import ColumnName, Text, text
 
@@ -41,9 +42,11 @@ class DatabaseServerSpec(Model):
 
     host: Servers
     database: Text = Field(description="Database.", examples=["sales"])
-    user: Text = Field(description="User name.", examples=["millrace"])
-    password: SecretValue | None = Field(default=None, description="Password.", examples=["{env: DATABASE_PASSWORD}"])
-    tls: Tls | None = Field(
+    user: Annotated[Text, FREE] = Field(description="User name.", examples=["millrace"])
+    password: Annotated[SecretValue | None, FREE] = Field(
+        default=None, description="Password.", examples=["{env: DATABASE_PASSWORD}"]
+    )
+    tls: Annotated[Tls | None, FREE] = Field(
         default=None,
         description="Use TLS, and verify the server's certificate and name; default: TLS without verification where "
         "the server offers it.",

@@ -8,7 +8,12 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, ascending, exactly_one
+from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
 from millrace_api.model.values import ByteSize, Count, Number, Parameters, Text, Uri
+
+_BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
+_DECISION = OnChange(Effect.IN_PLACE, "in place, from the next scaling decision")
+_REPLICA_PODS = OnChange(Effect.IN_PLACE, "in place: partitioner replicas in pods of their own are replaced one by one")
 
 
 class Algorithm(StrEnum):
@@ -72,9 +77,9 @@ class Replicas(Model):
 class Pod(Model):
     """Size of a pod, and what to add to it."""
 
-    cores: Count = Field(default=1, description="CPU cores.")
-    memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the JVM.")
-    pod_template: dict[str, Any] | None = Field(
+    cores: Annotated[Count, REPLACED] = Field(default=1, description="CPU cores.")
+    memory: Annotated[ByteSize, REPLACED] = Field(default=ByteSize("1g"), description="Memory of the JVM.")
+    pod_template: Annotated[dict[str, Any] | None, REPLACED] = Field(
         default=None, description="Pod template merged strategically into the generated pod."
     )
 
@@ -93,17 +98,21 @@ CPU_LIMIT_VARIABLE = "MILLRACE_CPU_LIMIT"
 class PartitionerSpec(Model):
     """How records are placed on workers."""
 
-    algorithm: Algorithm = Field(
+    algorithm: Annotated[Algorithm, IN_PLACE] = Field(
         default=Algorithm.AUTO, description="Partitioning algorithm; auto chooses and switches."
     )
-    parameters: Parameters = Field(default={}, description="Settings of the algorithm, such as choices: 2 for pkg.")
-    placement: PlacementSetting = Field(
+    parameters: Annotated[Parameters, IN_PLACE] = Field(
+        default={}, description="Settings of the algorithm, such as choices: 2 for pkg."
+    )
+    placement: Annotated[PlacementSetting, IN_PLACE] = Field(
         default=PlacementSetting.INLINE,
         description="Inline: in the job's tasks. Dedicated: in pods of their own, for Kafka. Auto: begins Inline, and "
         "the operator changes to Dedicated while that takes fewer cores, by measurement.",
     )
-    replicas: Replicas = Field(default=Replicas(), description="Number m of partitioner replicas.")
-    pod: PartitionerPod = Field(default=PartitionerPod(), description="Pod of a replica, where it has one of its own.")
+    replicas: Annotated[Replicas, IN_PLACE] = Field(default=Replicas(), description="Number m of partitioner replicas.")
+    pod: Annotated[PartitionerPod, _REPLICA_PODS] = Field(
+        default=PartitionerPod(), description="Pod of a replica, where it has one of its own."
+    )
 
 
 class Parallelism(Model):
@@ -111,9 +120,11 @@ class Parallelism(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
-    initial: Count | None = Field(default=None, description="Workers at the start; default: 8, within min and max.")
-    min: Count = Field(default=1, description="Minimum number of workers.")
-    max: Count = Field(
+    initial: Annotated[Count | None, IN_PLACE] = Field(
+        default=None, description="Workers at the start; default: 8, within min and max."
+    )
+    min: Annotated[Count, _BOUND] = Field(default=1, description="Minimum number of workers.")
+    max: Annotated[Count, _BOUND] = Field(
         default=16,
         description="Maximum number of workers; also fixes the number of state partitions, each of which costs time.",
     )
@@ -130,11 +141,11 @@ class ExecutorsSpec(Pod):
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
     # /scale reads and writes this field, so it always has a value
-    initial: Count = Field(default=1, description="Executors at the start; kubectl scale sets it.")
-    min: Count = Field(default=1, description="Minimum number of executors.")
-    max: Count = Field(default=8, description="Maximum number of executors.")
-    cores: Count = Field(default=2, description="CPU cores of each executor.")
-    memory: ByteSize = Field(default=ByteSize("2g"), description="Memory of each executor's JVM.")
+    initial: Annotated[Count, IN_PLACE] = Field(default=1, description="Executors at the start; kubectl scale sets it.")
+    min: Annotated[Count, _BOUND] = Field(default=1, description="Minimum number of executors.")
+    max: Annotated[Count, _BOUND] = Field(default=8, description="Maximum number of executors.")
+    cores: Annotated[Count, REPLACED] = Field(default=2, description="CPU cores of each executor.")
+    memory: Annotated[ByteSize, REPLACED] = Field(default=ByteSize("2g"), description="Memory of each executor's JVM.")
 
 
 class ScalingMode(StrEnum):
@@ -158,17 +169,19 @@ class Scaling(Model):
         ),
     )
 
-    mode: ScalingMode = Field(
+    mode: Annotated[ScalingMode, _DECISION] = Field(
         default=ScalingMode.ACTIVE, description="Active scales, Advise only reports, Off does neither."
     )
-    target: Annotated[Number, Field(gt=0, le=1)] = Field(
+    target: Annotated[Number, Field(gt=0, le=1), _DECISION] = Field(
         default=0.9, description="Utilization above which to scale out."
     )
-    step: Annotated[Number, Field(gt=0, lt=1)] = Field(
+    step: Annotated[Number, Field(gt=0, lt=1), _DECISION] = Field(
         default=0.1, description="Scale in below target - step; between the two nothing happens."
     )
-    window: Count = Field(default=6, description="Number of batches that must agree before a decision.")
-    grace: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = Field(
+    window: Annotated[Count, _DECISION] = Field(
+        default=6, description="Number of batches that must agree before a decision."
+    )
+    grace: Annotated[int, Field(strict=True, ge=0, le=1_000_000), _DECISION] = Field(
         default=6, description="Number of batches after a change for which nothing is decided."
     )
 

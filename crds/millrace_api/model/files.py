@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one
+from millrace_api.model.changes import FREE, RECORDS
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.values import ColumnName, ColumnPath, Count, Delimiter, Flag, Path, Positive
 
@@ -24,13 +25,17 @@ class FileFormat(StrEnum):
 
 
 class _Files(Model):
-    path: Annotated[Path, External(ExternalKind.DATA)] = Field(
+    path: Annotated[Path, External(ExternalKind.DATA), RECORDS] = Field(
         description="File, folder or glob pattern; of a files source also in S3, such as s3a://lake/events/*.json.",
         examples=["data/*.csv"],
     )
-    format: FileFormat = Field(description="Format of the files; json is one object per line.", examples=["csv"])
-    header: Flag = Field(default=True, description="Whether the first line of a csv file names the columns.")
-    delimiter: Delimiter = Field(default=",", description="Separator of the columns of a csv file.")
+    format: Annotated[FileFormat, RECORDS] = Field(
+        description="Format of the files; json is one object per line.", examples=["csv"]
+    )
+    header: Annotated[Flag, RECORDS] = Field(
+        default=True, description="Whether the first line of a csv file names the columns."
+    )
+    delimiter: Annotated[Delimiter, RECORDS] = Field(default=",", description="Separator of the columns of a csv file.")
 
 
 def path_parts(path: str) -> tuple[str, ...]:
@@ -53,16 +58,16 @@ class FileOrder(StrEnum):
 class FilesSourceSpec(_Files):
     """Existing files, and files that arrive."""
 
-    max_files_per_batch: Count | None = Field(
+    max_files_per_batch: Annotated[Count | None, FREE] = Field(
         default=None, description="Maximum number of files per batch; default: all."
     )
-    partition_columns: tuple[ColumnName, ...] = Field(
+    partition_columns: Annotated[tuple[ColumnName, ...], RECORDS] = Field(
         default=(),
         max_length=16,
         description="Columns of the schema whose values are in the names of folders, such as dt=2026-01-01.",
         examples=[["dt", "hour"]],
     )
-    order: FileOrder = Field(
+    order: Annotated[FileOrder, RECORDS] = Field(
         default=FileOrder.BY_TIME,
         description="ByTime: files are read in the order in which they were written, and all that the path names are "
         "listed at each trigger. ByName: in the order of their names; only names behind the last one are listed, and a "
@@ -90,9 +95,15 @@ class ReplaySourceSpec(_Files):
         at_most_one("speed", "rate", "rate_trace", hint="keep one of them, or none to replay in real time"),
     )
 
-    time_column: ColumnPath = Field(
+    time_column: Annotated[ColumnPath, FREE] = Field(
         description="TIMESTAMP column, or field of a STRUCT, that paces the replay.", examples=["pickup"]
     )
-    speed: Positive | None = Field(default=None, description="Speed as a multiple of real time; default 1.")
-    rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
-    rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")
+    speed: Annotated[Positive | None, FREE] = Field(
+        default=None, description="Speed as a multiple of real time; default 1."
+    )
+    rate: Annotated[Positive | None, FREE] = Field(
+        default=None, description="Records per second, whatever their times."
+    )
+    rate_trace: Annotated[RateTrace | None, FREE] = Field(
+        default=None, description="A rate that follows a recorded trace."
+    )

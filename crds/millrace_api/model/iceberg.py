@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.changes import FREE, START
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, LakehouseSourceSpec, TablePath
 from millrace_api.model.postgres import PostgresServerSpec
@@ -45,6 +46,15 @@ TableIdentifier = Annotated[
 _METASTORE_TABLE = "[A-Za-z0-9_]+[.][A-Za-z0-9_]+"
 """A table of a Hive metastore, whose databases are in no other ones."""
 
+_Location = Annotated[
+    TablePath | None,
+    External(ExternalKind.TABLES),
+    Field(
+        description="Folder or s3a:// prefix of the table; one that exists has to be there. Default: where the catalog "
+        "has it, or puts it.",
+        examples=["s3a://lake/trips"],
+    ),
+]
 SnapshotId = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 
 
@@ -74,13 +84,17 @@ class RestCatalogSpec(Model):
     warehouse: Text | None = Field(
         default=None, description="Warehouse, for catalogs that have several.", examples=["lake"]
     )
-    token: SecretValue | None = Field(default=None, description="Token that each request bears.")
-    client_id: Text | None = Field(default=None, description="Client of OAuth 2, which gets tokens by its login.")
-    client_secret: SecretValue | None = Field(default=None, description="Secret of the client.")
-    token_uri: Annotated[CatalogUrl | None, External(ExternalKind.CATALOGS)] = Field(
+    token: Annotated[SecretValue | None, FREE] = Field(default=None, description="Token that each request bears.")
+    client_id: Annotated[Text | None, FREE] = Field(
+        default=None, description="Client of OAuth 2, which gets tokens by its login."
+    )
+    client_secret: Annotated[SecretValue | None, FREE] = Field(default=None, description="Secret of the client.")
+    token_uri: Annotated[CatalogUrl | None, External(ExternalKind.CATALOGS), FREE] = Field(
         default=None, description="URL that the client gets its tokens from; default: the catalog's own."
     )
-    scope: Text | None = Field(default=None, description="Scope of the client's tokens; default: catalog.")
+    scope: Annotated[Text | None, FREE] = Field(
+        default=None, description="Scope of the client's tokens; default: catalog."
+    )
 
 
 class PostgresCatalogSpec(PostgresServerSpec):
@@ -137,12 +151,7 @@ class IcebergTableSpec(Model):
     table: TableIdentifier = Field(
         description="The table, namespace.table; a sink creates it if it does not exist.", examples=["sales.trips"]
     )
-    location: Annotated[TablePath | None, External(ExternalKind.TABLES)] = Field(
-        default=None,
-        description="Folder or s3a:// prefix of the table; one that exists has to be there. Default: where the catalog "
-        "has it, or puts it.",
-        examples=["s3a://lake/trips"],
-    )
+    location: _Location = None
 
     @property
     def namespace(self) -> tuple[str, ...]:
@@ -173,7 +182,8 @@ class IcebergSourceSpec(IcebergTableSpec, LakehouseSourceSpec):
         at_most_one("start_from", "starting_snapshot", hint="keep one of them, or none to start with the whole table"),
     )
 
-    starting_snapshot: SnapshotId | None = Field(
+    location: Annotated[_Location, FREE] = None
+    starting_snapshot: Annotated[SnapshotId | None, START] = Field(
         default=None,
         description="Snapshot whose added rows are the first ones that a new query reads.",
         examples=[3051729675574597004],

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from millrace_api.model import topic_patterns
 from millrace_api.model.base import Authored, Model, Rule, at_most_one, exactly_one
+from millrace_api.model.changes import FREE, RECORDS, START
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.kafka_login import Sasl
 from millrace_api.model.kafka_options import ClientOptions
@@ -19,16 +20,18 @@ from millrace_api.model.values import ByteSize, ConnectionName, Flag, Text, Time
 class KafkaConnection(Model):
     """Connection to a Kafka cluster; common to Kafka sources, Kafka sinks, tables and the Connections they refer to."""
 
-    bootstrap_servers: Annotated[Text, External(ExternalKind.BROKERS, port=9092)] = Field(
+    bootstrap_servers: Annotated[Text, External(ExternalKind.BROKERS, port=9092), FREE] = Field(
         description="Brokers to start from, host:port, separated by commas.",
         examples=["kafka:9092"],
         json_schema_extra=Authored.OPTIONAL.keywords,
     )
-    tls: Tls | None = Field(default=None, description="Use TLS.", json_schema_extra=Authored.DEPRECATED.keywords)
-    sasl: Sasl | None = Field(
+    tls: Annotated[Tls | None, FREE] = Field(
+        default=None, description="Use TLS.", json_schema_extra=Authored.DEPRECATED.keywords
+    )
+    sasl: Annotated[Sasl | None, FREE] = Field(
         default=None, description="Log in with SASL.", json_schema_extra=Authored.DEPRECATED.keywords
     )
-    options: Annotated[ClientOptions, External(ExternalKind.CLIENT_OPTIONS)] = Field(
+    options: Annotated[ClientOptions, External(ExternalKind.CLIENT_OPTIONS), FREE] = Field(
         default={},
         description="Options of the Kafka client (librdkafka) by its names, such as client.rack; docs/kafka.md lists "
         "those that may be set.",
@@ -72,7 +75,7 @@ class KafkaReference(KafkaConnection):
     Once the reference is resolved, all fields of the connection are here, beside its name.
     """
 
-    connection: Annotated[ConnectionName | None, External(ExternalKind.CONNECTIONS)] = Field(
+    connection: Annotated[ConnectionName | None, External(ExternalKind.CONNECTIONS), FREE] = Field(
         default=None,
         description="Connection in the query's namespace that has the brokers and the login to them.",
         examples=["trips"],
@@ -136,35 +139,39 @@ class KafkaSourceSpec(KafkaReference):
         ),
     )
 
-    topic: Topic | None = Field(default=None, description="One topic.")
-    topics: tuple[Topic, ...] | None = Field(default=None, min_length=1, max_length=64, description="Several topics.")
-    topic_pattern: Text | None = Field(
+    topic: Annotated[Topic | None, RECORDS] = Field(default=None, description="One topic.")
+    topics: Annotated[tuple[Topic, ...] | None, RECORDS] = Field(
+        default=None, min_length=1, max_length=64, description="Several topics."
+    )
+    topic_pattern: Annotated[Text | None, RECORDS] = Field(
         default=None, description="Regular expression of topic names; topics created later are read too."
     )
-    partitions: tuple[TopicPartition, ...] | None = Field(
+    partitions: Annotated[tuple[TopicPartition, ...] | None, RECORDS] = Field(
         default=None, min_length=1, max_length=256, description="Exactly these partitions."
     )
-    starting_offsets: KafkaOffsets | None = Field(
+    starting_offsets: Annotated[KafkaOffsets | None, START] = Field(
         default=None, description="Where a new query starts: earliest (default) or latest."
     )
-    starting_timestamp: Timestamp | None = Field(
+    starting_timestamp: Annotated[Timestamp | None, START] = Field(
         default=None, description="Start at the first record at or after this time."
     )
-    ending_offsets: KafkaOffsets | None = Field(
+    ending_offsets: Annotated[KafkaOffsets | None, START] = Field(
         default=None, description="latest: stop at the offsets that were the latest at the start."
     )
-    ending_timestamp: Timestamp | None = Field(
+    ending_timestamp: Annotated[Timestamp | None, START] = Field(
         default=None, description="Stop before the first record at or after this time."
     )
-    include_metadata: Flag = Field(
+    include_metadata: Annotated[Flag, FREE] = Field(
         default=False, description="Add columns _key, _headers, _topic, _partition, _offset and _timestamp."
     )
-    max_records_per_batch: WholeNumber | None = Field(
+    max_records_per_batch: Annotated[WholeNumber | None, FREE] = Field(
         default=None,
         ge=1,
         description="Maximum number of records per batch; default: what the measured capacity allows.",
     )
-    max_bytes_per_batch: ByteSize | None = Field(default=None, description="Maximum number of bytes per batch.")
+    max_bytes_per_batch: Annotated[ByteSize | None, FREE] = Field(
+        default=None, description="Maximum number of bytes per batch."
+    )
 
     @property
     def named_topics(self) -> frozenset[str]:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one
+from millrace_api.model.changes import FREE, START
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.values import ColumnName, Count, PositiveDuration, WholeNumber, text
 
@@ -77,14 +78,14 @@ class LakehouseSinkSpec(Model):
         description="Columns that a new table is partitioned by; a table that exists has to be partitioned by these.",
         examples=[["day"]],
     )
-    sort_by: tuple[ColumnName, ...] = Field(
+    sort_by: Annotated[tuple[ColumnName, ...], FREE] = Field(
         default=(), max_length=8, description="Columns that the rows of each file are sorted by.", examples=[["cell"]]
     )
-    schema_evolution: SchemaEvolution = Field(
+    schema_evolution: Annotated[SchemaEvolution, FREE] = Field(
         default=SchemaEvolution.REFUSE,
         description="What happens to result columns that the table lacks when a run begins.",
     )
-    maintenance: Maintenance = Field(
+    maintenance: Annotated[Maintenance, FREE] = Field(
         default=Maintenance(), description="Compaction, and removal of files that no version needs."
     )
 
@@ -128,17 +129,17 @@ class OtherCommits(StrEnum):
 class LakehouseSourceSpec(Model):
     """What the sources of all formats of tables have: how the rows that are added are streamed."""
 
-    start_from: TableStart | None = Field(
+    start_from: Annotated[TableStart | None, START] = Field(
         default=None,
         description="Where a new query starts: with the rows that the table has then (Table, the default), or behind "
         "them (Latest).",
     )
-    other_commits: OtherCommits | None = Field(
+    other_commits: Annotated[OtherCommits | None, FREE] = Field(
         default=None,
         description="What happens to a commit that changes or removes rows: the query fails (Refuse, the default), or "
         "the whole commit is left out (Skip). Compaction changes no rows, and is always left out.",
     )
-    max_files_per_batch: Count | None = Field(
+    max_files_per_batch: Annotated[Count | None, FREE] = Field(
         default=None, description="Maximum number of data files per batch; default: all."
     )
 
@@ -155,7 +156,7 @@ class DeltaSourceSpec(DeltaTableSpec, LakehouseSourceSpec):
         at_most_one("start_from", "starting_version", hint="keep one of them, or none to start with the whole table"),
     )
 
-    starting_version: WholeNumber | None = Field(
+    starting_version: Annotated[WholeNumber | None, START] = Field(
         default=None,
         description="Version whose added rows, or changes, are the first ones that a new query reads.",
         examples=[12],

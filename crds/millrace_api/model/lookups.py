@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule
+from millrace_api.model.changes import REPLACED, Effect, OnChange
 from millrace_api.model.secrets import SecretValue
 from millrace_api.model.values import text
 
@@ -49,13 +50,16 @@ class LookupsSpec(Model):
         ),
     )
 
-    tokens: SecretValue = Field(
+    tokens: Annotated[SecretValue, REPLACED] = Field(
         description="Bearer tokens of those who may read the table, one a line, each of 16 characters or more; read "
         "again when they change.",
         examples=["{secretKeyRef: {name: trips-readers, key: tokens}}"],
     )
-    tls: ServerTls | None = Field(default=None, description="TLS of the port; default: none.")
-    namespaces: tuple[ClientNamespace, ...] = Field(
+    tls: Annotated[ServerTls | None, REPLACED] = Field(default=None, description="TLS of the port; default: none.")
+    namespaces: Annotated[
+        tuple[ClientNamespace, ...],
+        OnChange(Effect.IN_PLACE, "in place: the NetworkPolicy opens the port to these"),
+    ] = Field(
         default=(),
         max_length=64,
         description='Namespaces whose pods reach the port; default: that of the query. "*": everything, with tls.',

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from millrace_api.model.changes import FREE
 from millrace_api.model.databases import DatabaseServerSpec, DatabaseSinkSpec, DatabaseSourceSpec, Servers
 from millrace_api.model.externals import External, ExternalKind
 
@@ -18,7 +19,7 @@ class MySqlServerSpec(DatabaseServerSpec):
 
     port: ClassVar[int] = PORT
 
-    host: Annotated[Servers, External(ExternalKind.DATABASES, PORT)] = Field(
+    host: Annotated[Servers, External(ExternalKind.DATABASES, PORT), FREE] = Field(
         description=f"Server, host or host:port (default: {PORT}); of several, separated by commas, the "
         "first one that answers; for results, the one that accepts writes.",
         examples=["db.example.org"],

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Authored, Model, Rule
+from millrace_api.model.changes import FREE, RECORDS
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue, Tls
 from millrace_api.model.values import Flag, Path, Text, text
@@ -101,16 +102,18 @@ class Avro(Model):
         ),
     )
 
-    writer_schema: Text | None = Field(
+    writer_schema: Annotated[Text | None, RECORDS] = Field(
         default=None,
         description="Avro schema as JSON; messages carry no framing. Default: those in the registry of the connection, "
         "whose framing messages carry.",
     )
-    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
+    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES), FREE] = Field(
         default=None,
         description="Deprecated: URL of a schema registry without a login; write it in a Connection.",
     )
-    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
+    login: Annotated[RegistryLogin | None, FREE] = Field(
+        default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords
+    )
 
 
 _PLACES = ("descriptor_file", "descriptor_set", "registry")
@@ -137,24 +140,26 @@ class Protobuf(Model):
         ),
     )
 
-    message: MessageName | None = Field(
+    message: Annotated[MessageName | None, RECORDS] = Field(
         default=None,
         description="Full name of the message; by a registry: the only one that is read, default: the one that each "
         "message names.",
         examples=["shop.orders.Order"],
     )
-    descriptor_file: Annotated[Path | None, External(ExternalKind.FILES)] = Field(
+    descriptor_file: Annotated[Path | None, External(ExternalKind.FILES), RECORDS] = Field(
         default=None, description="File with a FileDescriptorSet; messages carry no framing."
     )
-    descriptor_set: DescriptorText | None = Field(
+    descriptor_set: Annotated[DescriptorText | None, RECORDS] = Field(
         default=None, description="A FileDescriptorSet in base64, up to 256 KiB; messages carry no framing."
     )
-    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES)] = Field(
+    registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES), FREE] = Field(
         default=None,
         description="URL of a schema registry; messages carry its framing.",
         json_schema_extra=Authored.NOTHING.keywords,
     )
-    login: RegistryLogin | None = Field(default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords)
+    login: Annotated[RegistryLogin | None, FREE] = Field(
+        default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords
+    )
 
 
 class MessageFormat(StrEnum):

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.changes import FREE, CheckpointChange
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.files import FileFormat
 from millrace_api.model.iceberg import IcebergSinkSpec
@@ -42,7 +43,7 @@ class FilesSinkSpec(Model):
         description="Columns whose values name folders, such as day=2026-01-01, in which the files lack them.",
         examples=[["day"]],
     )
-    files_per_partition: FileCount | None = Field(
+    files_per_partition: Annotated[FileCount | None, FREE] = Field(
         default=None,
         description="Maximum number of files that a batch adds to each of these folders, or to the path without "
         "partitionBy; default: one with partitionBy, else one of each task.",
@@ -112,11 +113,11 @@ class KafkaSinkSpec(KafkaReference):
     format: MessageFormat | None = Field(
         default=None, description="How values are written, default json; keys are JSON in every format."
     )
-    schemas: ResultSchemas | None = Field(
+    schemas: Annotated[ResultSchemas | None, FREE] = Field(
         default=None,
         description="Schema of the values in the registry of the connection, for format avro and protobuf.",
     )
-    transaction: TransactionScope | None = Field(
+    transaction: Annotated[TransactionScope | None, FREE] = Field(
         default=None,
         description="What becomes visible at once. Batch (default): all results of a batch, which the driver writes. "
         "Partition: those of one partition of the state, which the task that merges it writes. Auto: Partition where "
@@ -137,11 +138,11 @@ class KafkaSinkSpec(KafkaReference):
 class HistorySpec(Model):
     """Earlier versions of a table's rows by event time, for look-ups with ``--at``."""
 
-    topic: Topic = Field(
+    topic: Annotated[Topic, CheckpointChange.STATE] = Field(
         description="Topic that holds the versions that newer ones have replaced; not compacted.",
         examples=["trips-by-cell-history"],
     )
-    retention: PositiveDuration = Field(
+    retention: Annotated[PositiveDuration, FREE] = Field(
         description="How far before the watermark versions can be looked up.", examples=["1h"]
     )
 
@@ -183,7 +184,7 @@ class TableSinkSpec(KafkaReference):
     history: HistorySpec | None = Field(
         default=None, description="Keeps earlier versions of rows, by event time; default: only the latest rows."
     )
-    transaction: TransactionScope | None = Field(
+    transaction: Annotated[TransactionScope | None, FREE] = Field(
         default=None,
         description="What becomes visible at once. Batch (default): all rows of a batch, which the driver writes. "
         "Partition: those of one partition of the state, which the task that merges it writes; for tables whose rows "

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, at_most_one, exactly_one
+from millrace_api.model.changes import FREE, RECORDS, CheckpointChange
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.files import FileFormat, FilesSourceSpec, ReplaySourceSpec
 from millrace_api.model.generators import NexmarkSourceSpec, RateSourceSpec
@@ -42,11 +43,13 @@ class RecordFormat(StrEnum):
 class Watermark(Model):
     """How late records may be."""
 
-    column: ColumnPath = Field(
+    column: Annotated[ColumnPath, CheckpointChange.STATE] = Field(
         description="TIMESTAMP column with the event time, or a field of a STRUCT, such as event.time.",
         examples=["pickup"],
     )
-    delay: Duration = Field(description="How long after the latest event time records still count.", examples=["30s"])
+    delay: Annotated[Duration, FREE] = Field(
+        description="How long after the latest event time records still count.", examples=["30s"]
+    )
 
 
 class TimestampFormat(StrEnum):
@@ -232,31 +235,35 @@ class SourceSpec(Model):
 
     files: FilesSourceSpec | None = Field(default=None, description="Existing files, and files that arrive.")
     replay: ReplaySourceSpec | None = Field(default=None, description="A recording replayed as a stream.")
-    rate: RateSourceSpec | None = Field(default=None, description="Generated records timestamp, key, value.")
+    rate: Annotated[RateSourceSpec | None, RECORDS] = Field(
+        default=None, description="Generated records timestamp, key, value."
+    )
     kafka: KafkaSourceSpec | None = Field(default=None, description="Kafka topics.")
-    nexmark: NexmarkSourceSpec | None = Field(default=None, description="Generated records of the NEXMark benchmark.")
-    postgres: PostgresSourceSpec | None = Field(
+    nexmark: Annotated[NexmarkSourceSpec | None, RECORDS] = Field(
+        default=None, description="Generated records of the NEXMark benchmark."
+    )
+    postgres: Annotated[PostgresSourceSpec | None, RECORDS] = Field(
         default=None, description="A table of a PostgreSQL database, for table: {static: true}."
     )
-    mysql: MySqlSourceSpec | None = Field(
+    mysql: Annotated[MySqlSourceSpec | None, RECORDS] = Field(
         default=None, description="A table of a MySQL or MariaDB database, for table: {static: true}."
     )
-    delta: DeltaSourceSpec | None = Field(
+    delta: Annotated[DeltaSourceSpec | None, RECORDS] = Field(
         default=None,
         description="A Delta table and rows that are added to it; with table, its rows and their changes, from its "
         "change data feed, or its rows alone for static: true.",
     )
-    iceberg: IcebergSourceSpec | None = Field(
+    iceberg: Annotated[IcebergSourceSpec | None, RECORDS] = Field(
         default=None,
         description="An Iceberg table and rows that are added to it; with table, its rows and their changes, if files "
         "are rewritten for these (copy-on-write), or its rows alone for static: true.",
     )
-    format: RecordFormat | None = Field(
+    format: Annotated[RecordFormat | None, RECORDS] = Field(
         default=None,
         description="How kafka messages are written; default json. debezium: changes of a database's table, with their "
         "time in the column _changed_at.",
     )
-    ddl: Text | None = Field(
+    ddl: Annotated[Text | None, CheckpointChange.SCHEMA] = Field(
         default=None,
         validation_alias="schema",
         serialization_alias="schema",
@@ -268,15 +275,15 @@ class SourceSpec(Model):
     )
     protobuf: Protobuf | None = Field(default=None, description="Descriptors of the messages, for format protobuf.")
     watermark: Watermark | None = Field(default=None, description="Event time and how late records may be.")
-    table: TableSpec | None = Field(
+    table: Annotated[TableSpec | None, CheckpointChange.STATE] = Field(
         default=None,
         description="Read the source as a table with one row of each key, not as a stream. A Kafka message without a "
         "value deletes the row of its key. The rows of a Delta or Iceberg table change as its commits do.",
     )
-    timestamp_format: TimestampFormat = Field(
+    timestamp_format: Annotated[TimestampFormat, RECORDS] = Field(
         default=TimestampFormat.ISO, description="How TIMESTAMP columns are written in text formats."
     )
-    time_formats: dict[ColumnPath, TimeFormat] = Field(
+    time_formats: Annotated[dict[ColumnPath, TimeFormat], RECORDS] = Field(
         default={},
         max_length=64,
         description="How times are written in text in a column, or a field such as event.time, if not as "
@@ -284,7 +291,7 @@ class SourceSpec(Model):
         "for a DATE, iso or a pattern.",
         examples=[{"pickup": "milliseconds"}],
     )
-    corrupt_records: CorruptRecordsSpec = Field(
+    corrupt_records: Annotated[CorruptRecordsSpec, FREE] = Field(
         default=CorruptRecordsSpec(), description="What to do with records that do not decode."
     )
 

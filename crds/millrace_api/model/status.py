@@ -233,6 +233,9 @@ class Status(Model):
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     selector: str | None = Field(default=None, description="Label selector of the executor pods.")
+    answered_touch: str | None = Field(
+        default=None, description="Of the operator's own canary: the time of the last touch that a worker has seen."
+    )
 
     def rejects(self, revision: str) -> bool:
         """Return whether the spec of this revision was rolled back, and is not being tried again."""

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from millrace_api.model.azure import AzureSpec
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.changes import FIXED, FREE, IN_PLACE, REPLACED, CheckpointChange, Effect, OnChange
 from millrace_api.model.code import CodeFile
 from millrace_api.model.deployment import (
     CheckpointSpec,
@@ -21,6 +22,7 @@ from millrace_api.model.deployment import (
     Scaling,
 )
 from millrace_api.model.lookups import LookupsSpec
+from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import SinkSpec
@@ -30,7 +32,6 @@ from millrace_api.model.values import (
     SOURCE_NAME,
     ColumnName,
     ColumnPath,
-    ObjectName,
     OutputName,
     PositiveDuration,
     SourceName,
@@ -89,26 +90,6 @@ class Emit(StrEnum):
     ON_WINDOW_CLOSE = "OnWindowClose"
 
 
-class ObjectMeta(Model):
-    """Kubernetes' own metadata; of these fields a user writes name, namespace, labels and annotations."""
-
-    name: ObjectName = Field(description="Name of the query.", examples=["trips-by-cell"])
-    namespace: Annotated[Text, Field(max_length=63)] | None = Field(default=None, description="Namespace.")
-    labels: dict[str, str] = Field(default={}, description="Labels.")
-    annotations: dict[str, str] = Field(default={}, description="Annotations.")
-    generate_name: str | None = Field(default=None, description="Set by Kubernetes.")
-    uid: str | None = Field(default=None, description="Set by Kubernetes.")
-    resource_version: str | None = Field(default=None, description="Set by Kubernetes.")
-    generation: int | None = Field(default=None, description="Set by Kubernetes.")
-    creation_timestamp: str | None = Field(default=None, description="Set by Kubernetes.")
-    deletion_timestamp: str | None = Field(default=None, description="Set by Kubernetes.")
-    deletion_grace_period_seconds: int | None = Field(default=None, description="Set by Kubernetes.")
-    finalizers: tuple[str, ...] = Field(default=(), description="Set by controllers.")
-    owner_references: tuple[dict[str, Any], ...] = Field(default=(), description="Set by controllers.")
-    managed_fields: tuple[dict[str, Any], ...] = Field(default=(), description="Set by Kubernetes.")
-    self_link: str | None = Field(default=None, description="Set by Kubernetes.")
-
-
 AggregatorPath = Annotated[
     str,
     *text(
@@ -160,8 +141,12 @@ class Query(Model):
         exactly_one("sql", "python", hint="write sql: SELECT ... FROM a source, or python: {aggregator: ...}"),
     )
 
-    sql: Text | None = Field(default=None, description="One SELECT in Spark SQL; the sources are its tables.")
-    python: PythonQuery | None = Field(default=None, description="A Python aggregator.")
+    sql: Annotated[Text | None, CheckpointChange.SQL] = Field(
+        default=None, description="One SELECT in Spark SQL; the sources are its tables."
+    )
+    python: Annotated[PythonQuery | None, CheckpointChange.STATE] = Field(
+        default=None, description="A Python aggregator."
+    )
 
 
 class OutputSpec(Model):
@@ -328,74 +313,90 @@ class Spec(Model):
         ),
     )
 
-    state: QueryState = Field(
+    state: Annotated[QueryState, IN_PLACE, FREE] = Field(
         default=QueryState.RUNNING, description="Running, or Suspended: stopped with its state kept."
     )
-    sources: dict[SourceName, SourceSpec] = Field(
+    sources: Annotated[dict[SourceName, SourceSpec], REPLACED] = Field(
         min_length=1,
         max_length=16,
         description="Streams of records by name; the names are the tables of the SQL.",
         examples=["{trips: {files: {path: data/*.csv, format: csv}, schema: city STRING}}"],
     )
-    query: Query = Field(description="What is computed.", examples=["{sql: SELECT ...}"])
-    sink: SinkSpec = Field(description="Where the results go.", examples=["{console: {}}"])
-    emit: Emit = Field(
+    query: Annotated[Query, REPLACED] = Field(description="What is computed.", examples=["{sql: SELECT ...}"])
+    sink: Annotated[SinkSpec, REPLACED, FREE] = Field(description="Where the results go.", examples=["{console: {}}"])
+    emit: Annotated[Emit, REPLACED, CheckpointChange.EMIT] = Field(
         default=Emit.ON_UPDATE,
         description="OnUpdate: every change at once. OnWindowEnd: first when event time reaches the window's end, then "
         "every change. OnWindowClose: final results only.",
     )
-    additional_outputs: dict[OutputName, OutputSpec] | None = Field(
+    additional_outputs: Annotated[dict[OutputName, OutputSpec] | None, REPLACED, CheckpointChange.EMIT] = Field(
         default=None,
         min_length=1,
         max_length=4,
         description="More outputs of the same groups of windows, by name: each has its own strategy and sink, and the "
         "groups are computed once for all.",
     )
-    batch_interval: PositiveDuration = Field(
+    batch_interval: Annotated[PositiveDuration, REPLACED, FREE] = Field(
         default=PositiveDuration("2s"), description="Time from one micro-batch to the next."
     )
-    partitioner: PartitionerSpec = Field(default=PartitionerSpec(), description="How records are placed on workers.")
-    parallelism: Parallelism = Field(default=Parallelism(), description="Number n of workers.")
-    executors: ExecutorsSpec = Field(default=ExecutorsSpec(), description="Number and size of the Spark executors.")
-    driver: Pod = Field(default=Pod(), description="Size of the Spark driver.")
-    scaling: Scaling = Field(default=Scaling(), description="When and whether to scale.")
-    checkpoint: CheckpointSpec | None = Field(
+    partitioner: Annotated[PartitionerSpec, FREE] = Field(
+        default=PartitionerSpec(), description="How records are placed on workers."
+    )
+    parallelism: Annotated[Parallelism, FREE] = Field(default=Parallelism(), description="Number n of workers.")
+    executors: Annotated[ExecutorsSpec, FREE] = Field(
+        default=ExecutorsSpec(), description="Number and size of the Spark executors."
+    )
+    driver: Annotated[Pod, FREE] = Field(default=Pod(), description="Size of the Spark driver.")
+    scaling: Annotated[Scaling, FREE] = Field(default=Scaling(), description="When and whether to scale.")
+    checkpoint: Annotated[CheckpointSpec | None, FIXED, FREE] = Field(
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."
     )
-    s3: S3Spec | None = Field(default=None, description="The S3 that s3a:// places are in, and the login to it.")
-    azure: AzureSpec | None = Field(default=None, description="The login to the account of an abfss:// checkpoint.")
-    lookups: LookupsSpec | None = Field(
+    s3: Annotated[S3Spec | None, REPLACED, FREE] = Field(
+        default=None, description="The S3 that s3a:// places are in, and the login to it."
+    )
+    azure: Annotated[AzureSpec | None, REPLACED, FREE] = Field(
+        default=None, description="The login to the account of an abfss:// checkpoint."
+    )
+    lookups: Annotated[LookupsSpec | None, FREE] = Field(
         default=None,
         description="Look-ups in the table of spec.sink from other pods; default: only by a forwarded port.",
     )
-    image: Text | None = Field(default=None, description="Container image of the job; default: the operator's own.")
-    code: tuple[CodeFile, ...] | None = Field(
+    image: Annotated[Text | None, REPLACED, FREE] = Field(
+        default=None, description="Container image of the job; default: the operator's own."
+    )
+    code: Annotated[tuple[CodeFile, ...] | None, REPLACED, FREE] = Field(
         default=None,
         min_length=1,
         max_length=16,
         description="Own code beside that of the image, fetched at each start: the classes of query.python, and jars.",
         examples=["[{uri: s3a://code/routes-1.4.0-py3-none-any.whl, sha256: 9f86d081...}]"],
     )
-    service_account_name: Text | None = Field(
+    service_account_name: Annotated[Text | None, REPLACED, FREE] = Field(
         default=None,
         description="ServiceAccount of driver and executors, whose identity they have in a cloud; default: the driver "
         "has its own.",
     )
-    spark_conf: dict[str, str] = Field(default={}, description="Spark settings, except those reserved by Millrace.")
-    labels: dict[LabelKey, LabelValue] | None = Field(
+    spark_conf: Annotated[dict[str, str], REPLACED, FREE] = Field(
+        default={}, description="Spark settings, except those reserved by Millrace."
+    )
+    labels: Annotated[dict[LabelKey, LabelValue] | None, REPLACED, FREE] = Field(
         default=None,
         max_length=16,
         description="Labels of all pods of the query, by which costs are assigned to a team.",
         examples=["{team: payments, cost-center: cc-4711}"],
     )
-    event_log: EventLogSpec | None = Field(
+    event_log: Annotated[EventLogSpec | None, REPLACED, FREE] = Field(
         default=None, description="Where Spark writes its event log; default: it writes none."
     )
-    lineage: LineageSpec | None = Field(
+    lineage: Annotated[LineageSpec | None, REPLACED, FREE] = Field(
         default=None, description="Where OpenLineage's events go; default: none are sent."
     )
-    restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
-    replan_nonce: WholeNumber | None = Field(default=None, description="Change it to request a new plan now.")
+    restart_nonce: Annotated[WholeNumber | None, REPLACED, FREE] = Field(
+        default=None, description="Change it to restart the query."
+    )
+    replan_nonce: Annotated[
+        WholeNumber | None, OnChange(Effect.IN_PLACE, "in place: a new plan from the spec"), FREE
+    ] = Field(default=None, description="Change it to request a new plan now.")
 
     @property
     def outputs(self) -> dict[str, Spec]:
@@ -422,13 +423,15 @@ class Spec(Model):
 class StreamQuery(Model):
     """A streaming query."""
 
-    api_version: Literal["millrace.io/v1alpha1"] = Field(
+    api_version: Annotated[Literal["millrace.io/v1alpha1"], FREE] = Field(
         description="Version of the API.", examples=["millrace.io/v1alpha1"]
     )
-    kind: Literal["StreamQuery"] = Field(description="Kind of the object.", examples=["StreamQuery"])
-    metadata: ObjectMeta = Field(description="Name and labels.", examples=["{name: trips-by-cell}"])
+    kind: Annotated[Literal["StreamQuery"], FREE] = Field(description="Kind of the object.", examples=["StreamQuery"])
+    metadata: Annotated[ObjectMeta, FREE] = Field(description="Name and labels.", examples=["{name: trips-by-cell}"])
     spec: Spec = Field(description="What the user wants.", examples=["{sources: ..., query: ..., sink: ...}"])
-    status: Status | None = Field(default=None, description="What the operator reports about the query.")
+    status: Annotated[Status | None, FREE] = Field(
+        default=None, description="What the operator reports about the query."
+    )
 
     @property
     def name(self) -> str:

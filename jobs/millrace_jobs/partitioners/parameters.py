@@ -11,6 +11,17 @@ import numpy as np
 Value = int | float | str
 
 
+class ParameterError(ValueError):
+    """A name or a value that a partitioner does not take: what is wrong, and what to write instead."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}"
+
+
 @dataclass(frozen=True)
 class WholeNumber:
     """A parameter that is an integer of at least ``least``."""
@@ -19,7 +30,7 @@ class WholeNumber:
     least: int
 
     def check(self, name: str, value: Any) -> int:
-        """Return ``value`` as an int. Raises ValueError, with what to write instead, unless it is such an integer."""
+        """Return ``value`` as an int. Raises ParameterError unless it is such an integer."""
         return whole_number(name, value, self.least)
 
 
@@ -32,10 +43,10 @@ class Number:
     most: float
 
     def check(self, name: str, value: Any) -> float:
-        """Return ``value`` as a float. Raises ValueError, with what to write instead, unless it is such a number."""
+        """Return ``value`` as a float. Raises ParameterError unless it is such a number."""
         real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not real or not self.least <= value <= self.most:
-            raise ValueError(f"{name} is {value!r}; write a number between {self.least:g} and {self.most:g}")
+            raise ParameterError(f"{name} is {value!r}", f"write a number between {self.least:g} and {self.most:g}")
         return float(value)
 
 
@@ -51,9 +62,9 @@ class OneOf:
         return self.words[0]
 
     def check(self, name: str, value: Any) -> str:
-        """Return ``value``. Raises ValueError, with what to write instead, unless it is one of the words."""
+        """Return ``value``. Raises ParameterError unless it is one of the words."""
         if value not in self.words:
-            raise ValueError(f"{name} is {value!r}; write one of: {', '.join(self.words)}")
+            raise ParameterError(f"{name} is {value!r}", f"write one of: {', '.join(self.words)}")
         return str(value)
 
 
@@ -61,7 +72,7 @@ Parameter = WholeNumber | Number | OneOf
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """Return ``value`` as an int. Raises ValueError, as ``check`` does, if it is not an integer or below ``least``."""
+    """Return ``value`` as an int. Raises ParameterError if it is none, or below ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} is {value!r}; write a whole number of at least {least}")
+        raise ParameterError(f"{name} is {value!r}", f"write a whole number of at least {least}")
     return int(value)

@@ -16,7 +16,7 @@ from .dalton import Dalton
 from .dchoices import HEAD as DCHOICES_HEAD
 from .dchoices import DChoices, WChoices
 from .hash import Hash
-from .parameters import Number, OneOf, Parameter, Value, WholeNumber, whole_number
+from .parameters import Number, OneOf, Parameter, ParameterError, Value, WholeNumber, whole_number
 from .pkg import PartialKeyGrouping
 from .prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
 from .shuffle import Shuffle
@@ -106,7 +106,7 @@ ALGORITHMS = tuple(_DECLARED)
 
 
 def is_routed(algorithm: str) -> bool:
-    """Whether the algorithm places records, so that ``make`` can build it. Raises ValueError on an unknown name."""
+    """Whether the algorithm places records, so that ``make`` can build it. Raises ParameterError on an unknown name."""
     return _declaration(algorithm).kind is not None
 
 
@@ -116,7 +116,7 @@ def is_cooperative(algorithm: str) -> bool:
 
 
 def parameters_of(algorithm: str) -> Mapping[str, Parameter]:
-    """Return the parameters that the algorithm takes. Raises ValueError on an unknown name."""
+    """Return the parameters that the algorithm takes. Raises ParameterError on an unknown name."""
     declaration = _declaration(algorithm)
     return {**declaration.parameters, **declaration.exchange}
 
@@ -129,13 +129,13 @@ def exchange_parameters_of(algorithm: str) -> Mapping[str, Parameter]:
 def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[str, Value]:
     """Return all parameters of the algorithm, with the default of each one that is not given.
 
-    Raises ValueError, which says what to write, on an unknown algorithm, an unknown parameter or a bad value.
+    Raises ParameterError on an unknown algorithm, an unknown parameter or a bad value.
     """
     declared = parameters_of(algorithm)
     for name in parameters:
         if name not in declared:
             allowed = f"write one of: {', '.join(declared)}" if declared else "it takes none"
-            raise ValueError(f"partitioner {algorithm} has no parameter {name!r}; {allowed}")
+            raise ParameterError(f"partitioner {algorithm} has no parameter {name!r}", allowed)
     return {
         name: kind.check(f"parameter {name!r} of partitioner {algorithm}", parameters.get(name, kind.default))
         for name, kind in declared.items()
@@ -152,13 +152,12 @@ def make(
     """
     resolved = resolve_parameters(algorithm, parameters)
     if whole_number("replica", replica, 0) >= whole_number("replicas", replicas, 1):
-        raise ValueError(f"replica is {replica}; write a whole number below replicas, which is {replicas}")
+        raise ParameterError(f"replica is {replica}", f"write a whole number below replicas, which is {replicas}")
     whole_number("seed", seed, 0)
     declaration = _declaration(algorithm)
     if declaration.kind is None:
-        raise ValueError(
-            f"partitioner {algorithm} routes nothing, so none can be made; write one of: {', '.join(ALGORITHMS[1:])}"
-        )
+        message = f"partitioner {algorithm} routes nothing, so none can be made"
+        raise ParameterError(message, f"write one of: {', '.join(ALGORITHMS[1:])}")
     known = {"workers": workers, "seed": seed, "replica": replica, "replicas": replicas}
     own = {name: value for name, value in resolved.items() if name not in declaration.exchange}
     return declaration.kind(**{name: known[name] for name in declaration.position}, **own)
@@ -166,7 +165,7 @@ def make(
 
 def _declaration(algorithm: str) -> Declaration:
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"there is no partitioner {algorithm!r}; write one of: {', '.join(ALGORITHMS)}")
+        raise ParameterError(f"there is no partitioner {algorithm!r}", f"write one of: {', '.join(ALGORITHMS)}")
     return _DECLARED[algorithm]
 
 

@@ -11,11 +11,12 @@ from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.loading import load_plan
-from millrace_jobs.partitioners.parameters import Value
+from millrace_jobs.partitioners.parameters import ParameterError, Value
 from millrace_jobs.partitioners.registry import PROBING, exchange_parameters_of, resolve_parameters
 from millrace_jobs.plan.control import Pin
 
 _FIELD = "spec.partitioner.parameters"
+_ONLY_DEDICATED = "leave it out, or write placement: Dedicated"
 
 
 def job_parameters(
@@ -27,32 +28,34 @@ def job_parameters(
     within it. Dedicated replicas live on, and their slide is an interval.
 
     Raises:
-        ValueError: a parameter is invalid; the message says what to write.
+        ParameterError: a parameter is invalid.
     """
     resolved = resolve_parameters(algorithm, parameters)
     if placement is Placement.INLINE:
         _check_inline(algorithm, resolved)
     elif resolved.get(PROBING) and resolved["slides"]:
-        raise ValueError(
+        raise ParameterError(
             f"parameter '{PROBING}' of partitioner {algorithm} is {resolved[PROBING]}, and its window is "
-            f"{resolved['slides']} slides, but only loads of the whole stream can be probed; write slides: 0 as well"
+            f"{resolved['slides']} slides, but only loads of the whole stream can be probed",
+            "write slides: 0 as well",
         )
     return resolved
 
 
 def _check_inline(algorithm: str, resolved: Mapping[str, Value]) -> None:
-    """Raise ValueError on a value that only Dedicated replicas can follow."""
+    """Raise ParameterError on a value that only Dedicated replicas can follow."""
     if resolved.get("slides", 1) != 1:
-        raise ValueError(
+        raise ParameterError(
             f"parameter 'slides' of partitioner {algorithm} is {resolved['slides']}, but workers combine "
-            "micro-batch by micro-batch, so that with placement Inline a window is one slide; leave it out, or write "
-            "placement: Dedicated"
+            "micro-batch by micro-batch, so that with placement Inline a window is one slide",
+            _ONLY_DEDICATED,
         )
     for name, kind in exchange_parameters_of(algorithm).items():
         if resolved[name] != kind.default:
-            raise ValueError(
+            raise ParameterError(
                 f"parameter {name!r} of partitioner {algorithm} is {resolved[name]}, but with placement Inline "
-                "replicas exchange nothing within a micro-batch; leave it out, or write placement: Dedicated"
+                "replicas exchange nothing within a micro-batch",
+                _ONLY_DEDICATED,
             )
 
 
@@ -76,9 +79,8 @@ def partitioner_problem(spec: Spec) -> Problem | None:
         return Problem(f"algorithm auto takes no parameters, but has {names}", hint, field=_FIELD)
     try:
         job_parameters(wanted.algorithm.value, wanted.parameters, placement)
-    except ValueError as error:
-        message, _, hint = str(error).rpartition("; ")
-        return Problem(message, hint, field=_FIELD)
+    except ParameterError as error:
+        return Problem(error.message, error.hint, field=_FIELD)
     return None
 
 
@@ -145,8 +147,8 @@ def pin_of(plan: Plan) -> Pin:
         raise MillraceError(Problem("no algorithm of this version supports shares", "leave shares out", field="shares"))
     try:
         parameters = job_parameters(plan.algorithm.value, plan.parameters, plan.placement)
-    except ValueError as error:
-        raise MillraceError(Problem(str(error), field="parameters")) from None
+    except ParameterError as error:
+        raise MillraceError(Problem(error.message, error.hint, field="parameters")) from None
     return Pin(
         plan.epoch,
         plan.algorithm.value,

@@ -187,5 +187,4 @@ def _stage(
 
 
 def _each(total: float, records: float) -> float:
-    """Return the part of one record; 0 without records."""
     return float(total / records) if records else 0.0

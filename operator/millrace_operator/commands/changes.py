@@ -171,12 +171,10 @@ def _is_scaled(requested: QueryView, executors: int) -> Reached:
 
 
 def _observed(query: QueryView, requested: QueryView) -> bool:
-    """Return whether the operator has observed the requested change."""
     return (query.status.observed_generation or 0) >= requested.generation
 
 
 def _is_applied(query: QueryView) -> bool:
-    """Return whether the job has applied its plan."""
     plan = query.status.plan
     return plan is not None and plan.applied_epoch is not None and plan.applied_epoch >= plan.epoch
 

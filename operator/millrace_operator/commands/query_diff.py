@@ -21,16 +21,15 @@ from millrace_api.validation.evolution import compare
 from millrace_api.validation.loading import connections_beside, load_queries, locate, query_documents, read_query
 
 from ..kube.client import QUERIES
-from ..kube.objects import OWNED
+from ..kube.object_api import OWNED
 from ..lifecycle.refusals import NameTakenError
 from ..lifecycle.scaling_inputs import scaling_inputs
+from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest, Owner
-from ..resources.objects import healthy_spec, objects
 from ..resources.partitioner import Partitioners
 from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
-from ..resources.spec_changes import FieldChange, spec_changes
-from ..resources.spec_fields import revision
+from ..resources.spec_changes import FieldChange, revision, spec_changes
 from .connection import TIMEOUT, Cluster, ForbiddenError, MissingError, user_errors
 from .dry_run import dry_run
 from .query_view import PAUSES, QueryView

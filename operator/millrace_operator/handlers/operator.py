@@ -21,7 +21,7 @@ from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 from ..kube.bounded_json import decode_bounded
 from ..kube.client import Client, load_configuration, own_account, own_namespace
 from ..kube.leases import LeaseApi
-from ..kube.objects import ObjectApi
+from ..kube.object_api import ObjectApi
 from ..kube.queries import QueryApi
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
@@ -31,7 +31,7 @@ from ..lifecycle.canary import is_canary
 from ..lifecycle.chain_updates import ChainUpdates
 from ..lifecycle.object_sizes import NAMESPACE_BYTES
 from ..lifecycle.observe import QueryKey
-from ..lifecycle.query_row import QueryRows
+from ..lifecycle.query_row import query_rows
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
 from ..metrics_source.job_metrics import newest_answer
@@ -44,7 +44,7 @@ from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
 from .canary import Canary, CanaryApi
-from .objects import DEBOUNCE_SECONDS, OwnedObjects
+from .owned_objects import DEBOUNCE_SECONDS, OwnedObjects
 
 LEASE = "millrace-operator"
 """Default name of the Lease; each shard has its own Lease."""
@@ -134,7 +134,7 @@ class Operator:
         self._metrics.show(
             queue_depth=lambda: len(self._reconciler.queue),
             phases=self._reconciler.observations.phases,
-            queries=QueryRows(self._reconciler.observations),
+            queries=lambda: query_rows(self._reconciler.observations),
             leads=self._leads,
             canary_age=lambda: self._canary.age,
             canary_path=lambda: self._canary.path,

@@ -11,7 +11,6 @@ import numpy as np
 
 from millrace_api.crd import GROUP
 
-from ..lifecycle.json_values import Bytes, values_in, within_texts
 from ..lifecycle.object_sizes import (
     LARGEST_OBJECT,
     LARGEST_QUERY,
@@ -20,6 +19,9 @@ from ..lifecycle.object_sizes import (
     OUR_LABELS,
     TOO_LARGE,
     TOO_MANY_VALUES,
+    Bytes,
+    values_in,
+    within_texts,
 )
 from ..resources.names import MANAGER
 

@@ -15,8 +15,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kubernetes.utils.quantity import parse_quantity
+
 from ..resources.names import MANAGER, Manifest
-from .covers import covers
 
 APPLIED = "millrace.io/applied"
 """Annotation of an object: ``_digest`` of the manifest that the operator has applied last."""
@@ -26,6 +27,9 @@ _CONFINING = frozenset({"NetworkPolicy", "Role", "RoleBinding"})
 
 _LEAF: Mapping[str, Any] = {}
 """Node of ``fieldsV1`` for a field that is owned as a whole, and all below it."""
+
+_QUANTITIES = frozenset({"cpu", "memory", "storage", "ephemeral-storage", "sizeLimit"})
+"""Fields with several spellings of one value: the API server turns 7168Mi into 7Gi."""
 
 
 def with_digest(manifest: Manifest) -> Manifest:
@@ -37,7 +41,7 @@ def with_digest(manifest: Manifest) -> Manifest:
 
 def is_as_applied(found: Manifest | None, desired: Manifest) -> bool:
     """Return whether an object has what is desired, or what admission has made of exactly this when it was applied."""
-    if covers(found, desired):
+    if has_all_of(found, desired):
         return True
     if found is None or desired["kind"] in _CONFINING:
         return False
@@ -45,6 +49,25 @@ def is_as_applied(found: Manifest | None, desired: Manifest) -> bool:
         return False
     entries = applied_entries(found["metadata"].get("managedFields") or ())
     return _is_untouched(found, desired, entries[0].get("fieldsV1") if entries else None)
+
+
+def has_all_of(found: Any, desired: Any, name: str = "") -> bool:
+    """Return whether an observed value has everything that is desired; additional fields are ignored.
+
+    Additional fields belong to the API server or to other clients. ``name`` is the field's name. The API server omits
+    empty values and normalizes quantities.
+    """
+    if found == desired:  # compares whole parts of objects at once
+        return True
+    if found is None and (desired is False or desired in ("", [], {})):
+        return True
+    if isinstance(desired, Mapping):
+        return isinstance(found, Mapping) and all(
+            has_all_of(found.get(part), each, part) for part, each in desired.items()
+        )
+    if isinstance(desired, list):
+        return isinstance(found, list) and len(found) == len(desired) and all(map(has_all_of, found, desired))
+    return name in _QUANTITIES and _same_quantity(found, desired)
 
 
 def applied_entries(entries: Iterable[Manifest]) -> list[Manifest]:
@@ -61,11 +84,11 @@ def _digest(manifest: Manifest) -> str:
 def _is_untouched(found: Any, desired: Any, owned: Mapping[str, Any] | None) -> bool:
     """Return whether each desired value is there, or differs in owned fields; ``owned`` is the value's node."""
     if owned is None or owned == _LEAF:
-        return owned is not None or covers(found, desired)
+        return owned is not None or has_all_of(found, desired)
     if isinstance(desired, Mapping):
         parts = found if isinstance(found, Mapping) else {}
         return all(
-            covers(parts.get(name), each, name) or _is_untouched(parts.get(name), each, owned.get(f"f:{name}"))
+            has_all_of(parts.get(name), each, name) or _is_untouched(parts.get(name), each, owned.get(f"f:{name}"))
             for name, each in desired.items()
         )
     if isinstance(desired, list):
@@ -81,9 +104,16 @@ def _is_untouched_entry(entries: list[Any], desired: Any, owned: Mapping[str, An
             keys = {name: value for name, value in json.loads(node[2:]).items() if name in desired}
             if keys and _has(desired, keys):
                 return _is_untouched(next((each for each in entries if _has(each, keys)), None), desired, below)
-    return any(covers(each, desired) for each in entries)
+    return any(has_all_of(each, desired) for each in entries)
 
 
 def _has(entry: Any, keys: Mapping[str, Any]) -> bool:
     """Return whether an entry has these keys; others are defaults of the API server."""
     return isinstance(entry, Mapping) and all(entry.get(name) == value for name, value in keys.items())
+
+
+def _same_quantity(found: Any, desired: Any) -> bool:
+    try:
+        return bool(parse_quantity(found) == parse_quantity(desired))  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError):
+        return False

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from millrace_api.model.deployment import ScalingMode
 from millrace_api.model.plan import Plan
-from millrace_api.model.status import LastScaling, ObservedLoad, Phase
+from millrace_api.model.status import LastScaling, Phase
 from millrace_api.model.streamquery import Spec
 
 from ..metrics_source.client import PrometheusError
@@ -20,9 +19,9 @@ from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
 from .applying import Objects, apply
 from .observe import ObservedQuery, QueryKey
+from .query_memory import QueryMemory, ScalerState
 from .reconcile import Reconciler
 from .scaling_inputs import (
-    AnyScaler,
     new_scaler,
     restore,
     saved_state,
@@ -64,28 +63,6 @@ The arguments are the query, the time in seconds since 1970, and the number of r
 """
 
 
-@dataclass
-class _ScalerState:
-    """State kept for one query between two checks.
-
-    Attributes:
-        fingerprint: every input whose change requires a new state.
-        answered: time of the last usable answer; at first, the time of the first check.
-        last: the last decision based on an answer.
-        notified: when the reconciler was last notified.
-        saved, epoch: when the learned state was last saved, and the epoch of the plan at that time.
-    """
-
-    fingerprint: object
-    scaler: AnyScaler
-    answered: float
-    last: Decision | None = None
-    load: ObservedLoad | None = None
-    notified: float = 0.0
-    saved: float = 0.0
-    epoch: int = 0
-
-
 class Autoscaler:
     """Periodic scaling of all running queries, in its own threads from ``start`` to ``stop``.
 
@@ -110,7 +87,6 @@ class Autoscaler:
         self._metrics = metrics
         self._ask = ask
         self._clock = clock
-        self._states: dict[QueryKey, _ScalerState] = {}
         self._queue: WorkQueue[QueryKey] = WorkQueue()
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="scale-clock")
@@ -129,28 +105,29 @@ class Autoscaler:
     def check(self, key: QueryKey) -> None:
         """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting."""
         observed = self._reconciler.observations.of(key)
-        spec = None if observed is None else running_spec(observed, self._reconciler.query_of(key, observed))
-        if observed is None or spec is None:
-            self._states.pop(key, None)
+        if observed is None:
+            return
+        memory = self._reconciler.observations.memory_of(key, observed.owner.uid)
+        spec = running_spec(observed, self._reconciler.query_of(key, observed))
+        if spec is None:
+            memory.scaler = None
             return
         plan = observed.plan
         if observed.status.phase is not Phase.RUNNING or plan is None:
             return
         now = self._clock()
         seconds = now.timestamp()
-        state = self._state_of(key, observed, spec, plan, seconds)
+        state = _state_of(memory, observed, spec, plan, seconds)
         result = self._decide(key, observed, spec, plan, state, now)
-        before = self._reconciler.scaling.get(key)
-        if before is None or result.deserves_write(before, seconds - state.notified):
-            state.notified = seconds
-            self._reconciler.scaling[key] = result
+        if memory.scaling is None or result.deserves_write(memory.scaling, seconds - state.notified):
+            state.notified, memory.scaling = seconds, result
             self._reconciler.queue.add(key)
         if state.last is not None and (plan.epoch != state.epoch or seconds - state.saved >= SAVE_SECONDS):
             apply(self._objects, observed, saved_state(observed.owner, state.last, state.scaler))
             state.saved, state.epoch = seconds, plan.epoch
 
     def _decide(
-        self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, state: _ScalerState, now: datetime
+        self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, state: ScalerState, now: datetime
     ) -> ScalingResult:
         situation = situation_of(observed, spec, plan, now)
         answer, failure = self._answer(key, situation.now, situation.executors_ready)
@@ -168,7 +145,6 @@ class Autoscaler:
         if missing or self._ask is None:
             metrics = failure or (MetricsReason.NO_ANSWER, decision.detail)
         return ScalingResult(
-            uid=observed.owner.uid,
             last_scaling=self._last_scaling(observed.status.last_scaling, decision, spec),
             change=decision.plan if decision.changed else None,
             placement=placement_of(decision),
@@ -196,23 +172,9 @@ class Autoscaler:
         except PrometheusError as error:
             return None, (MetricsReason.UNREACHABLE, str(error))
 
-    def _state_of(self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, now: float) -> _ScalerState:
-        """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
-        partitions = state_partitions(observed, spec)
-        inputs = scaling_inputs(spec, plan), partitions, observed.status.revision, spec.replan_nonce
-        fingerprint = (observed.owner.uid, *inputs)
-        state = self._states.get(key)
-        if state is None or state.fingerprint != fingerprint:
-            scaler = new_scaler(spec, plan, partitions)
-            if state is None and not restore(scaler, observed):
-                scaler = new_scaler(spec, plan, partitions)
-            state = self._states[key] = _ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=plan.epoch)
-        return state
-
     def _tick(self) -> None:
         while not self._stopped.wait(PERIOD):
-            # a check of a deleted query drops its state
-            for key in {*self._reconciler.observations.queries(), *list(self._states)}:
+            for key in self._reconciler.observations.queries():
                 self._queue.add(key)
 
     def _work_on(self, key: QueryKey) -> None:
@@ -221,3 +183,15 @@ class Autoscaler:
                 self.check(key)
         except Exception as error:  # one failing query must not stop the checks of the others
             log.warning("the scaling check failed: %s", in_short(error))
+
+
+def _state_of(memory: QueryMemory, observed: ObservedQuery, spec: Spec, plan: Plan, now: float) -> ScalerState:
+    """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
+    partitions = state_partitions(observed, spec)
+    fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision, spec.replan_nonce
+    if memory.scaler is None or memory.scaler.fingerprint != fingerprint:
+        scaler = new_scaler(spec, plan, partitions)
+        if memory.scaler is None and not restore(scaler, observed):
+            scaler = new_scaler(spec, plan, partitions)
+        memory.scaler = ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=plan.epoch)
+    return memory.scaler

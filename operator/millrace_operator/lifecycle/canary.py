@@ -16,8 +16,6 @@ from .observe import ObservedQuery
 TOUCHED = f"{GROUP}/touched"
 """Annotation with the time of the last touch."""
 
-_ANSWER = "a worker has seen the touch of "
-
 
 def is_canary(body: Mapping[str, Any]) -> bool:
     """Return whether a query is a canary, which is never deployed."""
@@ -32,17 +30,15 @@ def touch_of(body: Mapping[str, Any]) -> str | None:
 
 def canary_status(observed: ObservedQuery, now: datetime) -> Status:
     """Return the status that answers the last touch of a canary."""
-    message = f"{_ANSWER}{touch_of(observed.body)}"
-    generation = observed.generation
+    touch, generation = touch_of(observed.body), observed.generation
+    message = f"a worker has seen the touch of {touch}"
     ready = condition(ConditionType.READY, False, ReadyReason.SUSPENDED, message, generation, now)
     conditions = merged(observed.status.conditions, (ready,))
     changes = {"observed_generation": generation, "phase": Phase.SUSPENDED, "conditions": conditions}
-    return observed.status.model_copy(update=changes)
+    return observed.status.model_copy(update=changes | {"answered_touch": touch})
 
 
 def answered_touch(body: Mapping[str, Any]) -> str | None:
     """Return the stamp of the touch that a canary's status answers; None before the first answer."""
-    for each in (body.get("status") or {}).get("conditions", ()):
-        if each["type"] == ConditionType.READY and each.get("message", "").startswith(_ANSWER):
-            return str(each["message"].removeprefix(_ANSWER))
-    return None
+    stamp = (body.get("status") or {}).get("answeredTouch")
+    return None if stamp is None else str(stamp)

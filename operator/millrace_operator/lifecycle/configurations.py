@@ -23,7 +23,9 @@ def unused_configurations(observed: ObservedQuery, desired: Iterable[Manifest]) 
         return []
     used = {each["metadata"]["name"] for each in desired}
     used |= {mounted_configuration(observed.owner, each["spec"]["template"]) for each in sets}
-    used |= {mounted_configuration(observed.owner, pod) for pod in _mounting_pods(observed)}
+    pods = [each for (kind, _), each in observed.objects.items() if kind == "Pod"]
+    mounting = [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) in (DRIVER, PARTITIONER)]
+    used |= {mounted_configuration(observed.owner, each) for each in mounting}
     return [each for each in observed.configurations if each["metadata"]["name"] not in used]
 
 
@@ -50,11 +52,6 @@ def lacks_configuration(observed: ObservedQuery) -> bool:
     if name is None or observed.driver is None or ("ConfigMap", name) in observed.objects:
         return False
     return ready_since(observed.driver) is None
-
-
-def _mounting_pods(observed: ObservedQuery) -> list[Manifest]:
-    pods = [each for (kind, _), each in observed.objects.items() if kind == "Pod"]
-    return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) in (DRIVER, PARTITIONER)]
 
 
 def _is_followed(stateful_set: Manifest) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
@@ -164,7 +164,9 @@ class ConnectionRollouts:
                 return set()
             found: set[str] = set()
             for connection in {*(before.names if before else ()), *(after.names if after else ())}:
-                waiting = sorted(_waiting(members, connection))
+                waiting = sorted(
+                    name for name, each in members.items() if each.update(connection) == ConnectionUpdate.WAITING
+                )
                 is_news = _holds(before, connection) != _holds(after, connection)
                 alone = [each for each in waiting if len(members[each].waits_for) == 1]  # no other rollout holds these
                 found.update(waiting if is_news else waiting[: self._most] + alone[: self._most])
@@ -204,10 +206,6 @@ class ConnectionRollouts:
             return ""
         troubles = ((name, each.trouble(connection, generation, now)) for name, each in naming)
         return next((f"query {name} {trouble}" for name, trouble in troubles if trouble), "")
-
-
-def _waiting(members: Mapping[str, _QueryReport], connection: str) -> Iterator[str]:
-    return (name for name, each in members.items() if each.update(connection) == ConnectionUpdate.WAITING)
 
 
 def _holds(member: _QueryReport | None, connection: str) -> bool:

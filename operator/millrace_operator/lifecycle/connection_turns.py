@@ -12,7 +12,7 @@ from datetime import datetime
 from millrace_api.model.status import ConditionStatus, ConditionType, ConnectionUpdate
 from millrace_api.model.streamquery import Spec
 
-from ..resources.spec_fields import changed_connections
+from ..resources.spec_changes import changed_connections
 from .conditions import ProgressingReason, ReadyReason, condition_of, parse_time
 from .connection_rollouts import MOST_CONNECTIONS
 from .driver_health import HEALTH_DEADLINE, ready_since

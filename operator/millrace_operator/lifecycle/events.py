@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
 from .chain_status import UpstreamReason
 from .conditions import ReadyReason, condition_of
-from .observe import QueryKey
-from .token_buckets import TokenBuckets
+from .token_buckets import TokenBucket
 
 _WARNINGS = (
     ReadyReason.INVALID_QUERY,
@@ -54,25 +52,14 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
 
 
 def _changed(before: Status, now: Status, type: ConditionType) -> Condition | None:
-    """Return the current condition if its reason has changed."""
     old, new = condition_of(before, type), condition_of(now, type)
     return new if new is not None and (old is None or old.reason != new.reason) else None
 
 
-class EventBudget:
-    """Limits of events: of a query, as in client-go's event recorder, and of all queries of a namespace together."""
+EVENTS_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE = 500, 1.0
+"""Events of all queries of a namespace together: in a burst, and seconds for each one after it."""
 
-    BURST, SECONDS_EACH = 25, 60.0
-    BURST_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE = 500, 1.0
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._of_queries = TokenBuckets(self.BURST, self.SECONDS_EACH, clock)
-        self._of_namespaces = TokenBuckets(self.BURST_OF_NAMESPACE, self.SECONDS_EACH_OF_NAMESPACE, clock)
-
-    def take(self, key: QueryKey) -> bool:
-        """Return whether another event about a query is allowed now, and count it if so."""
-        return self._of_queries.take(key) and self._of_namespaces.take(key.namespace)
-
-    def forget(self, key: QueryKey) -> None:
-        """Drop what is known of a deleted query."""
-        self._of_queries.forget(key)
+def event_bucket() -> TokenBucket:
+    """Return the limit of a query's events, which is that of client-go's event recorder."""
+    return TokenBucket(25, 60.0)

@@ -6,7 +6,6 @@ as long as it counts. An operator that has just started knows of none.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -28,7 +27,7 @@ TOLERATED = 2
 SETTLED_AFTER = timedelta(seconds=5)
 """Time from a failure until it counts: executors end by themselves when their driver does, which may be seen later."""
 
-_KEPT = 100
+MOST_KEPT = 100
 """Number of failures of a query that are kept."""
 
 
@@ -58,21 +57,6 @@ class FailedExecutor(NamedTuple):
         return cls(metadata["uid"], driver, created(pod), attempt)
 
 
-class FailedExecutors:
-    """The last failures of a query's executors, oldest first."""
-
-    def __init__(self) -> None:
-        self._failed: deque[FailedExecutor] = deque(maxlen=_KEPT)
-
-    def add(self, failed: FailedExecutor) -> None:
-        """Keep a failure, unless it is kept already."""
-        if all(each.uid != failed.uid for each in self._failed):
-            self._failed.append(failed)
-
-    def __iter__(self) -> Iterator[FailedExecutor]:
-        return iter(tuple(self._failed))
-
-
 def recent_failures(failed: Iterable[FailedExecutor], driver: Manifest | None, now: datetime) -> list[FailedExecutor]:
     """Return the failures within the window of executors that the driver's current run has asked for."""
     return [each for each in _of_run(failed, driver) if _settled(each) <= now < parse_time(each.attempt.time) + WINDOW]
@@ -97,16 +81,13 @@ def executor_trouble_at(failed: Iterable[FailedExecutor], driver: Manifest | Non
 
 def _of_run(failed: Iterable[FailedExecutor], driver: Manifest | None) -> Iterator[FailedExecutor]:
     """Yield the failures of executors that belong to the driver's current run; none without one."""
-    started = None if driver is None else _run_began(driver)
-    if driver is not None and started is not None:
+    if driver is None:
+        return
+    running = (each.get("state", {}).get("running") for each in states(driver, DRIVER))
+    started = next((parse_time(each["startedAt"]) for each in running if each), None)
+    if started is not None:
         uid = driver["metadata"]["uid"]
         yield from (each for each in failed if each.driver == uid and each.created >= started)
-
-
-def _run_began(driver: Manifest) -> datetime | None:
-    """Return when the driver's container was started; None if it does not run."""
-    running = (each.get("state", {}).get("running") for each in states(driver, DRIVER))
-    return next((parse_time(each["startedAt"]) for each in running if each), None)
 
 
 def _settled(failed: FailedExecutor) -> datetime:

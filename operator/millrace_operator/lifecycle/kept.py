@@ -13,8 +13,7 @@ from millrace_api.model.streamquery import KIND
 from ..resources.names import Manifest
 from .as_applied import applied_entries
 from .canary import is_canary
-from .json_values import values_in
-from .object_sizes import BYTES_OF_VALUE, OUR_LABELS, TOO_LARGE, TOO_MANY_VALUES
+from .object_sizes import BYTES_OF_VALUE, OUR_LABELS, TOO_LARGE, TOO_MANY_VALUES, values_in
 
 _IDENTIFYING = frozenset(
     {

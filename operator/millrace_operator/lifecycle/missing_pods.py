@@ -19,7 +19,7 @@ from ..resources.names import Manifest, Owner
 from ..resources.pod_defaults import PodDefaults
 from ..resources.pods import made_executor
 from .driver_health import ready_since, started_at
-from .observe import ObservedQuery, QueryKey, RefusedPods
+from .observe import ObservedQuery, RefusedPods
 from .refusals import FIRST_PAUSE, LONGEST_PAUSE, RefusedError
 
 MISSING_AFTER = timedelta(seconds=5)
@@ -94,34 +94,31 @@ class _PodCheck:
 
 
 class PodChecks:
-    """Answers of the API server about missing pods. A query must not be used by two threads at a time."""
+    """Answers of the API server about missing pods of a query."""
 
-    def __init__(self, ask: AskPod) -> None:
-        self._ask = ask
-        self._known: dict[QueryKey, dict[str, _PodCheck]] = {}
+    def __init__(self) -> None:
+        self._checks: dict[str, _PodCheck] = {}
+        """Check by role."""
 
-    def refused(self, key: QueryKey, missing: Iterable[MissingPods], now: datetime) -> tuple[RefusedPods, ...]:
-        """Return which missing pods of a query are refused, after asking about those that are due.
+    def refused(self, missing: Iterable[MissingPods], ask: AskPod, now: datetime) -> tuple[RefusedPods, ...]:
+        """Return which missing pods are refused, after asking about those that are due.
 
         Another pod, for example of a new spec, is asked about afresh.
         """
-        known, checks, found = self._known.pop(key, {}), dict[str, _PodCheck](), []
+        before, self._checks, found = self._checks, {}, []
         for each in missing:
-            check = known.get(each.role)
+            check = before.get(each.role)
             if check is None or check.pod != each.pod:
                 check = _PodCheck(each.pod, now + MISSING_AFTER)
-            self._known.setdefault(key, checks)[each.role] = check
+            self._checks[each.role] = check
             if check.due <= now:
                 check.due = now + timedelta(seconds=check.backoff.next())
-                check.error = self._ask(each.pod)
+                check.error = ask(each.pod)
             if check.error is not None:
                 found.append(each.refused(check.error))
         return tuple(found)
 
-    def due(self, key: QueryKey) -> datetime | None:
-        """Return when a missing pod is to be asked about; None if none is missing."""
-        return min((each.due for each in self._known.get(key, {}).values()), default=None)
-
-    def forget(self, key: QueryKey) -> None:
-        """Forget a query."""
-        self._known.pop(key, None)
+    @property
+    def due(self) -> datetime | None:
+        """When a missing pod is to be asked about; None if none is missing."""
+        return min((each.due for each in self._checks.values()), default=None)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from millrace_api.model.streamquery import KIND, QUERY_LABEL
 from millrace_api.validation.connections import references
 
 from ..resources.names import Manifest
 from ..resources.permissions import Permissions
-from .executor_failures import FailedExecutor, FailedExecutors
+from .executor_failures import MOST_KEPT, FailedExecutor
 from .kept import Kept
 from .object_sizes import NAMESPACE_BYTES
 from .observe import ObjectKey, ObservedQuery, QueryKey
+from .query_memory import QueryMemory
 from .seen_connections import SeenConnections
 
 MOST_BYTES_OF_LIMITS = 128 << 10
@@ -25,8 +27,6 @@ _ROOM = 0.9
 """Share of these bytes below which queries are read again that were not kept."""
 
 _IDENTIFYING = ("name", "namespace", "uid", "resourceVersion")
-
-Key = TypeVar("Key")
 
 
 class _Objects(Mapping[ObjectKey, Manifest]):
@@ -51,6 +51,22 @@ class _Objects(Mapping[ObjectKey, Manifest]):
         return len(self._kept)
 
 
+@dataclass(slots=True)
+class _SeenQuery:
+    """A query as it was last seen, and its objects, which may be seen before it and after it is gone.
+
+    Attributes:
+        failed: its executors that failed, oldest first.
+        is_kept: whether there is room for more than the names of its objects.
+    """
+
+    query: Kept | None = None
+    memory: QueryMemory | None = None
+    objects: dict[ObjectKey, Kept] = field(default_factory=dict)
+    failed: tuple[FailedExecutor, ...] = ()
+    is_kept: bool = True
+
+
 class Observations:
     """Thread-safe cache of all queries, their objects and quotas; handlers write to it, workers read from it.
 
@@ -72,19 +88,20 @@ class Observations:
         self._permissions = permissions or Permissions()
         self._most = namespace_bytes
         self._lock = threading.Lock()
-        self._queries: dict[QueryKey, Kept] = {}
-        self._objects: defaultdict[QueryKey, dict[ObjectKey, Kept]] = defaultdict(dict)
+        self._records: defaultdict[QueryKey, _SeenQuery] = defaultdict(_SeenQuery)
         self._limits: defaultdict[str, dict[ObjectKey, Kept]] = defaultdict(dict)
-        self._failed: defaultdict[QueryKey, FailedExecutors] = defaultdict(FailedExecutors)
         self._bytes: defaultdict[str, int] = defaultdict(int)
-        self._not_kept: set[QueryKey] = set()
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
         """Store the observed version of a query; return its key."""
         key, now = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"]), Kept(body)
         with self._lock:
-            self._store(self._queries, key, now, key)
-            if self._queries[key] is now:
+            record = self._records[key]
+            record.query = self._newer(key, record, record.query, now)
+            if record.memory is None or record.memory.uid != record.query.uid:
+                record.memory = QueryMemory(record.query.uid)
+            self._make_room(key, record)
+            if record.query is now:
                 self.connections.refers(*key, body)
         return key
 
@@ -92,10 +109,13 @@ class Observations:
         """Remove a deleted query; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
-            self._remove(self._queries, key, body["metadata"]["uid"], key)
-            if key not in self._queries:
+            record = self._records[key]
+            if record.query is not None and record.query.uid == body["metadata"]["uid"]:
+                self._count(key, -len(record.query))
+                record.query = record.memory = None
+            if record.query is None:
                 self.connections.forget(*key)
-            self._forget_if_gone(key)
+            self._drop_if_empty(key, record)
         return key
 
     def connection_seen(self, body: Manifest) -> list[QueryKey]:
@@ -110,19 +130,23 @@ class Observations:
         """Store an object with a query's label; return the query's key."""
         key, failed, now = _query_of(body), FailedExecutor.of(body), Kept(body)
         with self._lock:
-            self._store(self._objects[key], _key_of(body), now, key)
-            if failed is not None:
-                self._failed[key].add(failed)
+            record, at = self._records[key], _key_of(body)
+            record.objects[at] = self._newer(key, record, record.objects.get(at), now)
+            self._make_room(key, record)
+            if failed is not None and all(each.uid != failed.uid for each in record.failed):
+                record.failed = (*record.failed, failed)[-MOST_KEPT:]
         return key
 
     def object_gone(self, body: Manifest) -> QueryKey:
         """Remove a deleted object; return the key of its query."""
         key = _query_of(body)
         with self._lock:
-            self._remove(self._objects[key], _key_of(body), body["metadata"]["uid"], key)
-            if not self._objects[key]:
-                del self._objects[key]
-            self._forget_if_gone(key)
+            record, at = self._records[key], _key_of(body)
+            found = record.objects.get(at)
+            if found is not None and found.uid == body["metadata"]["uid"]:  # not a later one of the same name
+                del record.objects[at]
+                self._count(key, -len(found))
+            self._drop_if_empty(key, record)
         return key
 
     def is_stored(self, body: Mapping[str, Any]) -> bool:
@@ -133,9 +157,9 @@ class Observations:
         metadata = body["metadata"]
         with self._lock:
             if body.get("kind") == KIND:
-                found = self._queries.get(QueryKey(metadata["namespace"], metadata["name"]))
+                found = self._record(QueryKey(metadata["namespace"], metadata["name"])).query
             else:
-                found = self._objects.get(_query_of(body), {}).get(_key_of(body))
+                found = self._record(_query_of(body)).objects.get(_key_of(body))
         return found is not None and found.is_version(metadata)
 
     def limit_seen(self, body: Manifest) -> None:
@@ -163,13 +187,12 @@ class Observations:
     def of(self, key: QueryKey) -> ObservedQuery | None:
         """Return the observed state of a query, or None if it no longer exists."""
         with self._lock:
-            found = self._queries.get(key)
-            if found is None:
-                return None
-            objects = dict(self._objects.get(key, {}))
+            record = self._record(key)
+            found, objects = record.query, dict(record.objects)
             limits = list(self._limits.get(key.namespace, {}).values())
-            failed = tuple(self._failed.get(key, ()))
-            is_kept = key not in self._not_kept
+            failed, is_kept = record.failed, record.is_kept
+        if found is None:
+            return None
         body = found.body()
         return ObservedQuery(
             body,
@@ -183,6 +206,12 @@ class Observations:
             connections=self.connections.of(key.namespace, (name for _, name in references(body))),
         )
 
+    def memory_of(self, key: QueryKey, uid: str) -> QueryMemory:
+        """Return the memory of the query with this uid; of one that is gone, an empty one."""
+        with self._lock:
+            found = self._record(key).memory
+        return QueryMemory(uid) if found is None or found.uid != uid else found
+
     def has_room(self, key: QueryKey) -> bool:
         """Return whether a query that was not kept may be read again."""
         with self._lock:
@@ -191,11 +220,11 @@ class Observations:
     def read_again(self, key: QueryKey, query: Mapping[str, Any], objects: Iterable[Manifest]) -> None:
         """Store a query that was not kept, with its objects as they are read, as long as there is room for them."""
         with self._lock:
-            self._not_kept.discard(key)
+            self._record(key).is_kept = True
         self.query_seen(query)
         for each in objects:
             self.object_seen(each)
-            if key in self._not_kept:
+            if not self._record(key).is_kept:
                 break
 
     def kept_bytes(self) -> dict[str, int]:
@@ -209,67 +238,65 @@ class Observations:
     def queries(self) -> list[QueryKey]:
         """Return the keys of all queries."""
         with self._lock:
-            return list(self._queries)
+            return [key for key, record in self._records.items() if record.query is not None]
 
-    def versions(self) -> list[tuple[QueryKey, object]]:
-        """Return the keys of all queries, each with a value that changes when the query or an object of it does."""
+    def versions(self) -> list[tuple[QueryKey, object, QueryMemory]]:
+        """Return all queries with their memory; the value between changes when the query or an object of it does."""
         with self._lock:
-            return [(key, (found, *self._objects.get(key, {}).values())) for key, found in self._queries.items()]
+            return [
+                (key, (record.query, *record.objects.values()), record.memory)
+                for key, record in self._records.items()
+                if record.memory is not None
+            ]
 
     def generation(self, key: QueryKey) -> int | None:
         """Return the generation of a query's spec, or None if the query no longer exists."""
         with self._lock:
-            found = self._queries.get(key)
+            found = self._record(key).query
         return None if found is None else found.generation
 
     def phases(self) -> list[str]:
         """Return the last reported phase of each query but the canaries; Pending if none was reported."""
         with self._lock:
-            return [each.phase for each in self._queries.values() if not each.is_canary]
+            found = [record.query for record in self._records.values() if record.query is not None]
+        return [each.phase for each in found if not each.is_canary]
 
     def _referring_to(self, connection: Manifest) -> list[QueryKey]:
         metadata = connection["metadata"]
         names = self.connections.referring_to(metadata["namespace"], metadata["name"])
         return [QueryKey(metadata["namespace"], name) for name in names]
 
-    def _store(self, stored: dict[Key, Kept], at: Key, now: Kept, key: QueryKey) -> None:
-        """Store an object of a query unless a newer version is stored."""
-        before = stored.get(at)
+    def _record(self, key: QueryKey) -> _SeenQuery:
+        """Return what is known of a query, without adding it."""
+        return self._records.get(key) or _SeenQuery()
+
+    def _newer(self, key: QueryKey, record: _SeenQuery, before: Kept | None, now: Kept) -> Kept:
+        """Return the newer version of a query or an object of it, and count it."""
         if before is not None and now.is_older_than(before):
-            return
-        if key in self._not_kept:
+            return before
+        if not record.is_kept:
             now = now.reduced()
         self._count(key, len(now) - (0 if before is None else len(before)))
-        stored[at] = now
-        if self._bytes.get(key.namespace, 0) > self._most and key not in self._not_kept:
-            self._reduce(key)
+        return now
 
-    def _remove(self, stored: dict[Key, Kept], at: Key, uid: str, key: QueryKey) -> None:
-        """Remove an object of a query unless a later one of the same name is stored."""
-        found = stored.get(at)
-        if found is not None and found.uid == uid:
-            del stored[at]
-            self._count(key, -len(found))
-
-    def _reduce(self, key: QueryKey) -> None:
-        """Keep no more of a query than the names of its objects."""
-        self._not_kept.add(key)
-        places: list[tuple[dict[Any, Kept], object]] = [(self._queries, key)] if key in self._queries else []
-        objects = self._objects.get(key, {})
-        for stored, at in (*places, *((objects, at) for at in objects)):
-            before, stored[at] = stored[at], stored[at].reduced()
-            self._count(key, len(stored[at]) - len(before))
+    def _make_room(self, key: QueryKey, record: _SeenQuery) -> None:
+        """Keep no more of a query than the names of its objects if its namespace has too much."""
+        if not record.is_kept or self._bytes.get(key.namespace, 0) <= self._most:
+            return
+        record.is_kept = False
+        if record.query is not None:
+            record.query = self._newer(key, record, record.query, record.query)
+        for at, each in record.objects.items():
+            record.objects[at] = self._newer(key, record, each, each)
 
     def _count(self, key: QueryKey, more: int) -> None:
         self._bytes[key.namespace] += more
         if not self._bytes[key.namespace]:
             del self._bytes[key.namespace]
 
-    def _forget_if_gone(self, key: QueryKey) -> None:
-        """Forget which executors failed once neither the query nor an object of it is there."""
-        if key not in self._queries and key not in self._objects:
-            self._failed.pop(key, None)
-            self._not_kept.discard(key)
+    def _drop_if_empty(self, key: QueryKey, record: _SeenQuery) -> None:
+        if record.query is None and not record.objects:
+            del self._records[key]
 
 
 def _query_of(body: Mapping[str, Any]) -> QueryKey:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import (
@@ -19,7 +20,6 @@ from millrace_api.model.streamquery import (
     PARTITIONER,
     ROLE_LABEL,
     Annotation,
-    ObjectMeta,
     QueryState,
     Spec,
     StreamQuery,
@@ -28,18 +28,17 @@ from millrace_api.validation.connections import with_references
 
 from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
+from ..resources.manifests import PLAN_SETTINGS, REFERENCES, to_json
 from ..resources.names import Manifest, Owner
-from ..resources.objects import PLAN_SETTINGS, REFERENCES, to_json
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
-from ..resources.spec_fields import REVISION, revision
+from ..resources.spec_changes import REVISION, revision
 from .as_applied import is_as_applied
 from .chain import Upstream
 from .conditions import ReadyReason, parse_time
 from .connection_rollouts import Rollout
 from .driver_health import states
 from .executor_failures import FailedExecutor
-from .json_values import values_in
 from .object_sizes import (
     LARGEST_OBJECT,
     LARGEST_QUERY,
@@ -47,6 +46,7 @@ from .object_sizes import (
     MOST_VALUES_OF_QUERY,
     TOO_LARGE,
     TOO_MANY_VALUES,
+    values_in,
 )
 from .referred_connections import AddedSize, ReferredConnections, Version
 

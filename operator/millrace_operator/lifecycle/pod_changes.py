@@ -14,7 +14,7 @@ from ..resources.driver_config import mounted_query
 from ..resources.names import Manifest, Owner
 from ..resources.pod_defaults import PodDefaults
 from ..resources.pods import driver_pod, made_executor
-from .pod_size import containers, pod_size
+from .quota_usage import containers, quota_usage
 
 _PLACING = (
     "affinity",
@@ -54,7 +54,7 @@ class PodChange(NamedTuple):
     @property
     def asks_for_more(self) -> bool:
         """Whether the changed pod takes more of any resource."""
-        before, after = pod_size(self.healthy), pod_size(self.changed)
+        before, after = quota_usage(self.healthy), quota_usage(self.changed)
         pairs = ((before.requests, after.requests), (before.limits, after.limits))
         return any(amount > old.get(name, 0) for old, new in pairs for name, amount in new.items())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from millrace_api.model.deployment import Scaling
@@ -10,35 +10,27 @@ from millrace_api.model.status import Phase
 from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL
 
 from ..resources.names import Manifest
-from ..telemetry.query_metrics import QueryRow
+from ..telemetry.query_metrics import QueryCounts, QueryRow
 from .canary import is_canary
 from .observations import Observations
-from .observe import ObservedQuery, QueryKey
+from .observe import ObservedQuery
 
 _ENDED = ("Failed", "Succeeded")
 _MODE = str(Scaling.model_fields["mode"].default)
 
 
-class QueryRows:
-    """Rows of all queries but the canaries, each computed again only when the query or an object of it has changed."""
-
-    def __init__(self, observations: Observations) -> None:
-        self._observations = observations
-        self._rows: dict[QueryKey, tuple[object, QueryRow]] = {}
-
-    def __call__(self) -> list[QueryRow]:
-        """Return the rows."""
-        before, self._rows = self._rows, {}
-        for key, version in self._observations.versions():
-            if key in before and before[key][0] == version:
-                self._rows[key] = before[key]
-            elif (observed := self._observations.of(key)) is not None and not is_canary(observed.body):
-                self._rows[key] = version, row_of(observed)
-        return [row for _, row in self._rows.values()]
+def query_rows(observations: Observations) -> Iterator[QueryRow]:
+    """Yield the rows of all queries but the canaries, each computed again only when it or an object of it changed."""
+    for key, version, memory in observations.versions():
+        if memory.row is None or memory.row[0] != version:
+            observed = observations.of(key)
+            if observed is None or is_canary(observed.body):
+                continue
+            memory.row = version, _row_of(observed, memory.counts)
+        yield memory.row[1]
 
 
-def row_of(observed: ObservedQuery) -> QueryRow:
-    """Return the row of one query."""
+def _row_of(observed: ObservedQuery, counts: QueryCounts) -> QueryRow:
     body, owner = observed.body, observed.owner
     status: dict[str, Any] = body.get("status") or {}
     plan: dict[str, Any] = status.get("plan") or {}
@@ -55,6 +47,7 @@ def row_of(observed: ObservedQuery) -> QueryRow:
             **_executors(observed.objects[key] for key in observed.objects if key[0] == "Pod"),
         },
         plan={name: plan[field] for name, field in dimensions if field in plan},
+        counts=counts,
     )
 
 

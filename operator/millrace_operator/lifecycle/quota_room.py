@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ..resources.names import Manifest
-from .pod_size import PodSize, amounts, container_size, containers, defaults_of, pod_size, range_items
+from .quota_usage import QuotaUsage, amounts, container_usage, containers, defaults_of, quota_usage, range_items
 
 _REQUIRED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Resources that each container must name in a namespace with a quota for them."""
@@ -36,17 +36,20 @@ def room_for(pod: Manifest, limits: Iterable[Manifest]) -> Room | None:
     found = list(limits)
     ranges = [each for each in found if each["kind"] == "LimitRange"]
     quotas = [each for each in found if each["kind"] == "ResourceQuota"]
-    size, defaults = pod_size(pod, ranges), defaults_of(ranges)
-    sized = [(str(each["name"]), container_size(each, defaults)) for each in containers(pod["spec"])]
-    if (why := next(_out_of_range(sized, size, ranges), None)) is not None:
+    usage, defaults = quota_usage(pod, ranges), defaults_of(ranges)
+    usages = [(str(each["name"]), container_usage(each, defaults)) for each in containers(pod["spec"])]
+    if (why := next(_out_of_range(usages, usage, ranges), None)) is not None:
         return Room(0, why)
-    counted = [quota for quota in quotas if all(_in_scope(pod, size, *scope) for scope in _scopes(quota))]
-    without = {resource: _container_without(sized, resource) for resource in _REQUIRED} if counted else {}
-    rooms = (room for quota in counted for room in _rooms_in(quota, size, without))
+    counted = [quota for quota in quotas if all(_in_scope(pod, usage, *scope) for scope in _scopes(quota))]
+    without = {
+        resource: next((name for name, each in usages if not each.counts(resource)), None)
+        for resource in (_REQUIRED if counted else ())
+    }
+    rooms = (room for quota in counted for room in _rooms_in(quota, usage, without))
     return min(rooms, key=lambda room: room.pods, default=None)
 
 
-def _rooms_in(quota: Manifest, size: PodSize, without: Mapping[str, str | None]) -> Iterator[Room]:
+def _rooms_in(quota: Manifest, usage: QuotaUsage, without: Mapping[str, str | None]) -> Iterator[Room]:
     """Yield the room in each resource that a quota counts."""
     name, status = quota["metadata"]["name"], quota.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
@@ -57,39 +60,34 @@ def _rooms_in(quota: Manifest, size: PodSize, without: Mapping[str, str | None])
             yield Room(
                 0, f"container {without[resource]} has no {resource}, which ResourceQuota {name} counts ({hint})"
             )
-        elif (each := size.counts(resource)) > 0 and resource in used:
+        elif (each := usage.counts(resource)) > 0 and resource in used:
             free = max(most - amounts_used[resource], Decimal(0))
             counted = f"{used[resource]} of {hard[resource]} {resource} in ResourceQuota {name}"
             hint = "raise the quota, or use fewer or smaller pods"
             yield Room(int(free // each), f"{counted} are used, and a pod takes {quantity(resource, each)} ({hint})")
 
 
-def _container_without(sized: list[tuple[str, PodSize]], resource: str) -> str | None:
-    """Return the first container that does not name a resource; None if all do."""
-    return next((name for name, size in sized if not size.counts(resource)), None)
-
-
-def _out_of_range(sized: list[tuple[str, PodSize]], size: PodSize, ranges: list[Manifest]) -> Iterator[str]:
+def _out_of_range(usages: list[tuple[str, QuotaUsage]], usage: QuotaUsage, ranges: list[Manifest]) -> Iterator[str]:
     """Yield what LimitRanges refuse of a pod."""
     for each in ranges:
         name = each["metadata"]["name"]
         for item in range_items([each], "Container"):
-            for container, asked in sized:
-                yield from _outside(f"container {container}", asked, item, name)
+            for container, used in usages:
+                yield from _outside(f"container {container}", used, item, name)
         for item in range_items([each], "Pod"):
-            yield from _outside("a pod", size, item, name)
+            yield from _outside("a pod", usage, item, name)
 
 
-def _outside(what: str, size: PodSize, item: Mapping[str, Any], name: str) -> Iterator[str]:
+def _outside(what: str, usage: QuotaUsage, item: Mapping[str, Any], name: str) -> Iterator[str]:
     for resource, most in amounts(item.get("max")).items():
-        has = size.limits.get(resource)
+        has = usage.limits.get(resource)
         if has is None:
             yield f"{what} has no {resource} limit, and LimitRange {name} demands one"
         elif has > most:
             allowed = f"LimitRange {name} allows {item['max'][resource]} at most"
             yield f"{what} takes {quantity(resource, has)} of {resource}, and {allowed}"
     for resource, least in amounts(item.get("min")).items():
-        has = size.requests.get(resource)
+        has = usage.requests.get(resource)
         if has is None or has < least:
             takes = "requests no" if has is None else f"requests {quantity(resource, has)} of"
             yield f"{what} {takes} {resource}, and LimitRange {name} demands {item['min'][resource]} at least"
@@ -104,12 +102,12 @@ def _scopes(quota: Manifest) -> Iterator[tuple[str, str, list[str]]]:
         yield each["scopeName"], each["operator"], each.get("values") or []
 
 
-def _in_scope(pod: Manifest, size: PodSize, name: str, operator: str, values: list[str]) -> bool:
+def _in_scope(pod: Manifest, usage: QuotaUsage, name: str, operator: str, values: list[str]) -> bool:
     """Return whether a pod is in a scope; not in one that is unknown here."""
     if name == "PriorityClass":
         return _matches(pod["spec"].get("priorityClassName"), operator, values)
     holds = _SCOPES.get(name)
-    return holds is not None and operator == "Exists" and holds(pod["spec"], size)
+    return holds is not None and operator == "Exists" and holds(pod["spec"], usage)
 
 
 def _matches(priority: str | None, operator: str, values: list[str]) -> bool:
@@ -124,11 +122,11 @@ def _matches(priority: str | None, operator: str, values: list[str]) -> bool:
             return operator == "DoesNotExist" and not priority
 
 
-def _is_best_effort(spec: Mapping[str, Any], size: PodSize) -> bool:
-    return not any(part.get(name) for part in (size.requests, size.limits) for name in ("cpu", "memory"))
+def _is_best_effort(spec: Mapping[str, Any], usage: QuotaUsage) -> bool:
+    return not any(part.get(name) for part in (usage.requests, usage.limits) for name in ("cpu", "memory"))
 
 
-def _reaches_other_namespaces(spec: Mapping[str, Any], size: PodSize) -> bool:
+def _reaches_other_namespaces(spec: Mapping[str, Any], usage: QuotaUsage) -> bool:
     """Return whether the pod has affinities to pods of other namespaces."""
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -141,11 +139,11 @@ def _reaches_other_namespaces(spec: Mapping[str, Any], size: PodSize) -> bool:
     return False
 
 
-_SCOPES: Mapping[str, Callable[[Mapping[str, Any], PodSize], bool]] = {
+_SCOPES: Mapping[str, Callable[[Mapping[str, Any], QuotaUsage], bool]] = {
     "Terminating": lambda spec, _: spec.get("activeDeadlineSeconds") is not None,
     "NotTerminating": lambda spec, _: spec.get("activeDeadlineSeconds") is None,
     "BestEffort": _is_best_effort,
-    "NotBestEffort": lambda spec, size: not _is_best_effort(spec, size),
+    "NotBestEffort": lambda spec, usage: not _is_best_effort(spec, usage),
     "CrossNamespacePodAffinity": _reaches_other_namespaces,
 }
 """Whether a pod is in a scope, by the scope's name, but for PriorityClass."""

@@ -15,7 +15,6 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
-from millrace_support.backoff import Backoff
 
 from ..resources.names import Manifest
 from ..resources.permissions import MOST_PROBLEMS, Permissions
@@ -28,15 +27,14 @@ from .canary import is_canary
 from .chains import Chains
 from .checked_queries import CheckedQueries
 from .connection_rollouts import ConnectionRollouts
-from .events import EventBudget, StatusEvent, events_of
+from .events import EVENTS_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE, StatusEvent, events_of
 from .executor_failures import recent_failures
-from .missing_pods import PodChecks, missing_pods
+from .missing_pods import missing_pods
 from .object_sizes import NAMESPACE_BYTES
 from .observations import Observations
 from .observe import ObservedQuery, QueryKey
-from .refusals import Refusals, RefusedError
-from .scaling_status import ScalingResult
-from .status_pace import StatusPace
+from .query_memory import QueryMemory
+from .refusals import RefusedError
 from .step import (
     DRAIN_MARGIN,
     FINALIZER,
@@ -109,35 +107,6 @@ class Queries(Protocol):
         """Post an event about a query."""
 
 
-class ApplyBackoff:
-    """Pauses between rounds that apply the same objects of a query, so that two clients do not fight over one.
-
-    The pauses grow from ``FIRST`` again after ``QUIET`` seconds without a round, and when other objects have to be
-    applied. A query must not be used by two threads at a time.
-    """
-
-    FIRST, LONGEST, QUIET = 1.0, 300.0, 300.0
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._rounds: dict[QueryKey, tuple[float, Backoff, object]] = {}
-
-    def wait(self, key: QueryKey, actions: object) -> float:
-        """Return the seconds until a round of these actions may start; 0 starts the round now."""
-        now = self._clock()
-        due, backoff, before = self._rounds.get(key, (now, Backoff(self.FIRST, self.LONGEST), actions))
-        if actions != before or now > due + self.QUIET:
-            due, backoff = now, Backoff(self.FIRST, self.LONGEST)
-        if due > now:
-            return due - now
-        self._rounds[key] = (now + backoff.next(), backoff, actions)
-        return 0.0
-
-    def forget(self, key: QueryKey) -> None:
-        """Reset the back-off of a query."""
-        self._rounds.pop(key, None)
-
-
 class Reconciler:
     """Reconciler of queries, in its own threads from ``start`` to ``stop``.
 
@@ -170,22 +139,15 @@ class Reconciler:
         self.queue: WorkQueue[QueryKey] = WorkQueue(
             metrics=self._metrics, owner=lambda key: key.namespace, most=MOST_WORKERS
         )
-        self.scaling: dict[QueryKey, ScalingResult] = {}
-        """Last scaling result of each query; the autoscaler stores it here and queues the query."""
         self._queries = queries
         self._objects = objects
         self._defaults = defaults
         self._clock = clock
         self._on_error = on_error
-        self._backoff, self._pace = ApplyBackoff(), StatusPace()
-        self._events = EventBudget()
+        self._seconds = time.monotonic
+        self._events = TokenBuckets(EVENTS_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE)
         self._requests = TokenBuckets(REQUESTS, REQUEST_SECONDS)
-        self._refusals = Refusals()
-        self._pods = PodChecks(self._refuses)
-        self._new_secrets: dict[QueryKey, tuple[str, str]] = {}
         self._checked = CheckedQueries()
-        self._read_again: dict[QueryKey, datetime] = {}
-        """When a query that was not kept may be read again."""
         self._checks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         """Lock of each namespace in which a query is being checked."""
 
@@ -206,43 +168,41 @@ class Reconciler:
         now = self._clock()
         observed = self._observed(key, now)
         if observed is None:
-            self._forget(key)
+            self._checked.forget(key)
             return
+        memory = self.observations.memory_of(key, observed.owner.uid)
         if self._is_unseen(key, observed, now):
             self.queue.add_later(key, UNSEEN_SECONDS)
             return
         query = self.query_of(key, observed)
         is_readable = observed.unreadable is None
         missing = missing_pods(observed, running_spec(observed, query), self._defaults) if is_readable else []
-        refused = self._pods.refused(key, missing, now)
+        refused = memory.pods.refused(missing, self._refuses, now)
         observed = replace(
             observed,
             upstream=self.chains.upstream_of(*key),
             rollout=lambda *change: self.rollouts.of(*key, *change),
             refused=refused,
-            new_secret=self._unused_secret(key, observed),
+            new_secret=_unused_secret(memory, observed),
         )
         failed = recent_failures(observed.failed_executors, observed.driver, now)
-        self._metrics.executors_failed(key, {each.uid: each.attempt.reason for each in failed})
-        scaling = self.scaling.get(key)
-        if scaling is not None and scaling.uid != observed.owner.uid:
-            scaling = None
-        refusal = self._refusals.of(key, observed)
+        memory.counts.executors_failed({each.uid: each.attempt.reason for each in failed})
+        refusal = memory.refusal.of(observed)
         waits = refusal is not None and refusal.until > now
-        step = next_step(observed, query, self._defaults, now, scaling, refusal if waits else None)
+        step = next_step(observed, query, self._defaults, now, memory.scaling, refusal if waits else None)
         try:
-            pause = self._pause(key, observed, step)
+            pause = self._pause(key, memory, observed, step)
             if pause > 0:
                 self.queue.add_later(key, pause)
             else:
                 self._dry_run(observed, step, everything=refusal is not None and not waits)
                 self._requests.spend(key.namespace, len(step.actions) + (step.status != observed.status))
-                self._write_status(key, observed, step.status)
-                self._act(key, observed, step)
+                self._write_status(key, memory, observed, step.status)
+                self._act(key, memory, observed, step)
         except RefusedError as error:
             if waits:
                 raise  # even the last healthy spec is refused: only the queue's back-off applies
-            self._refusals.add(key, observed, error, now)
+            memory.refusal.add(observed, error, now)
             self.queue.add(key)
             return
         except ChangeForbiddenError:
@@ -254,13 +214,13 @@ class Reconciler:
         except GoneError:
             log.info("the query is gone")
             self.observations.query_gone(observed.body)  # its deletion may have been observed before this version
-            self._forget(key)
+            self._checked.forget(key)
             return
-        for due in (step.requeue_at, self._pods.due(key)):
+        for due in (step.requeue_at, memory.pods.due):
             if due is not None:
                 self.queue.add_later(key, max((due - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
         if not waits:
-            self._refusals.forget(key)
+            memory.refusal.forget()
 
     def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
         """Return the validated query, or why it is not valid.
@@ -285,8 +245,9 @@ class Reconciler:
             observed = self.observations.of(key)
         if observed is None or observed.no_room is None or not self.observations.has_room(key):
             return observed
-        if self._read_again.get(key, now) <= now and self._requests.wait(key.namespace) == 0:
-            self._read_again[key] = now + READ_AGAIN_AFTER
+        memory = self.observations.memory_of(key, observed.owner.uid)
+        if (memory.read_again_at or now) <= now and self._requests.wait(key.namespace) == 0:
+            memory.read_again_at = now + READ_AGAIN_AFTER
             self._requests.spend(key.namespace, REQUESTS_OF_READING)
             try:
                 self.observations.read_again(key, self._queries.read(key), self._objects.objects_of(observed.owner))
@@ -298,12 +259,13 @@ class Reconciler:
     def _read_connections(self, key: QueryKey, observed: ObservedQuery, now: datetime) -> None:
         """Read Connections of a query that were not kept, if there is room now; else look again later."""
         self.queue.add_later(key, READ_AGAIN_AFTER.total_seconds() + REQUEUE_MARGIN)
-        if self._read_again.get(key, now) > now or self._requests.wait(key.namespace) > 0:
+        memory = self.observations.memory_of(key, observed.owner.uid)
+        if (memory.read_again_at or now) > now or self._requests.wait(key.namespace) > 0:
             return
         for name in observed.connections.not_kept:
             if not self.observations.connections.has_room(key.namespace):
                 return
-            self._read_again[key] = now + READ_AGAIN_AFTER
+            memory.read_again_at = now + READ_AGAIN_AFTER
             self._requests.spend(key.namespace, 1)
             try:
                 queries = self.observations.connection_seen(self._queries.read_connection(key.namespace, name))
@@ -339,46 +301,26 @@ class Reconciler:
         except Exception as error:  # a library gives up on it: it may wait for another spec, and says so
             return MillraceError(Problem(f"the query cannot be checked: {in_short(error)}", "write it in another way"))
 
-    def _unused_secret(self, key: QueryKey, observed: ObservedQuery) -> str | None:
-        """Return the Secret that was made for the next driver of a query; None if there is none, or if it is used."""
-        uid, name = self._new_secrets.get(key, ("", None))
-        if uid != observed.owner.uid or name == observed.auth_secret:
-            self._new_secrets.pop(key, None)
-            return None
-        return name
-
-    def _forget(self, key: QueryKey) -> None:
-        self._backoff.forget(key)
-        self._pace.forget(key)
-        self._events.forget(key)
-        self._refusals.forget(key)
-        self._pods.forget(key)
-        self._new_secrets.pop(key, None)
-        self._checked.forget(key)
-        self._read_again.pop(key, None)
-        self.scaling.pop(key, None)
-        self._metrics.forget(key)
-
-    def _write_status(self, key: QueryKey, observed: ObservedQuery, now: Status) -> None:
+    def _write_status(self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, now: Status) -> None:
         """Write the status if it has changed, and post events for notable changes."""
         before = observed.status
         if now == before:
             return
         self.observations.query_seen(self._queries.write_status(key, observed.owner.uid, now))
-        self._pace.written(key)
+        memory.pace.written(self._seconds())
         if is_canary(observed.body):  # its status changes with every touch
             return
-        self._metrics.status_written(key, before, now)
+        memory.counts.status_written(before, now)
         for each in events_of(before, now):
             log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
-            if not each.logged and self._events.take(key):
+            if not each.logged and memory.events.take(self._seconds()) and self._events.take(key.namespace):
                 self._queries.post_event(key, observed.owner.uid, each)
 
-    def _pause(self, key: QueryKey, observed: ObservedQuery, step: Step) -> float:
+    def _pause(self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, step: Step) -> float:
         """Return the seconds until the step may be taken; one with actions waits only for its namespace's budget."""
         if is_canary(observed.body) or not (step.actions or step.status != observed.status):
             return 0.0
-        pace = 0.0 if step.actions else self._pace.wait(key, observed.status, step.status)
+        pace = 0.0 if step.actions else memory.pace.wait(observed.status, step.status, self._seconds())
         return max(pace, self._requests.wait(key.namespace))
 
     def _dry_run(self, observed: ObservedQuery, step: Step, *, everything: bool) -> None:
@@ -401,25 +343,25 @@ class Reconciler:
                 self._requests.spend(observed.owner.namespace, 1)
                 apply(self._objects, observed, each, dry_run=True)
 
-    def _act(self, key: QueryKey, observed: ObservedQuery, step: Step) -> None:
+    def _act(self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, step: Step) -> None:
         if not step.actions:
             return
-        wait = self._backoff.wait(key, step.actions)
+        wait = memory.rounds.wait(step.actions, self._seconds())
         if wait > 0:
             self.queue.add_later(key, wait)
             return
         try:
             for action in step.actions:
-                self._carry_out(action, key, observed)
+                self._carry_out(action, key, memory, observed)
         except Exception:
-            self._backoff.forget(key)  # an error is no conflict: only the queue's back-off applies
+            memory.rounds.reset()  # an error is no conflict: only the queue's back-off applies
             raise
         if MakeSecret() in step.actions:
             self.queue.add(key)  # no watch reports it
         else:
             self.queue.add_later(key, REQUEUE_SECONDS)
 
-    def _carry_out(self, action: Action, key: QueryKey, observed: ObservedQuery) -> None:
+    def _carry_out(self, action: Action, key: QueryKey, memory: QueryMemory, observed: ObservedQuery) -> None:
         """Carry out an action and store the result without waiting for the watch to report it."""
         match action:
             case Apply(manifest):
@@ -427,7 +369,7 @@ class Reconciler:
             case Drain(stateful_set):
                 self.observations.object_seen(self._objects.drain(key.namespace, stateful_set))
             case MakeSecret():
-                self._new_secrets[key] = observed.owner.uid, self._objects.make_secret(observed.owner)
+                memory.new_secret = self._objects.make_secret(observed.owner)
             case DropSecret(name):
                 self._objects.drop_secret(observed.owner, name)
             case DropConfiguration(found):
@@ -448,3 +390,10 @@ class Reconciler:
             except Exception as error:  # one failing query must not stop the others
                 self._on_error(key, error)
                 log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
+
+
+def _unused_secret(memory: QueryMemory, observed: ObservedQuery) -> str | None:
+    """Return the Secret that was made for the next driver of a query; None if there is none, or if it is used."""
+    if memory.new_secret is not None and memory.new_secret == observed.auth_secret:
+        memory.new_secret = None
+    return memory.new_secret

@@ -12,10 +12,9 @@ from millrace_api.model.externals import ExternalKind, given
 from millrace_api.validation.connections import Connections, references
 from millrace_api.validation.loading import read_connection
 
-from ..resources.objects import to_json
+from ..resources.manifests import to_json
 from .conditions import shortened
-from .json_values import values_in
-from .object_sizes import BYTES_OF_VALUE, TOO_LARGE, TOO_MANY_VALUES
+from .object_sizes import BYTES_OF_VALUE, TOO_LARGE, TOO_MANY_VALUES, values_in
 
 if TYPE_CHECKING:
     from .kept import Kept

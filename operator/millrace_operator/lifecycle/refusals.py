@@ -9,7 +9,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_support.backoff import Backoff
 
 from .conditions import ReadyReason
-from .observe import ObservedQuery, QueryKey
+from .observe import ObservedQuery
 
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 600.0
 """Seconds until a refused change is tried again: at first, and at most."""
@@ -55,25 +55,25 @@ class Refusal:
     until: datetime
 
 
-class Refusals:
-    """The last refusal of each query, until a change of its spec. A query must not be used by two threads at a time."""
+class LastRefusal:
+    """What was last refused of a query, until a change of its spec."""
 
     def __init__(self) -> None:
-        self._known: dict[QueryKey, tuple[object, Refusal, Backoff]] = {}
+        self._version: object = None
+        self._refusal: Refusal | None = None
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 
-    def of(self, key: QueryKey, observed: ObservedQuery) -> Refusal | None:
-        """Return the last refusal of this version of a query; it is over if its time has passed."""
-        version, refusal, _ = self._known.get(key, (None, None, None))
-        return refusal if version == observed.version else None
+    def of(self, observed: ObservedQuery) -> Refusal | None:
+        """Return what was refused of this version of the query; it is over if its time has passed."""
+        return self._refusal if self._version == observed.version else None
 
-    def add(self, key: QueryKey, observed: ObservedQuery, error: RefusedError, now: datetime) -> None:
-        """Store a refusal; further ones of the same version of a query have longer and longer pauses."""
-        version, _, backoff = self._known.get(key, (None, None, None))
-        if backoff is None or version != observed.version:
-            backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        until = now + timedelta(seconds=backoff.next())
-        self._known[key] = observed.version, Refusal(error, until), backoff
+    def add(self, observed: ObservedQuery, error: RefusedError, now: datetime) -> None:
+        """Store a refusal; further ones of the same version of the query have longer and longer pauses."""
+        if self._refusal is None or self._version != observed.version:
+            self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._version = observed.version
+        self._refusal = Refusal(error, now + timedelta(seconds=self._backoff.next()))
 
-    def forget(self, key: QueryKey) -> None:
-        """Forget what was refused of a query."""
-        self._known.pop(key, None)
+    def forget(self) -> None:
+        """Forget what was refused."""
+        self._refusal = None

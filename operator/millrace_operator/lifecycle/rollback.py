@@ -19,7 +19,7 @@ from millrace_api.validation.connections import without_references
 
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import revision
+from ..resources.spec_changes import revision
 from .chain_status import was_too_early
 from .conditions import ReadyReason, parse_time
 from .driver_health import (
@@ -214,7 +214,6 @@ def _scheduling(change: PodChange) -> str:
 
 
 def _of_image(message: str, reason: str, error: str, container: str, change: PodChange) -> Setback:
-    """Return the setback of an image that cannot be pulled."""
     if not change.is_pulled_otherwise(container):
         return Setback(message, "the last healthy spec has the same image")
     text = _NAMES_IN_MESSAGE.sub("", error).replace(image_of(change.changed, container), "").strip()

@@ -18,7 +18,7 @@ from millrace_api.model.streamquery import Annotation, Spec
 from ..resources.bandwidth import executor_network
 from ..resources.names import Manifest, Owner
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import placement_subject
+from ..resources.spec_changes import placement_subject
 from ..scaling.decision.decision import Decision, Situation
 from ..scaling.decision.placement import PlacedScaler
 from ..scaling.decision.scaler import Scaler

@@ -70,7 +70,6 @@ class ScalingResult:
     """Result of one scaling check of a running query.
 
     Attributes:
-        uid: uid of the query.
         last_scaling: status entry of the last decision for another shape; None before the first.
         change: shape to change to from the plan of ``epoch``; None for no change.
         placement: placement to change to together with ``change``; None for no change.
@@ -79,7 +78,6 @@ class ScalingResult:
         conditions: MetricsAvailable, ScalingActive and AtCapacity.
     """
 
-    uid: str = ""
     last_scaling: LastScaling | None = None
     change: Shape | None = None
     placement: Placement | None = None

@@ -301,7 +301,7 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = blockage
     elif target.is_wanted and missing_at is not None and now >= missing_at:
         reason, message = FailureClass.OTHER, POD_MISSING
-    elif target.may_run and (found := _trouble_beside_driver(observed, now)) is not None:
+    elif target.may_run and (found := _trouble_of_executors(observed, now) or trouble(observed, now)) is not None:
         reason, message = found
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
@@ -309,11 +309,6 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
 
 def _trouble_of_executors(observed: ObservedQuery, now: datetime) -> tuple[str, str] | None:
     return executor_trouble(observed.failed_executors, observed.driver, now) or executors_pending(observed, now)
-
-
-def _trouble_beside_driver(observed: ObservedQuery, now: datetime) -> tuple[str, str] | None:
-    """Return reason and message of what is wrong with executors or replicas; None if nothing is."""
-    return _trouble_of_executors(observed, now) or trouble(observed, now)
 
 
 def _degraded_by_pod(observed: ObservedQuery, now: datetime) -> Condition:

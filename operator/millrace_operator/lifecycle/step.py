@@ -11,10 +11,10 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.status import Phase, Status
 from millrace_api.model.streamquery import Annotation, StreamQuery
 
+from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest
-from ..resources.objects import healthy_spec, objects
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import changed_parts, revision
+from ..resources.spec_changes import changed_parts, revision
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
 from .configurations import forged_configurations, lacks_configuration, unused_configurations
@@ -300,7 +300,6 @@ def _auth_secret(observed: ObservedQuery, target: DriverTarget) -> str | None:
 def _objects(
     observed: ObservedQuery, target: DriverTarget, plan: Plan, defaults: PodDefaults, auth: str
 ) -> list[Manifest]:
-    """Return the desired objects of the query under this plan."""
     query, running = target.query, target.may_run
     replicas = partitioners_for(observed, query.spec, plan, defaults.image, running=running)
     confinement = observed.permissions.confinement(query, observed.owner.namespace)

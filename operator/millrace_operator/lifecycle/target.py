@@ -14,9 +14,9 @@ from millrace_api.model.plan import FIRST_EPOCH, Applied, Plan
 from millrace_api.model.status import ConnectionUpdate, RejectedSpec
 from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
 
-from ..resources.objects import AUTO_FOR, plan_settings
+from ..resources.manifests import AUTO_FOR, plan_settings
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_fields import revision, with_in_place
+from ..resources.spec_changes import revision, with_in_place
 from ..scaling.shape import Shape
 from .conditions import format_time, parse_time, shortened
 from .connection_rollouts import LOOK_AGAIN_AFTER

@@ -11,12 +11,12 @@ from millrace_api.errors import Problem, quote
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, StreamQuery
 from millrace_api.validation.places import bucket_and_prefix
 
-from .asked import entries
 from .driver_config import CHECKPOINT
 from .names import Manifest, Owner
 from .patterns import checkpoint_folder
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
+from .spec_values import entries
 
 _SHARED = ("persistentVolumeClaim", "csi")
 """Types of volumes that pods may share. Every other one of the restricted level is one pod's own, or is read-only."""

@@ -18,11 +18,11 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.checkpoint_overlap import WrittenPlace, overlap, place_parts, written_places
 from millrace_api.validation.places import may_be_object, paths
 
-from .asked import entries
 from .checkpoint_volume import checkpoint_place, place_in_volume, spark_pods
 from .driver_config import CHECKPOINT, LOCAL, SECRETS
 from .names import Manifest
 from .patterns import absolute_path
+from .spec_values import entries
 
 DATA = f"{CHECKPOINT}/_data"
 """Folder of a checkpoint's claim for data: no query has this name, so it is the checkpoint of none."""

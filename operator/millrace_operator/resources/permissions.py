@@ -22,19 +22,9 @@ from millrace_api.model.values import ByteSize
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import is_object, paths, table_uris
 
-from .asked import (
-    AWS,
-    Asked,
-    SecretsOf,
-    images,
-    lineage_namespaces,
-    readers,
-    s3_endpoints,
-    secrets,
-    tables_without_places,
-)
 from .checkpoint_volume import checkpoint_volume, in_object_store
 from .confinement import folders, path_problems
+from .footprints import UNLIMITED, PodFootprint, pods_of, total
 from .patterns import (
     catalog_address,
     checkpoint_address,
@@ -46,8 +36,18 @@ from .patterns import (
     url_address,
 )
 from .pod_labels import missing_labels
-from .pod_sizes import UNLIMITED, PodFootprint, pods_of, total
 from .policy import IdentityEndpoint, Policy, PolicyRule, QueryLimits, SettingsRule
+from .spec_values import (
+    AWS,
+    FieldValues,
+    SecretsOf,
+    images,
+    lineage_namespaces,
+    readers,
+    s3_endpoints,
+    secrets,
+    tables_without_places,
+)
 
 _CODE_FROM_ELSEWHERE = re.compile(
     r"spark[.](archives|files|jars([.].*)?|repl[.]class[.]uri|sql[.]hive[.]metastore[.]jars([.].*)?)"
@@ -153,18 +153,15 @@ class Permissions:
         return tuple(sorted(set.intersection(*allowed))) if allowed else ()
 
     def _problems(self, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None) -> Iterator[Problem]:
-        yield from self._account_problems(query, namespace)
+        name = query.spec.service_account_name
+        if name is not None and self._operator == (namespace, name):
+            message = f"{quote(name)} is the operator's own account, whose rights are not those of a query"
+            yield Problem(message, "leave it out, or write another account", field="spec.serviceAccountName")
         rules = self._policy.rules_for(namespace)
         for rule in rules:
             yield from _rule_problems(rule, query, namespace, secrets_of)
         if rules:
             yield from path_problems(query, f"not allowed in namespace {namespace}")
-
-    def _account_problems(self, query: StreamQuery, namespace: str) -> Iterator[Problem]:
-        name = query.spec.service_account_name
-        if name is not None and self._operator == (namespace, name):
-            message = f"{quote(name)} is the operator's own account, whose rights are not those of a query"
-            yield Problem(message, "leave it out, or write another account", field="spec.serviceAccountName")
 
 
 def _rule_problems(
@@ -177,9 +174,9 @@ def _rule_problems(
             yield Problem(f"{quote(value, 200)} is {where}", _allowed(patterns), field=field)
 
     def among(
-        asked: Asked, patterns: Iterable[str] | None, canonical: Callable[[str], str | None]
+        values: FieldValues, patterns: Iterable[str] | None, canonical: Callable[[str], str | None]
     ) -> Iterator[Problem]:
-        for field, value in asked:
+        for field, value in values:
             yield from unmatched(field, value, canonical(value), patterns)
 
     yield from among(images(spec), rule.images, image_repository)
@@ -215,7 +212,7 @@ def _rule_problems(
     yield from _limit_problems(rule.limits, query, namespace)
 
 
-def _named(field: str, value: str | None) -> Asked:
+def _named(field: str, value: str | None) -> FieldValues:
     if value is not None:
         yield field, value
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from millrace_api.errors import Problem, quote
 from millrace_api.model.streamquery import Spec
 
-from .asked import pod_templates
 from .patterns import matches_any
+from .spec_values import pod_templates
 
 PREFIX = "millrace.io/"
 """Prefix of the labels by which the operator knows a query's pods, and of its annotations."""
@@ -44,13 +44,13 @@ def label_problems(spec: Spec) -> Iterator[Problem]:
             yield Problem(*found, field=f"spec.labels[{name}]")
 
 
-def missing_labels(asked: Mapping[str, tuple[str, ...]], spec: Spec, where: str) -> Iterator[Problem]:
+def missing_labels(required: Mapping[str, tuple[str, ...]], spec: Spec, where: str) -> Iterator[Problem]:
     """Yield the labels that a policy asks for and a pod lacks, or has with another value, each with its field.
 
     The label of a pod template replaces that of ``spec.labels``; a null there removes it.
     """
     templates = pod_templates(spec)
-    for name, patterns in asked.items():
+    for name, patterns in required.items():
         listed = ", ".join(patterns)
         hint = f'write labels: {{"{name}": ...}} with what matches one of {listed}'
         for field, value in _values(name, spec, templates):

@@ -11,7 +11,6 @@ from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
 
-from .asked import has_identity_in_cloud, names_zone
 from .driver_config import (
     AUTH_FILE,
     CHECKPOINT,
@@ -25,7 +24,8 @@ from .driver_config import (
 from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
-from .spec_fields import REVISION, revision
+from .spec_changes import REVISION, revision
+from .spec_values import has_identity_in_cloud, names_zone
 
 Secrets = Mapping[str, set[str]]
 """Names of the Secrets that a query needs, with the entries of each."""

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_api.model.changes import Effect
 
-from .spec_fields import EFFECTS, Effect
+from .spec_changes import EFFECTS
 
 _NO_SETTINGS = "sparkConf"
 """Mapping whose default, no entries, the API server does not fill in."""
@@ -46,7 +47,7 @@ def policy() -> dict[str, Any]:
 def policy_yaml() -> str:
     """Return the policy's spec as the chart ships it."""
     text = yaml.safe_dump(policy(), sort_keys=False, width=110)
-    return f"# Generated from millrace_operator/resources/spec_fields.py by `make generate`; do not edit.\n{text}"
+    return f"# Generated from millrace_api/model by `make generate`; do not edit.\n{text}"
 
 
 def _differs(field: str) -> str:

@@ -18,12 +18,12 @@ from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import paths
 
-from .asked import CONTAINERS, entries, pod_templates
 from .bandwidth import wrong_bandwidths
 from .checkpoint_volume import checkpoint_problems
 from .confinement import checkpoint_overlaps
 from .driver_config import AUTH_FILE
 from .pod_labels import PREFIX, label_problems, reserved_label
+from .spec_values import CONTAINERS, entries, pod_templates
 from .template_schema import schema_problems
 
 _OURS = (

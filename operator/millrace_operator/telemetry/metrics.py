@@ -14,12 +14,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from millrace_api.model.status import Status
 from millrace_support.metric import Metric
 
 from .contract import CONTRACT, OF_QUERIES
 from .memory_limit import memory_limit
-from .query_metrics import QueryCounts, QueryRow, query_families
+from .query_metrics import QueryRow, query_families
 from .watches import Watches
 
 _READ_AT_SCRAPE = (*(metric.name for metric in OF_QUERIES), "millrace_operator_informer_errors_total")
@@ -57,7 +56,6 @@ class OperatorMetrics(Collector):
         self._phases: Callable[[], Iterable[str]] = tuple
         self._kept_bytes: Callable[[], Mapping[str, int]] = dict
         self._queries: Callable[[], Iterable[QueryRow]] = tuple
-        self._counts = QueryCounts()
         self.watches = Watches()
         """The watches of this operator, which report their health here."""
         for result in ("success", "error"):
@@ -98,18 +96,6 @@ class OperatorMetrics(Collector):
         """Record a prediction error of either sign: predicted minus observed, as a fraction of the observed value."""
         self._histograms["millrace_operator_prediction_error_ratio"].observe(abs(error))
 
-    def status_written(self, key: tuple[str, str], before: Status, now: Status) -> None:
-        """Count the failed runs and the change of the plan that are new in a query's status."""
-        self._counts.status_written(key, before, now)
-
-    def executors_failed(self, key: tuple[str, str], recent: Mapping[str, str]) -> None:
-        """Count those of a query's recently failed executors that are new; ``recent`` has their classes by uid."""
-        self._counts.executors_failed(key, recent)
-
-    def forget(self, key: tuple[str, str]) -> None:
-        """Drop the counters of a query that is gone."""
-        self._counts.forget(key)
-
     def show(
         self,
         *,
@@ -138,7 +124,7 @@ class OperatorMetrics(Collector):
         """Yield the metrics that are computed at each scrape, for the registry."""
         yield from self._of_operator()
         yield from self._of_watches()
-        yield from query_families(self._queries(), self._counts)
+        yield from query_families(self._queries())
 
     def _of_operator(self) -> Iterator[Family]:
         phases = _family(_METRICS["millrace_operator_queries"])

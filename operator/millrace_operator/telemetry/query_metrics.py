@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
@@ -15,8 +14,39 @@ from millrace_api.model.status import LastScaling, PlanStatus, Status
 
 from .contract import DRIVER_FAILED, OF_QUERIES, SPEC_CHANGED
 
-_Key = tuple[str, str]
 _Rows = Iterable[tuple[tuple[str, ...], float]]
+
+
+class QueryCounts:
+    """Failed runs, failed executors and changes of the plan of a query, as far as this operator has reported them.
+
+    A counter begins with the first status that this operator writes. Counters are replaced and not changed, since a
+    scrape reads them at any time.
+
+    Attributes:
+        failures: failed runs of the driver, by class.
+        executors: executors that failed, by class.
+        rescales: changes of the plan, by reason.
+    """
+
+    def __init__(self) -> None:
+        self.failures = self.executors = self.rescales = Counter[str]()
+        self._counted: frozenset[str] = frozenset()
+
+    def status_written(self, before: Status, now: Status) -> None:
+        """Count what is new in the query's status."""
+        known = {(each.time, each.run) for each in before.attempts}
+        self.failures = self.failures + Counter(
+            each.reason for each in now.attempts if (each.time, each.run) not in known
+        )
+        rescaled = _rescale_reason(before, now)
+        if rescaled is not None:
+            self.rescales = self.rescales + Counter((rescaled,))
+
+    def executors_failed(self, recent: Mapping[str, str]) -> None:
+        """Count those of the recently failed executors that are new; ``recent`` has their classes by uid."""
+        new = (reason for uid, reason in recent.items() if uid not in self._counted)
+        self.executors, self._counted = self.executors + Counter(new), frozenset(recent)
 
 
 @dataclass(frozen=True)
@@ -29,9 +59,10 @@ class QueryRow:
         conditions: type, status and reason of each condition.
         executors: number of executors by state.
         plan: the plan by dimension; empty before the first.
+        counts: what was counted of the query.
     """
 
-    key: _Key
+    key: tuple[str, str]
     phase: str
     algorithm: str
     mode: str
@@ -39,64 +70,10 @@ class QueryRow:
     conditions: tuple[tuple[str, str, str], ...]
     executors: Mapping[str, int]
     plan: Mapping[str, int]
+    counts: QueryCounts = field(default_factory=QueryCounts)
 
 
-class QueryCounts:
-    """Failed runs, failed executors and changes of the plan of each query, as far as this operator has reported them.
-
-    A counter begins with the first status that this operator writes. All methods may be called from any thread.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._failures: dict[_Key, Counter[str]] = {}
-        self._executors: dict[_Key, Counter[str]] = {}
-        self._counted: dict[_Key, frozenset[str]] = {}
-        self._rescales: dict[_Key, Counter[str]] = {}
-
-    def status_written(self, key: _Key, before: Status, now: Status) -> None:
-        """Count what is new in a query's status."""
-        known = {(each.time, each.run) for each in before.attempts}
-        failed = [each.reason for each in now.attempts if (each.time, each.run) not in known]
-        rescaled = _rescale_reason(before, now)
-        with self._lock:
-            if failed:
-                self._failures.setdefault(key, Counter()).update(failed)
-            if rescaled is not None:
-                self._rescales.setdefault(key, Counter())[rescaled] += 1
-
-    def executors_failed(self, key: _Key, recent: Mapping[str, str]) -> None:
-        """Count those of a query's recently failed executors that are new; ``recent`` has their classes by uid."""
-        with self._lock:
-            counted = self._counted.get(key, frozenset())
-            if new := [reason for uid, reason in recent.items() if uid not in counted]:
-                self._executors.setdefault(key, Counter()).update(new)
-            if recent or counted:
-                self._counted[key] = frozenset(recent)
-
-    def forget(self, key: _Key) -> None:
-        """Drop the counters of a query that is gone."""
-        with self._lock:
-            for each in (self._failures, self._executors, self._counted, self._rescales):
-                each.pop(key, None)
-
-    def failures(self, key: _Key) -> Counter[str]:
-        """Return the failed runs of a query's driver, by class."""
-        with self._lock:
-            return Counter(self._failures.get(key))
-
-    def executors(self, key: _Key) -> Counter[str]:
-        """Return the executors of a query that failed, by class."""
-        with self._lock:
-            return Counter(self._executors.get(key))
-
-    def rescales(self, key: _Key) -> Counter[str]:
-        """Return the changes of a query's plan, by reason."""
-        with self._lock:
-            return Counter(self._rescales.get(key))
-
-
-def query_families(rows: Iterable[QueryRow], counts: QueryCounts) -> Iterator[Family]:
+def query_families(rows: Iterable[QueryRow]) -> Iterator[Family]:
     """Yield the metrics of these queries, in the order of the contract."""
     rows = list(rows)
     values: dict[str, _Rows] = {
@@ -107,13 +84,13 @@ def query_families(rows: Iterable[QueryRow], counts: QueryCounts) -> Iterator[Fa
         ),
         "millrace_query_plan": (((*row.key, *each[:1]), each[1]) for row in rows for each in row.plan.items()),
         "millrace_query_driver_restarts_total": (
-            ((*row.key, each), count) for row in rows for each, count in counts.failures(row.key).items()
+            ((*row.key, each), count) for row in rows for each, count in row.counts.failures.items()
         ),
         "millrace_query_executor_failures_total": (
-            ((*row.key, each), count) for row in rows for each, count in counts.executors(row.key).items()
+            ((*row.key, each), count) for row in rows for each, count in row.counts.executors.items()
         ),
         "millrace_query_rescales_total": (
-            ((*row.key, each), count) for row in rows for each, count in counts.rescales(row.key).items()
+            ((*row.key, each), count) for row in rows for each, count in row.counts.rescales.items()
         ),
     }
     for metric in OF_QUERIES:

@@ -14,12 +14,12 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_api.validation.loading import read_query
 from millrace_operator.kube.informer import Informer
-from millrace_operator.kube.objects import OWNED
+from millrace_operator.kube.object_api import OWNED
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.observe import ObservedQuery
 from millrace_operator.lifecycle.scaling_inputs import LEARNED, new_scaler, restore, situation_of
 from millrace_operator.lifecycle.step import next_step
-from millrace_operator.resources.objects import healthy_spec, objects
+from millrace_operator.resources.manifests import healthy_spec, objects
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.telemetry.watches import WatchHealth
 from unit.resources.cases import SMALLEST

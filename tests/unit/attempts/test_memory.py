@@ -16,10 +16,11 @@ from millrace_operator.kube.bounded_json import decode_bounded
 from millrace_operator.kube.informer import identity
 from millrace_operator.lifecycle.chains import MOST_LINKS, Chains
 from millrace_operator.lifecycle.checked_queries import MOST_BYTES, CheckedQueries
-from millrace_operator.lifecycle.events import EventBudget
+from millrace_operator.lifecycle.events import EVENTS_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE
 from millrace_operator.lifecycle.observations import MOST_BYTES_OF_LIMITS, Observations
 from millrace_operator.lifecycle.observe import ObservedQuery, QueryKey
 from millrace_operator.lifecycle.reconcile import MOST_PROBLEMS, Reconciler
+from millrace_operator.lifecycle.token_buckets import TokenBuckets
 from millrace_operator.lifecycle.workqueue import WorkQueue
 from millrace_operator.resources.pod_defaults import PodDefaults
 from unit.resources.cases import SMALLEST
@@ -275,8 +276,7 @@ def test_nothing_is_kept_of_names_that_come_and_go() -> None:
         pod = an_object("Pod", f"q-{number}-exec-1", metadata={"labels": {QUERY_LABEL: f"q-{number}"}})
         key = reconciler.observations.query_seen(query)
         reconciler.observations.object_seen(pod)
-        reconciler._pace.written(key)
-        reconciler._events.take(key)
+        reconciler._events.take(key.namespace)
         reconciler.queue.add(key)
         reconciler.queue.retry(key)
         reconciler.observations.query_gone(query)
@@ -287,7 +287,7 @@ def test_nothing_is_kept_of_names_that_come_and_go() -> None:
         reconciler.reconcile(taken)
         reconciler.queue.forget(taken)
         reconciler.queue.done(taken)
-    holders = [reconciler.observations, reconciler.queue, reconciler, reconciler._pace, reconciler._refusals]
+    holders = [reconciler.observations, reconciler.queue, reconciler]
     kept = {
         f"{type(holder).__name__}.{name}": len(value)
         for holder in holders
@@ -305,5 +305,8 @@ def test_a_name_that_is_made_again_and_again_has_one_place_in_every_queue() -> N
         queue.add("q")
         queue.add_later("q", 1000.0 + number)
     assert (len(queue), len(queue._later)) == (1, 1)
-    budget = EventBudget(clock=lambda: 0.0)
-    assert sum(budget.take(QueryKey("mallory", f"q{number}")) for number in range(10_000)) == 500
+
+
+def test_events_of_a_namespace_are_bounded_whatever_the_number_of_its_queries() -> None:
+    events = TokenBuckets(EVENTS_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE, clock=lambda: 0.0)
+    assert sum(events.take("mallory") for _ in range(10_000)) == 500

@@ -20,7 +20,8 @@ from millrace_operator.lifecycle.observe import ObservedQuery, QueryKey
 from millrace_operator.lifecycle.quota_room import room_for
 from millrace_operator.lifecycle.reconcile import Reconciler
 from millrace_operator.lifecycle.token_buckets import TokenBuckets
-from millrace_operator.resources.objects import healthy_spec
+from millrace_operator.resources.footprints import pods_of, total
+from millrace_operator.resources.manifests import healthy_spec
 from millrace_operator.resources.patterns import (
     absolute_path,
     checkpoint_folder,
@@ -29,7 +30,6 @@ from millrace_operator.resources.patterns import (
     url_address,
 )
 from millrace_operator.resources.pod_defaults import PodDefaults
-from millrace_operator.resources.pod_sizes import pods_of, total
 from unit.resources.cases import SMALLEST
 
 Document = dict[str, Any]

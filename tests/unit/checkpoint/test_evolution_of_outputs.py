@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.validation.evolution import SpecChange
+from millrace_api.model.changes import CheckpointChange
 from millrace_jobs.checkpoint.evolution import check_changes
 
 from .test_evolution import a_query, changed
@@ -31,5 +31,5 @@ def test_the_connection_of_an_additional_output_may_change(log):
 def test_additional_outputs_stay_as_they_are(log, outputs):
     now = a_query(additionalOutputs=outputs)
     for before, after in ((QUERY, now), (now, QUERY)):
-        with pytest.raises(MillraceError, match=SpecChange.EMIT.value):
+        with pytest.raises(MillraceError, match=CheckpointChange.EMIT.value):
             check_changes(before, after, log)

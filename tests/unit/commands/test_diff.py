@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import yaml
 
+from millrace_api.model.changes import Effect
 from millrace_api.model.status import Status
 from millrace_api.validation.loading import read_query
 from millrace_operator.commands.diff_screen import screen
 from millrace_operator.commands.query_diff import QueryDiff, is_replaced, pause
-from millrace_operator.resources.spec_changes import FieldChange
-from millrace_operator.resources.spec_fields import Effect, revision
+from millrace_operator.resources.spec_changes import FieldChange, revision
 from unit.api.documents import ON_CLUSTER
 
 from .queries import assert_golden, condition, drawn

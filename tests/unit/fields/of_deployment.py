@@ -38,11 +38,11 @@ from millrace_operator.lifecycle.scaling_inputs import (
 )
 from millrace_operator.lifecycle.scaling_status import MetricsReason, ScalingResult, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
-from millrace_operator.resources.objects import objects
+from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems
-from millrace_operator.resources.spec_fields import REVISION
+from millrace_operator.resources.spec_changes import REVISION
 from millrace_operator.scaling.shape import Shape
 from unit.lifecycle.cluster import KEY, SET, Cluster
 
@@ -243,7 +243,7 @@ def replanned(asked: StreamQuery) -> object:
     """Return the plan after scaling, and then this spec in place of one that has no ``replanNonce``."""
     before = asked.model_copy(update={"spec": asked.spec.model_copy(update={"replan_nonce": None})})
     cluster = deployed(before)
-    cluster.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(3, 6, 4), epoch=1)
+    cluster.memory.scaling = ScalingResult(change=Shape(3, 6, 4), epoch=1)
     cluster.settle()
     return deployed(asked, cluster=cluster).status.plan.shape
 

@@ -10,7 +10,7 @@ import yaml
 from millrace_api.model.plan import Plan
 from millrace_api.validation.loading import load_plan, read_query
 from millrace_jobs.plan.plan_source import pin_of
-from millrace_operator.resources.objects import objects
+from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
 
 from .documents import ON_CLUSTER

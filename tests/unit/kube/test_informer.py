@@ -9,7 +9,7 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from millrace_operator.kube.informer import Informer
-from millrace_operator.kube.objects import OWNED
+from millrace_operator.kube.object_api import OWNED
 from millrace_operator.telemetry.watches import WatchHealth
 from millrace_support.backoff import FIRST_PAUSE
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from kubernetes.client import ApiException
 
-from millrace_operator.kube.objects import ObjectApi
+from millrace_operator.kube.object_api import ObjectApi
 from millrace_operator.lifecycle.refusals import PodRefusedError, QuotaExceededError
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}}

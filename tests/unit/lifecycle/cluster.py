@@ -10,9 +10,9 @@ from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.status import Status
 from millrace_operator.lifecycle.object_sizes import NAMESPACE_BYTES
 from millrace_operator.lifecycle.observe import QueryKey
+from millrace_operator.lifecycle.query_memory import ApplyBackoff, StatusPace
 from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, ChangeForbiddenError, GoneError, Reconciler
 from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedError
-from millrace_operator.lifecycle.status_pace import StatusPace
 from millrace_operator.lifecycle.workqueue import WorkQueue
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.telemetry.metrics import OperatorMetrics
@@ -375,17 +375,10 @@ class Cluster:
     def start_operator(self):
         """Start a new operator process, which knows only what the API server stores."""
         self.metrics = OperatorMetrics()
-        self.reconciler = Reconciler(
-            self,
-            self,
-            PodDefaults(self.image),
-            lambda: self.time,
-            metrics=self.metrics,
-            permissions=self.permissions,
-            namespace_bytes=self.namespace_bytes,
-        )
+        limits = {"permissions": self.permissions, "namespace_bytes": self.namespace_bytes}
+        self.reconciler = Reconciler(self, self, PodDefaults(self.image), lambda: self.time, self.metrics, **limits)
         self.reconciler.queue = PunctualQueue(lambda: self.time.timestamp())
-        self.reconciler._pace = StatusPace(lambda: self.time.timestamp())
+        self.reconciler._seconds = lambda: self.time.timestamp()
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
         for each in self.objects.values():
@@ -395,8 +388,8 @@ class Cluster:
         """Run the operator and the controllers until nothing changes, however long that takes, and return the status."""
         for _ in range(50):
             before = copied((self.query, self.objects))
-            self.reconciler._backoff.forget(self.key)  # the time stays the same here
-            self.reconciler._pace.forget(self.key)
+            if self.query is not None:  # the time stays the same here
+                self.memory.rounds, self.memory.pace = ApplyBackoff(), StatusPace()
             self.show()
             self.reconciler.reconcile(self.key)
             self.control()
@@ -407,6 +400,11 @@ class Cluster:
             if (self.query, self.objects) == before and not again:
                 return self.status
         raise AssertionError(f"it does not settle: {self.actions[-20:]}")
+
+    @property
+    def memory(self):
+        """What the operator remembers of the query."""
+        return self.reconciler.observations.memory_of(self.key, self.query["metadata"]["uid"])
 
     @property
     def status(self):

@@ -115,7 +115,7 @@ def test_a_check_does_not_read_the_healthy_spec_without_a_rollback(monkeypatch):
     policy = Operated()
     monkeypatch.setattr(ObservedQuery, "healthy", property(lambda _: pytest.fail("it was read")))
     policy.autoscaler.check(KEY)
-    assert KEY in policy.cluster.reconciler.scaling
+    assert policy.cluster.memory.scaling is not None
 
 
 def test_what_runs_is_scaled_after_an_invalid_change_too():

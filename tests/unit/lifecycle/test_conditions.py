@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from millrace_api.model.status import ConditionType
 from millrace_operator.lifecycle.conditions import DegradedReason, parse_time
 from millrace_operator.lifecycle.executor_failures import TOLERATED, WINDOW
-from millrace_operator.lifecycle.query_row import QueryRows
+from millrace_operator.lifecycle.query_row import query_rows
 from millrace_operator.lifecycle.refusals import QuotaExceededError
 from millrace_operator.telemetry.contract import OF_QUERIES
 from millrace_operator.telemetry.query_metrics import query_families
@@ -132,9 +132,8 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def its_metrics_are_those_of_the_contract(self):
-        rows, declared = QueryRows(self.cluster.reconciler.observations)(), {each.name: each for each in OF_QUERIES}
-        counts = self.cluster.reconciler._metrics._counts
-        for sample in [sample for family in query_families(rows, counts) for sample in family.samples]:
+        rows, declared = query_rows(self.cluster.reconciler.observations), {each.name: each for each in OF_QUERIES}
+        for sample in [sample for family in query_families(rows) for sample in family.samples]:
             assert declared[sample.name].violations(sample.labels) == []
 
     @invariant()

@@ -21,10 +21,10 @@ from millrace_operator.lifecycle.checked_queries import CheckedQueries
 from millrace_operator.lifecycle.kept import Kept
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
-from millrace_operator.lifecycle.refusals import ObjectRefusedError, Refusals
+from millrace_operator.lifecycle.refusals import LastRefusal, ObjectRefusedError
 from millrace_operator.resources.permissions import Permissions
 from millrace_operator.resources.policy import Policy
-from millrace_operator.resources.spec_fields import REVISION, revision
+from millrace_operator.resources.spec_changes import REVISION, revision
 from unit.api.documents import MINIMAL
 
 from .cluster import KEY, SET, copied
@@ -148,9 +148,9 @@ def test_what_is_no_change_of_the_spec_of_a_connection_queues_nothing_and_resets
     body["metadata"]["annotations"] = {"touched": "again"}
     assert observations.connection_seen(body) == []
     assert observations.of(KEY).version == before.version
-    refusals = Refusals()
-    refusals.add(KEY, before, ObjectRefusedError("no"), healthy.time)
-    assert refusals.of(KEY, observations.of(KEY)) is not None
+    refusal = LastRefusal()
+    refusal.add(before, ObjectRefusedError("no"), healthy.time)
+    assert refusal.of(observations.of(KEY)) is not None
     assert observations.connection_gone(connection(uid="an earlier one")) == []
     assert chains == []
     assert observations.connection_seen(connection(generation=2)) == [KEY]

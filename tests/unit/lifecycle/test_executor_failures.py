@@ -89,7 +89,7 @@ def degraded(cluster):
 
 
 def counted(cluster):
-    return cluster.reconciler._metrics._counts.executors(KEY)
+    return cluster.memory.counts.executors
 
 
 def test_a_third_failure_is_reported_and_is_over_ten_minutes_later(running):
@@ -120,8 +120,7 @@ def test_each_failure_is_counted_once(running):
     assert counted(running) == {"ExecutorFailed": 4, "OutOfMemory": 1}
     running.delete()
     running.settle()
-    assert counted(running) == {}
-    assert not running.reconciler.observations._failed
+    assert not running.reconciler.observations._records
 
 
 @pytest.mark.parametrize("seen_first", ["executors", "driver"])

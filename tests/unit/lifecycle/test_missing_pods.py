@@ -206,7 +206,7 @@ def test_an_answer_that_fails_does_not_stop_the_query(running, monkeypatch):
     def fail(pod):
         raise ConnectionError("no answer")
 
-    monkeypatch.setattr(running.reconciler._pods, "_ask", fail)
+    monkeypatch.setattr(running.reconciler, "_refuses", fail)
     running.put(MINIMAL + "  executors: {initial: 4, max: 8}\n")
     running.settle()
     running.time += timedelta(seconds=6)

@@ -192,7 +192,7 @@ def test_the_bytes_of_a_namespace_are_those_of_what_is_kept(steps: list[tuple[st
             observations.object_seen(body)
         else:
             observations.object_gone(body)
-        kept = [each for found in observations._objects.values() for each in found.values()]
+        kept = [each for found in observations._records.values() for each in found.objects.values()]
         assert observations.kept_bytes().get("shop", 0) == sum(map(len, kept))
         assert sum(map(len, kept)) <= 50_000 + 4 * 400
 

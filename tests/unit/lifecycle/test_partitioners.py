@@ -71,10 +71,10 @@ def test_a_query_has_as_many_replicas_as_its_plan(dedicated):
     assert pods(dedicated) == [f"{NAME}-0", f"{NAME}-1"]
     status = dedicated.status
     assert (status.partitioner.replicas, status.partitioner.ready, status.plan.placement) == (2, 2, "Dedicated")
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 5), epoch=1)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 5), epoch=1)
     dedicated.settle()
     assert (wanted(dedicated), dedicated.status.plan.shape) == (5, "1/8/5")
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 1), epoch=2)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 1), epoch=2)
     dedicated.settle()
     assert pods(dedicated) == [f"{NAME}-0"]
 
@@ -97,12 +97,12 @@ def test_replicas_stay_until_the_driver_no_longer_needs_what_they_write(dedicate
     dedicated.put(INLINE)
     dedicated.settle()
     assert (dedicated.status.plan.placement, dedicated.status.plan.applied_epoch, wanted(dedicated)) == ("Inline", 1, 2)
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 4), epoch=2)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 4), epoch=2)
     dedicated.settle()
     assert (dedicated.status.plan.replicas, wanted(dedicated)) == (4, 2)
     follows(dedicated)
     assert (wanted(dedicated), pods(dedicated), dedicated.status.partitioner) == (0, [], None)
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 3), epoch=3)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 3), epoch=3)
     dedicated.settle()
     assert wanted(dedicated) == 0
     dedicated.put(DEDICATED)
@@ -195,7 +195,7 @@ def test_replicas_leave_with_a_query_that_is_deleted(dedicated):
 
 
 def test_replicas_that_are_not_ready_become_a_fault(dedicated):
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 3), epoch=1)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 3), epoch=1)
     status = dedicated.settle()
     assert (status.phase, status.partitioner.ready) == ("Running", 2)
     assert status.partitioner.not_ready_since == stamp(dedicated.time)
@@ -213,7 +213,7 @@ def test_replicas_that_are_not_ready_become_a_fault(dedicated):
 
 
 def test_replicas_that_end_or_roll_one_after_the_other_are_no_fault(dedicated):
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 8), epoch=1)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 8), epoch=1)
     dedicated.settle()
     ready(dedicated, *range(2, 8))
     for number in reversed(range(8)):
@@ -226,7 +226,7 @@ def test_replicas_that_end_or_roll_one_after_the_other_are_no_fault(dedicated):
     dedicated.objects["Pod", f"{NAME}-7"]["metadata"]["deletionTimestamp"] = stamp(
         dedicated.time + timedelta(minutes=9)
     )
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 7), epoch=2)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 7), epoch=2)
     dedicated.settle()
     dedicated.pass_time(minutes=8)
     assert dedicated.condition("Degraded").status == "False"
@@ -244,7 +244,7 @@ def test_a_pod_that_ends_is_not_the_one_that_is_missing(dedicated):
 
 def test_pods_that_are_never_made_are_a_fault(dedicated):
     dedicated.control = lambda: None
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 4), epoch=1)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 4), epoch=1)
     dedicated.settle()
     dedicated.pass_time(minutes=5)
     assert dedicated.condition("Degraded").message == (
@@ -308,7 +308,7 @@ def test_replicas_that_wait_for_the_driver_are_no_fault(cluster):
 
 
 def test_the_reconciler_looks_again_when_something_may_have_become_a_fault(dedicated):
-    dedicated.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(1, 8, 3), epoch=1)
+    dedicated.memory.scaling = ScalingResult(change=Shape(1, 8, 3), epoch=1)
     dedicated.settle()
     later = []
     dedicated.reconciler.queue.add_later = lambda key, seconds: later.append(seconds)

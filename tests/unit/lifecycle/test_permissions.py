@@ -5,7 +5,7 @@ import pytest
 from millrace_api.model.streamquery import Spec
 from millrace_operator.resources.permissions import Permissions
 from millrace_operator.resources.policy import Policy
-from millrace_operator.resources.spec_fields import REVISION, revision
+from millrace_operator.resources.spec_changes import REVISION, revision
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import POD, SET

@@ -35,8 +35,8 @@ def auto(cluster):
 
 def moved(cluster, placement, shape, epoch, last=None):
     """Report a decision to move replicas, as the autoscaler does, and return the plan that follows."""
-    result = ScalingResult("u", last, change=shape, placement=Placement(placement), epoch=epoch)
-    cluster.reconciler.scaling[KEY] = result
+    result = ScalingResult(last, change=shape, placement=Placement(placement), epoch=epoch)
+    cluster.memory.scaling = result
     cluster.settle()
     return cluster.status.plan
 
@@ -171,7 +171,7 @@ def test_the_operator_moves_a_job_and_survives_restarts(restarts_at):
     assert policy.cluster.status.plan.placement == "Dedicated"
     assert wanted(policy.cluster) == result.rescales[-1].after.replicas
     assert (False, "ToDedicated") in policy.cluster.events
-    (state,) = policy.autoscaler._states.values()
+    state = policy.cluster.memory.scaler
     assert isinstance(state.scaler, PlacedScaler)
     assert "Dedicated saves" in state.last.placement
 

@@ -29,7 +29,7 @@ def plan(cluster):
 
 def wants(cluster, executors, epoch, parallelism=8, replicas=2):
     shape = Shape(executors, parallelism, replicas)
-    cluster.reconciler.scaling[KEY] = ScalingResult("u", change=shape, epoch=epoch)
+    cluster.memory.scaling = ScalingResult(change=shape, epoch=epoch)
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_a_first_plan_that_was_not_written_before_a_crash_follows_a_later_spec(c
 
 def test_a_plan_that_another_operator_has_written_meanwhile_is_not_overwritten(deployed):
     stale = deployed.reconciler
-    wants(deployed, 6, epoch=1)
     stale.observations = _observations(deployed)
+    wants(deployed, 6, epoch=1)
     deployed.start_operator()
     wants(deployed, 4, epoch=1)
     deployed.settle()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.lifecycle.pod_size import pod_size
 from millrace_operator.lifecycle.quota_room import quantity, room_for
+from millrace_operator.lifecycle.quota_usage import quota_usage
 
 EXECUTOR = {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
 MEBI = 1 << 20
@@ -112,12 +112,12 @@ def test_extended_resources_count_as_requests():
     ],
 )
 def test_a_pod_takes_what_its_containers_take_together_or_one_after_the_other(template, cpu):
-    assert pod_size(template).counts("requests.cpu") == Decimal(cpu)
+    assert quota_usage(template).counts("requests.cpu") == Decimal(cpu)
 
 
 def test_a_limit_range_gives_containers_what_they_do_not_name():
     ranges = [limit_range({"type": "Container", "default": {"cpu": "3"}, "defaultRequest": {"cpu": "1"}})]
-    size = pod_size(pod(EXECUTOR, {}), ranges)
+    size = quota_usage(pod(EXECUTOR, {}), ranges)
     assert (size.counts("requests.cpu"), size.counts("limits.cpu")) == (3, 6)
 
 

@@ -5,9 +5,9 @@ import copy
 import pytest
 
 from millrace_api.model.status import ConditionType
-from millrace_operator.lifecycle.events import EventBudget
-from millrace_operator.lifecycle.observe import QueryKey
-from millrace_operator.lifecycle.reconcile import REQUESTS, UNSEEN_SECONDS, ApplyBackoff
+from millrace_operator.lifecycle.events import EVENTS_OF_NAMESPACE, event_bucket
+from millrace_operator.lifecycle.query_memory import ApplyBackoff
+from millrace_operator.lifecycle.reconcile import REQUESTS, UNSEEN_SECONDS
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY
@@ -127,37 +127,36 @@ def test_a_paused_query_is_left_as_it_is(cluster):
 
 def test_whoever_fights_over_an_object_is_met_more_and_more_seldom():
     now = 0.0
-    rounds = ApplyBackoff(lambda: now)
+    rounds = ApplyBackoff()
     begun = []
     for _ in range(20_000):
-        if not rounds.wait(KEY, "a"):
+        if not rounds.wait("a", now):
             begun.append(now)
         now += 0.1
     assert len(begun) < 20
-    assert rounds.wait(KEY, "a") > 0
-    assert rounds.wait(KEY, "b") == 0
+    assert rounds.wait("a", now) > 0
+    assert rounds.wait("b", now) == 0
     now += 1000
-    assert rounds.wait(KEY, "b") == 0
-    assert 0 < rounds.wait(KEY, "b") <= ApplyBackoff.FIRST
+    assert rounds.wait("b", now) == 0
+    assert 0 < rounds.wait("b", now) <= ApplyBackoff.FIRST
 
 
 def test_events_come_in_a_burst_and_then_seldom():
     now = 0.0
-    budget = EventBudget(lambda: now)
-    assert sum(budget.take(KEY) for _ in range(100)) == EventBudget.BURST
+    events = event_bucket()
+    assert sum(events.take(now) for _ in range(100)) == events.burst
     allowed = 0
     for _ in range(100):
         now += 10
-        allowed += budget.take(KEY)
-    assert allowed == 1000 // EventBudget.SECONDS_EACH
-    assert budget.take(QueryKey(KEY.namespace, "another"))
+        allowed += events.take(now)
+    assert allowed == 1000 // events.seconds_each
 
 
-def test_all_queries_of_a_namespace_share_its_events():
-    budget = EventBudget(lambda: 0.0)
-    taken = [budget.take(QueryKey("attacker", f"q{number}")) for number in range(1000)]
-    assert sum(taken) == EventBudget.BURST_OF_NAMESPACE
-    assert budget.take(KEY)
+def test_all_queries_of_a_namespace_share_its_events(cluster):
+    cluster.reconciler._events.spend(KEY.namespace, EVENTS_OF_NAMESPACE + 1000)
+    cluster.put(MINIMAL.replace("SELECT", "SELECTED"))
+    cluster.settle()
+    assert (cluster.condition("Ready").reason, cluster.events) == ("InvalidQuery", [])
 
 
 def test_a_namespace_that_has_spent_its_requests_waits_for_more(cluster):
@@ -165,7 +164,7 @@ def test_a_namespace_that_has_spent_its_requests_waits_for_more(cluster):
     cluster.reconciler._requests.spend(KEY.namespace, REQUESTS + 1)
     cluster.reconciler.reconcile(KEY)
     assert cluster.actions == []
-    cluster.reconciler._requests.forget(KEY.namespace)
+    cluster.reconciler._requests._buckets.clear()
     cluster.settle()
     assert cluster.status.phase == "Deploying"
     assert cluster.reconciler._requests.wait(KEY.namespace) == 0

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_operator.lifecycle.covers import covers
+from millrace_operator.lifecycle.as_applied import has_all_of
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, stamp
@@ -219,7 +219,7 @@ def test_a_pod_that_is_gone_with_its_query_leaves_nothing_behind(healthy):
     ],
 )
 def test_what_the_api_server_writes_in_another_way_is_the_same(found, wanted):
-    assert covers(found, wanted)
+    assert has_all_of(found, wanted)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_what_the_api_server_writes_in_another_way_is_the_same(found, wanted):
     ],
 )
 def test_what_is_another_is_another(found, wanted):
-    assert not covers(found, wanted)
+    assert not has_all_of(found, wanted)
 
 
 def test_a_driver_that_does_not_end_when_it_has_to_is_reported(healthy):

@@ -71,7 +71,7 @@ def test_a_status_is_written_before_the_actions_that_it_names(starting):
     show(starting, containerStatuses=waiting("PodInitializing"))
     del starting.objects["Service", f"{KEY.name}-driver"]
     starting.start_operator()
-    starting.reconciler._pace.written(KEY)
+    starting.memory.pace.written(starting.time.timestamp())
     starting.reconciler.reconcile(KEY)
     assert starting.writes == 2
     assert starting.actions[-2:] == [

@@ -37,4 +37,4 @@ def test_buckets_that_are_full_again_are_not_kept():
     for number in range(10_000):
         now += 1
         buckets.spend(number, 1)
-    assert len(buckets._full_at) <= 1001
+    assert len(buckets._buckets) <= 1001

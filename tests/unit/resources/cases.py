@@ -8,8 +8,8 @@ from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import QueryState, StreamQuery
 from millrace_api.validation.loading import read_query
+from millrace_operator.resources.manifests import objects, to_yaml
 from millrace_operator.resources.names import Manifest, Owner
-from millrace_operator.resources.objects import objects, to_yaml
 from millrace_operator.resources.partitioner import Partitioners
 from millrace_operator.resources.pod_defaults import PodDefaults
 

@@ -12,8 +12,8 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.driver_config import mounted_query
+from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.names import Manifest, Owner
-from millrace_operator.resources.objects import objects
 from millrace_operator.resources.partitioner import Partitioners
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.policy import IdentityEndpoint

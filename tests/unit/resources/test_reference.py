@@ -15,7 +15,7 @@ from millrace_api.model.streamquery import Annotation
 from millrace_operator.lifecycle.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
-from millrace_operator.resources.spec_fields import EFFECTS
+from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
 

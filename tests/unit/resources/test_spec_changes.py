@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from millrace_api.model.changes import Effect
 from millrace_api.model.streamquery import Spec
 from millrace_operator.resources.restart_warning import policy, policy_yaml
-from millrace_operator.resources.spec_changes import spec_changes
-from millrace_operator.resources.spec_fields import EFFECTS, Effect
+from millrace_operator.resources.spec_changes import EFFECTS, spec_changes
 
 SHIPPED = Path(__file__).parents[3] / "charts/millrace/files/restart-warning.yaml"
 SPEC = {

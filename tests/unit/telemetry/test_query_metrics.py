@@ -8,7 +8,7 @@ import pytest
 
 from millrace_api.model.status import Attempt, ConditionType, LastScaling, PlanShape, PlanStatus, Status
 from millrace_operator.lifecycle import chain_status, conditions, scaling_status
-from millrace_operator.lifecycle.query_row import QueryRows
+from millrace_operator.lifecycle.query_row import query_rows
 from millrace_operator.telemetry.contract import OF_QUERIES
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from millrace_operator.telemetry.query_metrics import QueryCounts, QueryRow
@@ -62,9 +62,10 @@ def test_a_query():
 
 
 def test_only_the_leader_shows_queries_and_only_those_that_exist():
-    metrics, rows, leads = OperatorMetrics(), [ROW], [True]
     failed = Status(attempts=(Attempt(time="t", run="r", reason="Hung"),))
-    metrics.status_written(ROW.key, Status(), failed)
+    row = replace(ROW, counts=QueryCounts())
+    row.counts.status_written(Status(), failed)
+    metrics, rows, leads = OperatorMetrics(), [row], [True]
     show(metrics, queries=lambda: rows, leads=lambda: leads[0])
     assert series(metrics)["millrace_query_driver_restarts_total", "Hung"] == 1
     leads[0] = False
@@ -72,8 +73,7 @@ def test_only_the_leader_shows_queries_and_only_those_that_exist():
     leads[0] = True
     rows.clear()
     assert series(metrics) == {}
-    metrics.forget(ROW.key)
-    rows.append(ROW)
+    rows.append(replace(ROW, counts=QueryCounts()))
     assert ("millrace_query_driver_restarts_total", "Hung") not in series(metrics)
 
 
@@ -83,10 +83,10 @@ def test_each_failed_run_counts_once_by_its_class():
     before = Status()
     for i in range(3):
         now = Status(attempts=tuple(runs[max(i - 1, 0) : i + 1]))  # the oldest ones are forgotten
-        counts.status_written(("a", "b"), before, now)
+        counts.status_written(before, now)
         before = now
-    counts.status_written(("a", "b"), before, before)
-    assert counts.failures(("a", "b")) == {"Hung": 2, "NodeLost": 1}
+    counts.status_written(before, before)
+    assert counts.failures == {"Hung": 2, "NodeLost": 1}
 
 
 def test_each_change_of_the_plan_counts_once_by_its_reason():
@@ -111,13 +111,13 @@ def test_each_change_of_the_plan_counts_once_by_its_reason():
     ]
     counts = QueryCounts()
     for before, now in itertools.pairwise(steps):
-        counts.status_written(("a", "b"), before, now)
-    assert counts.rescales(("a", "b")) == {"ScaleOut": 1, "SpecChanged": 2, "DriverFailed": 1}
+        counts.status_written(before, now)
+    assert counts.rescales == {"ScaleOut": 1, "SpecChanged": 2, "DriverFailed": 1}
 
 
 def of_cluster(cluster):
     metrics = OperatorMetrics()
-    show(metrics, queries=QueryRows(cluster.reconciler.observations))
+    show(metrics, queries=lambda: query_rows(cluster.reconciler.observations))
     return series(metrics)
 
 
@@ -167,10 +167,10 @@ def test_a_run_that_failed_is_counted_once_however_long_its_pod_shows_it(cluster
         cluster.pass_time(minutes=5)
         cluster.pod_is_ready()
         cluster.pass_time(minutes=5)
-        assert cluster.reconciler._metrics._counts.failures(KEY) == {"SourceFailed": restarts}
+        assert cluster.memory.counts.failures == {"SourceFailed": restarts}
     cluster.start_operator()  # another operator counts from 0
     cluster.settle()
-    assert cluster.reconciler._metrics._counts.failures(KEY) == {}
+    assert cluster.memory.counts.failures == {}
 
 
 def test_a_query_without_a_driver_wants_no_executors(cluster):

@@ -342,7 +342,6 @@ def _waiting(situation: Situation) -> Decision:
 
 
 def _moved(decision: Decision, reason: Reason, plan: Shape, text: str) -> Decision:
-    """Return a decision that moves replicas."""
     to_pods = reason is Reason.TO_DEDICATED
     where = "with replicas in pods of their own: " if to_pods else "with replicas in the job's tasks again, since "
     return replace(

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from millrace_operator.handlers.objects import DEBOUNCE_SECONDS, OwnedObjects
+from millrace_operator.handlers.owned_objects import DEBOUNCE_SECONDS, OwnedObjects
 from millrace_operator.kube.client import Client
 from millrace_operator.lifecycle.observations import Observations
 from millrace_operator.lifecycle.observe import QueryKey

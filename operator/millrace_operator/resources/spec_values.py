@@ -1,4 +1,4 @@
-"""What a query asks for beyond the pods that every query has, each value with its field: for a policy to look at."""
+"""Values of a spec that decide about more than the pods that every query has, each with its field, for policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace_api.validation.places import is_object, paths, table_uris
 AWS = "https://s3.amazonaws.com"
 """The S3 of AWS, as a policy names it."""
 
-Asked = Iterator[tuple[str, str]]
+FieldValues = Iterator[tuple[str, str]]
 """Fields of a query, each with a value."""
 
 SecretsOf = Callable[[str], Collection[str]]
@@ -40,7 +40,7 @@ def entries(holder: Mapping[str, Any], name: str) -> Iterator[tuple[int, Mapping
             yield number, entry
 
 
-def images(spec: Spec) -> Asked:
+def images(spec: Spec) -> FieldValues:
     """Yield all images but the operator's default one. Volumes of the type ``image`` are refused for every query."""
     if spec.image is not None:
         yield "spec.image", spec.image
@@ -56,7 +56,7 @@ def tables_without_places(spec: Spec) -> Iterator[str]:
     return (each.field for each in externals(spec, "spec", ExternalKind.TABLES) if each.value is None)
 
 
-def s3_endpoints(spec: Spec) -> Asked:
+def s3_endpoints(spec: Spec) -> FieldValues:
     """Yield the URL of the S3 that the query uses, if it uses any; without one, it is that of AWS."""
     checkpoint = (spec.checkpoint and spec.checkpoint.uri) or ""
     code = (each.value for each in given(spec, "spec", ExternalKind.CODE))
@@ -78,19 +78,19 @@ def names_zone(spec: Spec) -> bool:
     return any(uses_zone(each.value) for each in given(spec, "spec", ExternalKind.CLIENT_OPTIONS))
 
 
-def readers(spec: Spec) -> Asked:
+def readers(spec: Spec) -> FieldValues:
     """Yield the namespaces from which rows can be looked up; without any, only the query's own is one."""
     for number, name in enumerate(() if spec.lookups is None else spec.lookups.namespaces):
         yield f"spec.lookups.namespaces[{number}]", name
 
 
-def lineage_namespaces(spec: Spec) -> Asked:
+def lineage_namespaces(spec: Spec) -> FieldValues:
     """Yield the namespace that lineage names for the job, if it does."""
     if spec.lineage is not None and spec.lineage.namespace is not None:
         yield "spec.lineage.namespace", spec.lineage.namespace
 
 
-def secrets(spec: Spec, *, of_connections: bool, secrets_of: SecretsOf | None = None) -> Asked:
+def secrets(spec: Spec, *, of_connections: bool, secrets_of: SecretsOf | None = None) -> FieldValues:
     """Yield the names of Secrets that logins and pod templates read, and with ``of_connections`` those of Connections.
 
     Names of Secrets with which a node pulls images are no such: no container reads them. With ``secrets_of``, the spec
@@ -106,7 +106,7 @@ def secrets(spec: Spec, *, of_connections: bool, secrets_of: SecretsOf | None = 
         yield from _secrets_in(template.get("spec"), f"{field}.spec")
 
 
-def _secrets_in(value: Any, field: str) -> Asked:
+def _secrets_in(value: Any, field: str) -> FieldValues:
     """Yield the names of Secrets in a part of a pod template: of volumes of all types, and of variables."""
     if isinstance(value, list):
         for number, entry in enumerate(value):

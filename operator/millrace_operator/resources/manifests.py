@@ -25,7 +25,7 @@ from .partitioner import Partitioners, partitioner_objects
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
 from .policy import IdentityEndpoint
-from .spec_fields import REVISION, placement_subject, revision
+from .spec_changes import REVISION, placement_subject, revision
 
 PLAN_SETTINGS = "millrace.io/asked"
 """Annotation of the plan's ConfigMap: the result of ``plan_settings`` for the spec that the plan follows."""
@@ -173,8 +173,9 @@ def _role_binding(owner: Owner, account: str) -> Manifest:
 
 def _service(query: StreamQuery, owner: Owner) -> Manifest:
     """Return a headless Service by which executors and readers find the driver even before it is ready."""
-    asked = query.spec.lookups
-    lookups = [] if asked is None else [service_port("lookups", SERVICE_PORT, "http" if asked.tls is None else "https")]
+    opened = query.spec.lookups
+    scheme = "https" if opened is not None and opened.tls is not None else "http"
+    lookups = [] if opened is None else [service_port("lookups", SERVICE_PORT, scheme)]
     spec = headless(
         owner.selector(DRIVER),
         service_port("driver-rpc", RPC_PORT, "tcp"),

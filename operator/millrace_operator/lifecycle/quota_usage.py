@@ -22,8 +22,8 @@ Kind = Literal["requests", "limits"]
 
 
 @dataclass(frozen=True)
-class PodSize:
-    """Requests and limits of a pod."""
+class QuotaUsage:
+    """Requests and limits that a pod, or a container, counts for."""
 
     requests: Amounts
     limits: Amounts
@@ -38,32 +38,32 @@ class PodSize:
         return self.requests.get(resource, Decimal(0))
 
 
-def pod_size(pod: Manifest, limit_ranges: Iterable[Manifest] = ()) -> PodSize:
-    """Return the size of a pod once LimitRanges have given it their defaults."""
+def quota_usage(pod: Manifest, limit_ranges: Iterable[Manifest] = ()) -> QuotaUsage:
+    """Return what a pod counts once LimitRanges have given it their defaults."""
     defaults, spec = defaults_of(limit_ranges), pod["spec"]
-    sized = {container["name"]: container_size(container, defaults) for container in containers(spec)}
-    return PodSize(
-        _total(spec, "requests", lambda each: sized[each["name"]].requests),
-        _total(spec, "limits", lambda each: sized[each["name"]].limits),
+    usages = {container["name"]: container_usage(container, defaults) for container in containers(spec)}
+    return QuotaUsage(
+        _total(spec, "requests", lambda each: usages[each["name"]].requests),
+        _total(spec, "limits", lambda each: usages[each["name"]].limits),
     )
 
 
-def container_size(container: Mapping[str, Any], defaults: PodSize) -> PodSize:
+def container_usage(container: Mapping[str, Any], defaults: QuotaUsage) -> QuotaUsage:
     """Return requests and limits of a container; a limit without a request is one, too."""
     resources = container.get("resources") or {}
     limits = amounts(resources.get("limits"))
     requests = limits | amounts(resources.get("requests"))
-    return PodSize({**defaults.requests, **requests}, {**defaults.limits, **limits})
+    return QuotaUsage({**defaults.requests, **requests}, {**defaults.limits, **limits})
 
 
-def defaults_of(limit_ranges: Iterable[Manifest]) -> PodSize:
+def defaults_of(limit_ranges: Iterable[Manifest]) -> QuotaUsage:
     """Return what LimitRanges give to a container that does not name it; of several, the first counts."""
     requests: Amounts = {}
     limits: Amounts = {}
     for item in range_items(limit_ranges, "Container"):
         requests = {**amounts(item.get("defaultRequest")), **requests}
         limits = {**amounts(item.get("default")), **limits}
-    return PodSize(requests, limits)
+    return QuotaUsage(requests, limits)
 
 
 def containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_operator.resources.pod_sizes import UNLIMITED, pods_of, total
+from millrace_operator.resources.footprints import UNLIMITED, pods_of, total
 
 from .cases import SMALLEST
 

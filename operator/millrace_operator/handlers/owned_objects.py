@@ -9,7 +9,7 @@ from millrace_api.model.streamquery import QUERY_LABEL
 
 from ..kube.client import CONNECTIONS, Client
 from ..kube.informer import Informer
-from ..kube.objects import LIMITING, OWNED
+from ..kube.object_api import LIMITING, OWNED
 from ..lifecycle.observations import Observations
 from ..lifecycle.observe import QueryKey
 from ..lifecycle.workqueue import WorkQueue

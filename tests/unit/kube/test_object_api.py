@@ -7,7 +7,7 @@ from base64 import b64decode
 import pytest
 from kubernetes.client import ApiException
 
-from millrace_operator.kube.objects import ObjectApi
+from millrace_operator.kube.object_api import ObjectApi
 from millrace_operator.lifecycle.refusals import ObjectRefusedError
 from millrace_operator.resources.names import Owner
 

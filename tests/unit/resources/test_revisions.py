@@ -5,8 +5,9 @@ from typing import get_args
 import pytest
 import yaml
 
+from millrace_api.model.changes import Effect
 from millrace_api.model.streamquery import Spec
-from millrace_operator.resources.spec_fields import EFFECTS, Effect, replaced_fields, revision, with_in_place
+from millrace_operator.resources.spec_changes import EFFECTS, replaced_fields, revision, with_in_place
 
 from .cases import CASES, LOOKED_UP, SMALLEST, query_of
 

@@ -65,11 +65,11 @@ def pods_of(query: StreamQuery) -> list[Pods]:
     """
     spec, owner = query.spec, Owner(query.metadata.namespace or "", query.name, "")
     pods = [
-        Pods("spec.driver", _size("spec.driver", driver_pod(query, owner, _DEFAULTS, {})["spec"]), 1),
-        Pods("spec.executors", _size("spec.executors", _as_spark_makes_it(query, owner)), spec.executors.max),
+        Pods("spec.driver", _footprint("spec.driver", driver_pod(query, owner, _DEFAULTS, {})["spec"]), 1),
+        Pods("spec.executors", _footprint("spec.executors", _as_spark_makes_it(query, owner)), spec.executors.max),
     ]
     if spec.partitioner.placement is not PlacementSetting.INLINE:
-        size = _size("spec.partitioner.pod", partitioner_pod(query, owner, _DEFAULTS, {})["spec"])
+        size = _footprint("spec.partitioner.pod", partitioner_pod(query, owner, _DEFAULTS, {})["spec"])
         pods.append(Pods("spec.partitioner.pod", size, spec.partitioner.replicas.max))
     return pods
 
@@ -94,7 +94,7 @@ def _with_own(resources: Mapping[str, Any], cores: int, memory: str) -> Manifest
     return {"requests": requests, "limits": {**limited, "memory": memory}}
 
 
-def _size(field: str, pod: Manifest) -> PodFootprint:
+def _footprint(field: str, pod: Manifest) -> PodFootprint:
     """Return the size that the scheduler counts: of all containers that run side by side, or of the largest init one.
 
     A container without a limit of memory may take all of its node, unless the pod has one as a whole.
@@ -103,16 +103,16 @@ def _size(field: str, pod: Manifest) -> PodFootprint:
     first = PodFootprint()
     for each in pod.get("initContainers") or ():
         if each.get("restartPolicy") == "Always":  # a sidecar, which stays
-            running += _asked(field, each)
+            running += _requested(field, each)
         else:
-            first = first.at_least(running + _asked(field, each))
-    running = sum((_asked(field, each) for each in pod["containers"]), running).at_least(first)
-    whole = _asked(field, pod)
+            first = first.at_least(running + _requested(field, each))
+    running = sum((_requested(field, each) for each in pod["containers"]), running).at_least(first)
+    whole = _requested(field, pod)
     memory = min(running.memory, whole.memory)
     return PodFootprint(max(running.cores, whole.cores), memory)
 
 
-def _asked(field: str, holder: Mapping[str, Any]) -> PodFootprint:
+def _requested(field: str, holder: Mapping[str, Any]) -> PodFootprint:
     """Return what a container, or a pod as a whole, asks for."""
     resources = holder.get("resources") or {}
     requested, limited = (resources.get(part) or {} for part in ("requests", "limits"))

@@ -1,0 +1,101 @@
+"""What a change of a field takes, for a query that runs and for its checkpoint.
+
+A field declares both in its model, such as ``image: Annotated[Text | None, REPLACED, FREE]``. The
+operator, ``millrace diff``, the warning of ``kubectl apply`` and the check of a checkpoint are loops over what is
+declared, so a new field is known to all of them by its model alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Any, TypeVar, get_args, get_origin
+
+from millrace_api.model.base import Model
+
+_Declared = TypeVar("_Declared")
+
+
+class Effect(StrEnum):
+    """Action needed for a field's change to take effect."""
+
+    IN_PLACE = "in place"
+    """The driver keeps running."""
+    REPLACED = "driver replaced"
+    """The driver is drained, and another one continues from its checkpoint."""
+    FIXED = "fixed"
+    """The API server rejects the change."""
+
+
+@dataclass(frozen=True)
+class OnChange:
+    """A declaration of what a change of a field, and of all its parts, takes while the query runs.
+
+    Attributes:
+        effect: the action.
+        consequence: what ``millrace diff`` says about it.
+    """
+
+    effect: Effect
+    consequence: str
+
+
+IN_PLACE = OnChange(Effect.IN_PLACE, "in place, from the next batch")
+REPLACED = OnChange(Effect.REPLACED, "replaces the driver")
+FIXED = OnChange(Effect.FIXED, "the API server rejects the change")
+
+
+class CheckpointChange(Enum):
+    """Whether a query may go on from its checkpoint with a changed field; the value is the reason in messages.
+
+    Limits of SCHEMA and SQL are checked; all others but FREE forbid the change. It holds for the parts of a field that
+    declare nothing themselves.
+    """
+
+    FREE = "it may change"
+    NAME = "the sink identifies its earlier results by it"
+    RECORDS = "the offsets in the checkpoint belong to other records"
+    EMIT = "the state was built for another emit mode"
+    STATE = "the state in the checkpoint depends on it"
+    START = "it only applies to the first run"
+    SCHEMA = "columns and fields may be added and removed, but none may change its type"
+    SQL = "filter and output may change, but not what the state depends on"
+
+
+FREE, RECORDS, START = CheckpointChange.FREE, CheckpointChange.RECORDS, CheckpointChange.START
+
+
+def effects(model: type[Model]) -> Iterator[tuple[str, OnChange]]:
+    """Yield the fields of a model that declare an effect, by their paths in YAML."""
+    return _declared(model, OnChange, "", inside=False)
+
+
+def checkpoint_changes(model: type[Model]) -> Iterator[tuple[str, CheckpointChange]]:
+    """Yield the fields of a model that say whether a checkpoint allows their change, also those within such fields.
+
+    In paths, ``*`` is any key of a mapping.
+    """
+    return _declared(model, CheckpointChange, "", inside=True)
+
+
+def _declared(
+    model: type[Model], kind: type[_Declared], above: str, *, inside: bool
+) -> Iterator[tuple[str, _Declared]]:
+    for name, info in model.model_fields.items():
+        path = f"{above}{info.serialization_alias or name}"
+        own = next((each for each in info.metadata if isinstance(each, kind)), None)
+        if own is not None:
+            yield path, own
+        if own is None or inside:
+            for part, keys in _parts(info.annotation):
+                yield from _declared(part, kind, f"{path}{keys}.", inside=inside)
+
+
+def _parts(annotation: Any, keys: str = "") -> Iterator[tuple[type[Model], str]]:
+    """Yield the models that a field of this type can hold, each with the path of its key; a list is one value."""
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        yield annotation, keys
+    kind = get_origin(annotation)
+    for part in get_args(annotation) if kind is not tuple else ():
+        yield from _parts(part, f"{keys}.*" if kind is dict else keys)
