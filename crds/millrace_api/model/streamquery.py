@@ -23,7 +23,7 @@ from millrace_api.model.deployment import (
 from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
-from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
 from millrace_api.model.values import (
@@ -167,18 +167,8 @@ class Query(Model):
 class OutputSpec(Model):
     """Another output of the same computation, with a strategy and a sink of its own."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "an additional output keeps no history",
-            "leave history out of its sink",
-            ("sink",),
-            "!has(self.sink.table) || !has(self.sink.table.history)",
-            lambda output: not output.sink.has_history,
-        ),
-    )
-
     emit: Emit = Field(description="When these results are emitted; see spec.emit.", examples=["OnWindowClose"])
-    sink: SinkSpec = Field(description="Where these results go.", examples=["{files: {path: out/final}}"])
+    sink: OutputSinkSpec = Field(description="Where these results go.", examples=["{files: {path: out/final}}"])
 
 
 def _python_source_known(spec: Spec) -> bool:
@@ -407,7 +397,9 @@ class Spec(Model):
         alone = self.model_copy(update={"additional_outputs": None})
         others = sorted((self.additional_outputs or {}).items())
         return {"spec": alone} | {
-            f"spec.additionalOutputs.{name}": alone.model_copy(update={"emit": output.emit, "sink": output.sink})
+            f"spec.additionalOutputs.{name}": alone.model_copy(
+                update={"emit": output.emit, "sink": SinkSpec.from_json(output.sink.to_json())}
+            )
             for name, output in others
         }
 

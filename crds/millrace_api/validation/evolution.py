@@ -60,7 +60,7 @@ _FIELDS = {
         spec.additionalOutputs.*.sink.table.bootstrapServers
         spec.additionalOutputs.*.sink.kafka.schemas spec.additionalOutputs.*.sink.kafka.transaction
         spec.additionalOutputs.*.sink.table.tls spec.additionalOutputs.*.sink.table.sasl
-        spec.additionalOutputs.*.sink.table.options spec.additionalOutputs.*.sink.table.transaction
+        spec.additionalOutputs.*.sink.table.options
         spec.additionalOutputs.*.sink.postgres.host spec.additionalOutputs.*.sink.postgres.user
         spec.additionalOutputs.*.sink.postgres.password spec.additionalOutputs.*.sink.postgres.tls
         spec.additionalOutputs.*.sink.mysql.host spec.additionalOutputs.*.sink.mysql.user

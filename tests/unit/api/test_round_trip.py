@@ -146,9 +146,8 @@ def test_a_query_survives_yaml(document):
         algorithm=st.sampled_from([algorithm for algorithm in Algorithm if algorithm is not Algorithm.AUTO]),
         parameters=st.dictionaries(texts, scalars, max_size=3),
         replicas=counts,
-        parallelism=st.just(3),
+        parallelism=counts,
         executors=counts,
-        shares=st.none() | st.tuples(positives, positives, positives),
     )
 )
 def test_a_plan_survives_json_and_yaml(plan):

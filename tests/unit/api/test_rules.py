@@ -222,8 +222,7 @@ BROKEN = [
         MINIMAL,
         7,
         f"{KAFKA}, endingOffsets: earliest}}",
-        "7: spec.sources.trips.kafka.endingOffsets: endingOffsets earliest would read nothing "
-        "(got endingOffsets: earliest); write latest, or leave it out to read without end",
+        '7: spec.sources.trips.kafka.endingOffsets: "earliest" is not one of latest; write one of latest',
     ),
     (
         MINIMAL,
@@ -422,8 +421,7 @@ def test_tasks_do_not_write_values_with_a_schema_of_a_registry(tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("transaction: Auto", "a table is written by partition only where that is asked for, since it cannot be looked up "
-         "then (got transaction: Auto); write transaction: Batch, or transaction: Partition"),
+        ("transaction: Auto", '"Auto" is not one of Batch, Partition; write one of Batch, Partition'),
         ("transaction: Partition, history: {topic: old, retention: 1h}", "the driver writes earlier versions, in the "
          "transaction of their batch (got transaction: Partition); write transaction: Batch, or leave history out"),
     ],

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
+from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.pipeline.build import _watermark
 from millrace_jobs.run.inputs import open_sources, read_static_tables
@@ -37,6 +38,14 @@ def records(asked: StreamQuery) -> object:
     for name in DEAD:
         shutil.rmtree(name, ignore_errors=True)
     return str(source.schema), found, letters
+
+
+def records_or_failure(asked: StreamQuery) -> object:
+    """Return the records, or how the query fails at one of them."""
+    try:
+        return records(asked)
+    except MillraceError as error:
+        return str(error)
 
 
 def first_batch(asked: StreamQuery) -> object:
@@ -123,7 +132,9 @@ def of_files(kind: str, base: dict[str, object]) -> Iterator[Probe]:
     bare = written(dropping, f"{SOURCE}.{kind}.header", False)
     yield Probe(f"{SOURCE}.{kind}.path", base, ("cities.csv", "others.csv"), records)
     yield Probe(f"{SOURCE}.{kind}.header", dropping, (True, False), records)
-    yield Probe(f"{SOURCE}.{kind}.format", bare, ("csv", "json", "parquet"), records)
+    yield Probe(f"{SOURCE}.{kind}.format", bare, ("csv", "json"), records)
+    stored = written(written(base, f"{SOURCE}.{kind}.path", "cities.parquet"), f"{SOURCE}.timestampFormat", ABSENT)
+    yield Probe(f"{SOURCE}.{kind}.format", stored, ("parquet",), records)
     yield Probe(f"{SOURCE}.{kind}.delimiter", bare, (",", ";"), records)
 
 
@@ -134,7 +145,8 @@ def of_sources() -> Iterator[Probe]:
     yield from of_files("replay", replay)
     many = query(FILES | {"files": {"path": "*s.csv", "format": "csv"}})
     yield from probes(many, first_batch, f"{SOURCE}.files", maxFilesPerBatch=(ABSENT, 1, 2))
-    yield from probes(many, file_order, f"{SOURCE}.files", order=("ByTime", "ByName"))
+    two = written(many, f"{SOURCE}.files.path", "[co]*s.csv")
+    yield from probes(two, file_order, f"{SOURCE}.files", order=("ByTime", "ByName"))
     parted = written(files, f"{SOURCE}.files.path", "n=7/cities.csv")
     yield from probes(parted, records, f"{SOURCE}.files", partitionColumns=(ABSENT, ["n"]))
     yield from probes(
@@ -182,10 +194,10 @@ def of_all_kinds(files: dict[str, object]) -> Iterator[Probe]:
     yield Probe(f"{SOURCE}.timestampFormat", files, ("iso", "seconds", "milliseconds", "microseconds"), records)
     formats = (ABSENT, {"at": "iso"}, {"at": "milliseconds"}, {"at": "dd.MM.yyyy"})
     yield Probe(f"{SOURCE}.timeFormats", files, formats, records)
-    yield from probes(BAD, records, f"{SOURCE}.corruptRecords", policy=("fail", "drop", "deadLetter"))
+    yield from probes(BAD, records_or_failure, f"{SOURCE}.corruptRecords", policy=("fail", "drop", "deadLetter"))
     yield from probes(LETTERS, records, f"{SOURCE}.corruptRecords", path=(*DEAD, ABSENT), policy=("deadLetter", "drop"))
     yield Probe(f"{SOURCE}.watermark", query(FILES, **COUNT), (ABSENT, FILES["watermark"]), watermark)
     yield from probes(files, watermark, f"{SOURCE}.watermark", column=("at", "seen"), delay=("10s", "20s"))
     yield Probe(f"{SOURCE}.table.keys", STATIC, (["city"], ["city", "n"]), static_rows)
-    yield Probe(f"{SOURCE}.table.static", STATIC, (True, False), static_rows)
+    yield Probe(f"{SOURCE}.table.static", STATIC, (True, False), static_rows, one_fits=True)
     yield Probe(f"{SOURCE}.table", STATIC, (ABSENT, {"keys": ["at"], "static": True}), static_rows)
