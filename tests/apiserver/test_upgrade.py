@@ -129,7 +129,7 @@ def older() -> Document:
     crd = copy.deepcopy(document_of(CRD))
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     spec, status = schema["spec"]["properties"], schema["status"]["properties"]
-    for absent in ("restartNonce", "replanNonce", "serviceAccountName"):
+    for absent in ("restartNonce", "serviceAccountName"):
         del spec[absent]
     for absent in ("rejected", "retryTime", "failures", "attempts"):
         del status[absent]

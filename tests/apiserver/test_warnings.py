@@ -69,7 +69,6 @@ IN_PLACE = {
     "scaling.step": 0.2,
     "scaling.window": 7,
     "scaling.grace": 7,
-    "replanNonce": 1,
     "lookups.namespaces": ["dashboards"],
     "state": "Suspended",
 }

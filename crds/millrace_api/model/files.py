@@ -74,20 +74,11 @@ class FilesSourceSpec(_Files):
         return path_reads(path_parts(self.path), path_parts(file))
 
 
-class RateTrace(Model):
-    """A recorded rate over time: a csv file with a header, a time column and a column of records per second."""
-
-    path: Annotated[Path, External(ExternalKind.FILES)] = Field(description="The csv file.", examples=["rates.csv"])
-    time_column: ColumnName | None = Field(default=None, description="Column with the time; default: the first.")
-    rate_column: ColumnName | None = Field(default=None, description="Column with the rate; default: the second.")
-    scale: Positive = Field(default=1.0, description="Factor on every rate.")
-
-
 class ReplaySourceSpec(_Files):
-    """A recording replayed as if it happened now, at its own pace unless speed, rate or rateTrace says otherwise."""
+    """A recording replayed as if it happened now, at its own pace unless speed or rate says otherwise."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        at_most_one("speed", "rate", "rate_trace", hint="keep one of them, or none to replay in real time"),
+        at_most_one("speed", "rate", hint="keep one of them, or none to replay in real time"),
     )
 
     time_column: ColumnPath = Field(
@@ -95,4 +86,3 @@ class ReplaySourceSpec(_Files):
     )
     speed: Positive | None = Field(default=None, description="Speed as a multiple of real time; default 1.")
     rate: Positive | None = Field(default=None, description="Records per second, whatever their times.")
-    rate_trace: RateTrace | None = Field(default=None, description="A rate that follows a recorded trace.")

@@ -385,7 +385,6 @@ class Spec(Model):
         default=None, description="Where OpenLineage's events go; default: none are sent."
     )
     restart_nonce: WholeNumber | None = Field(default=None, description="Change it to restart the query.")
-    replan_nonce: WholeNumber | None = Field(default=None, description="Change it to request a new plan now.")
 
     @property
     def outputs(self) -> dict[str, Spec]:

@@ -37,12 +37,12 @@ _FIELDS = {
         spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
         spec.scaling spec.checkpoint spec.s3 spec.azure spec.lookups spec.image spec.code
         spec.serviceAccountName spec.sparkConf
-        spec.labels spec.eventLog spec.lineage spec.restartNonce spec.replanNonce
+        spec.labels spec.eventLog spec.lineage spec.restartNonce
         spec.sources.*.files.maxFilesPerBatch spec.sources.*.corruptRecords
         spec.sources.*.avro.registry spec.sources.*.avro.login spec.sources.*.watermark.delay
         spec.sources.*.protobuf.registry spec.sources.*.protobuf.login
         spec.sources.*.replay.timeColumn spec.sources.*.replay.speed
-        spec.sources.*.replay.rate spec.sources.*.replay.rateTrace
+        spec.sources.*.replay.rate
         spec.sources.*.kafka.connection
         spec.sources.*.kafka.bootstrapServers spec.sources.*.kafka.tls spec.sources.*.kafka.sasl
         spec.sources.*.kafka.options spec.sources.*.kafka.includeMetadata

@@ -175,7 +175,7 @@ class _Diff:
         elif running:
             yield "driver", "keeps running"
         inputs = [scaling_inputs(spec, Plan.initial(spec)) for spec in (old, new)]
-        if replaced or old.replan_nonce != new.replan_nonce or inputs[0] != inputs[1]:
+        if replaced or inputs[0] != inputs[1]:
             yield "scaling", "starts over: what it has learned about this query is forgotten"
 
     def _check_names(self, before: StreamQuery | None) -> Iterator[tuple[str, str]]:

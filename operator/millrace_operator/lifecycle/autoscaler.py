@@ -199,7 +199,7 @@ class Autoscaler:
     def _state_of(self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, now: float) -> _ScalerState:
         """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
         partitions = state_partitions(observed, spec)
-        inputs = scaling_inputs(spec, plan), partitions, observed.status.revision, spec.replan_nonce
+        inputs = scaling_inputs(spec, plan), partitions, observed.status.revision
         fingerprint = (observed.owner.uid, *inputs)
         state = self._states.get(key)
         if state is None or state.fingerprint != fingerprint:

@@ -34,9 +34,6 @@ _POD_MISSING_AFTER = timedelta(minutes=2)
 _LOST_EPOCHS = 100_000
 """Plans that a restored backup may lack."""
 
-_NOT_OF_PLAN = ("replanNonce", AUTO_FOR)
-"""Settings beside those of a plan."""
-
 
 @dataclass(frozen=True)
 class DriverTarget:
@@ -162,8 +159,7 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
     plan = _after_restore(plan, observed.applied)
     wanted, before = json.loads(plan_settings(query)), observed.plan_settings
     changes: Mapping[str, Any] = {}
-    is_unwritten = before is None and plan.epoch == FIRST_EPOCH
-    if is_unwritten or (before is not None and before.get("replanNonce") != wanted["replanNonce"]):
+    if before is None and plan.epoch == FIRST_EPOCH:  # nothing is written for the driver yet
         changes = wanted
     elif before is not None and before != wanted:
         changes = {name: value for name, value in wanted.items() if before.get(name) != value}
@@ -240,7 +236,7 @@ def _after_restore(plan: Plan, applied: Applied | None) -> Plan:
 
 def _next_plan(plan: Plan, changes: Mapping[str, Any], spec: Spec) -> Plan:
     """Return the plan with the changes, within bounds; a changed plan gets a new epoch."""
-    document = plan.to_document() | {name: value for name, value in changes.items() if name not in _NOT_OF_PLAN}
+    document = plan.to_document() | {name: value for name, value in changes.items() if name != AUTO_FOR}
     shape = Shape(document["executors"], document["parallelism"], document["replicas"])
     document |= asdict(bounds_of(spec).nearest(shape))
     changed = Plan.model_validate(document, by_name=False)

@@ -25,7 +25,6 @@ _IN_PLACE_MORE = {
     "scaling.window": "in place, from the next scaling decision",
     "scaling.grace": "in place, from the next scaling decision",
     "lookups.namespaces": "in place: the NetworkPolicy opens the port to these",
-    "replanNonce": "in place: a new plan from the spec",
 }
 """What in-place fields do beyond a new plan for the next batch."""
 

@@ -70,7 +70,6 @@ EFFECTS = {
     "eventLog": Effect.REPLACED,
     "lineage": Effect.REPLACED,
     "restartNonce": Effect.REPLACED,
-    "replanNonce": Effect.IN_PLACE,
 }
 """Effect by field; a listed field covers all its parts, and an unlisted one has its parts listed."""
 

@@ -45,7 +45,6 @@ replays = st.fixed_dictionaries(
         st.just(replay)
         | positives.map(lambda speed: {**replay, "speed": speed})
         | positives.map(lambda rate: {**replay, "rate": rate})
-        | paths.map(lambda path: {**replay, "rateTrace": {"path": path, "scale": 2.0}})
     )
 )
 kafkas = st.fixed_dictionaries(

@@ -129,7 +129,7 @@ BROKEN = [
         MINIMAL,
         7,
         "      replay: {path: a, format: csv, timeColumn: at, speed: 2.0, rate: 100}",
-        "7: spec.sources.trips.replay.rate: speed, rate, rateTrace exclude one another (got speed: 2.0, rate: 100.0); "
+        "7: spec.sources.trips.replay.rate: speed, rate exclude one another (got speed: 2.0, rate: 100.0); "
         "keep one of them, or none to replay in real time",
     ),
     (

@@ -35,14 +35,13 @@ from millrace_operator.lifecycle.scaling_inputs import (
     state_partitions,
     weighs_placements,
 )
-from millrace_operator.lifecycle.scaling_status import MetricsReason, ScalingResult, scaling_conditions
+from millrace_operator.lifecycle.scaling_status import MetricsReason, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
 from millrace_operator.resources.objects import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems
 from millrace_operator.resources.spec_fields import REVISION
-from millrace_operator.scaling.shape import Shape
 from unit.lifecycle.cluster import KEY, SET, Cluster
 
 from .documents import FILES, KAFKA, ON_CLUSTER, query
@@ -238,15 +237,6 @@ def drivers(asked: StreamQuery) -> object:
     return deployed(asked).objects[SET]["spec"]["replicas"]
 
 
-def replanned(asked: StreamQuery) -> object:
-    """Return the plan after scaling, and then this spec in place of one that has no ``replanNonce``."""
-    before = asked.model_copy(update={"spec": asked.spec.model_copy(update={"replan_nonce": None})})
-    cluster = deployed(before)
-    cluster.reconciler.scaling[KEY] = ScalingResult("u", change=Shape(3, 6, 4), epoch=1)
-    cluster.settle()
-    return deployed(asked, cluster=cluster).status.plan.shape
-
-
 def _named(asked: StreamQuery) -> dict[str, Any]:
     return asked.to_short_document() | {"metadata": {"name": KEY.name}}
 
@@ -326,4 +316,3 @@ def of_deployment() -> Iterator[Probe]:
     yield Probe("spec.sparkConf", ON_CLUSTER, confs, spark_settings)
     yield Probe("spec.state", ON_CLUSTER, ("Running", "Suspended"), drivers)
     yield Probe("spec.restartNonce", ON_CLUSTER, (ABSENT, 1, 2), revised)
-    yield Probe("spec.replanNonce", ON_CLUSTER, (ABSENT, 1), replanned)

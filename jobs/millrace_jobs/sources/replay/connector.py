@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from millrace_api.model.files import ReplaySourceSpec
-from millrace_jobs.confinement import require_data
 from millrace_jobs.sources.base import Source
 from millrace_jobs.sources.connector import SourceConnector, SourceContext
 from millrace_jobs.sources.formats.file_formats import file_format
-from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 from millrace_jobs.sources.replay.source import ReplaySource, require_file
 
 
@@ -15,7 +13,7 @@ class ReplayConnector(SourceConnector[ReplaySourceSpec]):
     """Opens recordings."""
 
     def check(self, spec: ReplaySourceSpec, context: SourceContext) -> None:
-        """Check the columns of the recording, and the trace of its rate, without reading records."""
+        """Check the columns of the recording without reading records."""
         require_file(context.name, spec.path)
         file_format(
             spec.format.value,
@@ -24,7 +22,6 @@ class ReplayConnector(SourceConnector[ReplaySourceSpec]):
             delimiter=spec.delimiter,
             timestamp_format=context.source.timestamp_format.value,
         ).check(spec.path)
-        _pace(spec)
 
     def open(self, spec: ReplaySourceSpec, context: SourceContext) -> Source:
         """Return the source of a recording."""
@@ -36,18 +33,10 @@ class ReplayConnector(SourceConnector[ReplaySourceSpec]):
             spec.time_column,
             str(context.cache),
             speed=spec.speed or 1.0,
-            rate=_pace(spec),
+            rate=spec.rate,
             header=spec.header,
             delimiter=spec.delimiter,
             timestamp_format=context.source.timestamp_format.value,
             corrupt=context.corrupt,
             state=context.state,
         )
-
-
-def _pace(replay: ReplaySourceSpec) -> float | RatePace | None:
-    if replay.rate_trace is None:
-        return replay.rate
-    trace = replay.rate_trace
-    require_data(trace.path)
-    return read_rate_trace(trace.path, time_column=trace.time_column, rate_column=trace.rate_column, scale=trace.scale)

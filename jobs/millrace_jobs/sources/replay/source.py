@@ -1,4 +1,4 @@
-"""Replay of a recorded file as a stream: at N times its own speed, at a constant rate, or along a rate trace.
+"""Replay of a recorded file as a stream: at N times its own speed, or at a constant rate.
 
 The file is first converted to a recording, in which any row can be read without reading the rows before it. A recording
 is a folder in the cache with ``records.arrow`` (Arrow IPC, uncompressed, memory-mapped), ``clock.i64`` (running maximum
@@ -79,7 +79,7 @@ def require_file(name: str, path: str) -> None:
 class ReplaySource(Source):
     """The records of one CSV, JSON or Parquet file in file order; position ``{"row": k}``: k rows consumed.
 
-    The pace is ``rate``, in records per second or a trace of it. Without a rate, it is ``speed`` times the pace of
+    The pace is ``rate``, in records per second. Without a rate, it is ``speed`` times the pace of
     the event times in ``time_column``. The clock of the pace starts with the first call of ``latest`` in this
     process, at the current row of the query, so that a restart continues from there. ``everything`` ignores the pace.
 
@@ -102,7 +102,7 @@ class ReplaySource(Source):
         cache_directory: str,
         *,
         speed: float = 1.0,
-        rate: float | RatePace | None = None,
+        rate: float | None = None,
         max_rows_per_batch: int | None = None,
         header: bool = True,
         delimiter: str = ",",
@@ -133,7 +133,7 @@ class ReplaySource(Source):
         self._state = None if state is None else state / "replayed.json"
         self._due = 0
         self._speed = speed
-        self._rate = RatePace.constant(rate) if isinstance(rate, float | int) else rate
+        self._rate = None if rate is None else RatePace.constant(rate)
         self._clock = clock
 
     @cached_property
