@@ -120,8 +120,8 @@ def test_objects_of_the_released_version_can_be_read_changed_and_reported_on(pla
         assert each["metadata"]["annotations"]["note"] == "seen"
         assert has_all_of(each["status"], STATUS)
         assert has_all_of(each["spec"], {**before[name]["spec"], "state": "Suspended"})
-    rows = {row.split()[0]: row.split()[1:4] for row in kubectl("get", "sq").splitlines()[1:]}
-    assert rows == {name: ["Running", "pkg", "1/8/2"] for name in before}
+    rows = {row.split()[0]: row.split()[1:3] for row in kubectl("get", "sq").splitlines()[1:]}
+    assert rows == {name: ["True", "BatchesRunning"] for name in before}
 
 
 def older() -> Document:

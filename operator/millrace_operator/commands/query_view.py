@@ -19,7 +19,7 @@ PAUSES = {
 }
 """Annotations that pause a query, each with what it pauses."""
 
-_ABNORMAL = {ConditionType.PROGRESSING, ConditionType.AT_CAPACITY, ConditionType.DEGRADED}
+_ABNORMAL = {ConditionType.PROGRESSING, ConditionType.SCALING_LIMITED, ConditionType.DEGRADED}
 """Condition types that are false in a healthy query."""
 
 
@@ -95,5 +95,5 @@ class QueryView:
 
 def change_of(scaling: LastScaling) -> str:
     """Return the change of plan of a scaling, each plan as executors/parallelism/replicas."""
-    before, after = (f"{each.executors}/{each.parallelism}/{each.replicas}" for each in (scaling.from_, scaling.to))
+    before, after = scaling.from_.shape, scaling.to.shape
     return f"{before} -> {after}" if before != after else f"{after} stays"

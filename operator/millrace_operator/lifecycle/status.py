@@ -350,6 +350,5 @@ def _plan_status(plan: Plan, applied: Applied | None, spec: Spec) -> PlanStatus:
         parallelism=plan.parallelism,
         executors=plan.executors,
         placement=plan.placement,
-        shape=f"{plan.executors}/{plan.parallelism}/{plan.replicas}",
         applied_epoch=None if applied is None else applied.epoch,
     )

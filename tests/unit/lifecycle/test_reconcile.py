@@ -38,7 +38,7 @@ def test_a_valid_query_is_deployed(cluster):
         ("Progressing", "True", "Deploying"),
         ("UpstreamReady", "True", "NoUpstream"),
         ("MetricsAvailable", "Unknown", "NotRunning"),
-        ("AtCapacity", "Unknown", "NotRunning"),
+        ("ScalingLimited", "Unknown", "NotRunning"),
         ("ScalingActive", "False", "NotRunning"),
         ("Degraded", "False", "AsExpected"),
     ]
