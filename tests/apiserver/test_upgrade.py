@@ -115,11 +115,11 @@ def test_objects_of_the_released_version_can_be_read_changed_and_reported_on(pla
 
     kubectl("annotate", "sq", "--all", "note=seen")
     write_status(kubectl, *before)
-    kubectl("patch", "sq", *before, "--type=merge", "-p", '{"spec": {"state": "Suspended"}}')
+    kubectl("patch", "sq", *before, "--type=merge", "-p", '{"spec": {"suspend": true}}')
     for name, each in stored(kubectl).items():
         assert each["metadata"]["annotations"]["note"] == "seen"
         assert has_all_of(each["status"], STATUS)
-        assert has_all_of(each["spec"], {**before[name]["spec"], "state": "Suspended"})
+        assert has_all_of(each["spec"], {**before[name]["spec"], "suspend": True})
     rows = {row.split()[0]: row.split()[1:3] for row in kubectl("get", "sq").splitlines()[1:]}
     assert rows == {name: ["True", "BatchesRunning"] for name in before}
 

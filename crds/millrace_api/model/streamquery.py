@@ -30,6 +30,7 @@ from millrace_api.model.values import (
     SOURCE_NAME,
     ColumnName,
     ColumnPath,
+    Flag,
     ObjectName,
     OutputName,
     PositiveDuration,
@@ -72,13 +73,6 @@ class Annotation(StrEnum):
     def is_set(self, annotations: Mapping[str, str]) -> bool:
         """Return whether the annotation is among these and is not ``"false"``."""
         return annotations.get(self, "false").lower() != "false"
-
-
-class QueryState(StrEnum):
-    """Whether the query should run."""
-
-    RUNNING = "Running"
-    SUSPENDED = "Suspended"
 
 
 class Emit(StrEnum):
@@ -318,9 +312,7 @@ class Spec(Model):
         ),
     )
 
-    state: QueryState = Field(
-        default=QueryState.RUNNING, description="Running, or Suspended: stopped with its state kept."
-    )
+    suspend: Flag = Field(default=False, description="Stop the query, and keep its state for when it goes on.")
     sources: dict[SourceName, SourceSpec] = Field(
         min_length=1,
         max_length=16,

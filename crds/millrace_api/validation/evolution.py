@@ -33,7 +33,7 @@ class SpecChange(Enum):
 _FIELDS = {
     SpecChange.FREE: """
         apiVersion kind metadata status
-        spec.state spec.sink spec.sink.table.history.retention
+        spec.suspend spec.sink spec.sink.table.history.retention
         spec.batchInterval spec.partitioner spec.parallelism spec.executors spec.driver
         spec.scaling spec.checkpoint spec.s3 spec.azure spec.lookups spec.image spec.code
         spec.serviceAccountName spec.sparkConf

@@ -15,7 +15,7 @@ from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase, Status
-from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
+from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
 from millrace_api.validation.connections import Connections, resolve
 from millrace_api.validation.evolution import compare
 from millrace_api.validation.loading import connections_beside, load_queries, locate, query_documents, read_query
@@ -161,11 +161,11 @@ class _Diff:
         for remark in remarks:
             yield "state", remark
         replaced = is_replaced(old, new, status)
-        running = old.state is QueryState.RUNNING and status.phase is not Phase.SUSPENDED
+        running = not old.suspend and status.phase is not Phase.SUSPENDED
         if status.rejected is not None and status.rejects(revision(old)):
             message = "the spec on the cluster was rolled back, and the last healthy one runs"
             yield "rejected", f"{message}: {status.rejected.message}"
-        if new.state is QueryState.SUSPENDED and running:
+        if new.suspend and running:
             yield "driver", "ends after its running batch; results stop until the query is resumed"
         elif replaced and running:
             yield "driver", "ends after its running batch, and another one continues from the checkpoint"

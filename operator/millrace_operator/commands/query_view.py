@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, LastScaling, Status
-from millrace_api.model.streamquery import Annotation, QueryState
+from millrace_api.model.streamquery import Annotation
 
 PAUSES = {
     Annotation.PAUSED: "everything",
@@ -45,9 +45,9 @@ class QueryView:
         return int(self.body["metadata"]["generation"])
 
     @property
-    def state(self) -> QueryState:
-        """Desired state in the spec."""
-        return QueryState(self.body["spec"].get("state", QueryState.RUNNING))
+    def is_suspended(self) -> bool:
+        """Whether the spec asks that the query does not run."""
+        return bool(self.body["spec"].get("suspend"))
 
     @cached_property
     def status(self) -> Status:

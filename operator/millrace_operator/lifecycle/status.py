@@ -242,7 +242,7 @@ def _summary(observed: ObservedQuery, target: DriverTarget, *, draining: bool) -
         if (waiting := _waiting(observed, failed, failed.last)) is not None:
             return waiting
     if not target.is_wanted and observed.is_drained:
-        message = "spec.state is Suspended"
+        message = "spec.suspend is true"
         return _Summary(Phase.SUSPENDED, ReadyReason.SUSPENDED, message, ProgressingReason.SETTLED)
     if not target.is_wanted or draining:
         message = "the driver ends after its running batch"

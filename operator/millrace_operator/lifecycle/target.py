@@ -12,7 +12,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import FIRST_EPOCH, Applied, Plan
 from millrace_api.model.status import ConnectionUpdate, RejectedSpec
-from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
+from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
 
 from ..resources.objects import AUTO_FOR, plan_settings
 from ..resources.pod_defaults import PodDefaults
@@ -64,7 +64,7 @@ class DriverTarget:
     @property
     def is_wanted(self) -> bool:
         """Whether the user wants a driver."""
-        return self.query.spec.state is QueryState.RUNNING
+        return not self.query.spec.suspend
 
     @property
     def may_run(self) -> bool:
@@ -175,7 +175,7 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
 
 def _is_retried(observed: ObservedQuery, query: StreamQuery, rejected: RejectedSpec, now: datetime) -> bool:
     """Return whether to try a rejected spec again: it is due, and the driver of the last healthy spec is well."""
-    if rejected.retry_time is None or query.spec.state is not QueryState.RUNNING or not runs_healthy(observed):
+    if rejected.retry_time is None or query.spec.suspend or not runs_healthy(observed):
         return False
     healthy = healthy_from(observed.driver)
     return parse_time(rejected.retry_time) <= now and healthy is not None and healthy <= now

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.model.streamquery import QueryState, Spec
+from millrace_api.model.streamquery import Spec
 from millrace_api.validation.connections import REFERENCE
 
 from .spec_fields import EFFECTS, Effect, value_at
@@ -31,10 +31,8 @@ _IN_PLACE_MORE = {
 _NO_CHANGE: tuple[tuple[Any, Any], ...] = ((None, []), ([], None))
 """The default of a list, in an object that is new or gone."""
 
-_STATES = {
-    QueryState.SUSPENDED: "the driver ends after its running batch, and no results come until the query is resumed",
-    QueryState.RUNNING: "a driver starts, and continues from the checkpoint",
-}
+_SUSPENDED = "the driver ends after its running batch, and no results come until the query is resumed"
+_RESUMED = "a driver starts, and continues from the checkpoint"
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ def _effect(path: str, effect: Effect) -> Effect:
 
 
 def _consequence(field: str, effect: Effect, after: Spec) -> str:
-    if field == "state":
-        return _STATES[after.state]
+    if field == "suspend":
+        return _SUSPENDED if after.suspend else _RESUMED
     if effect is Effect.FIXED:
         return "the API server rejects the change"
     if effect is Effect.REPLACED:

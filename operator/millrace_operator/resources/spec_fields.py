@@ -27,7 +27,7 @@ class Effect(StrEnum):
 
 
 EFFECTS = {
-    "state": Effect.IN_PLACE,
+    "suspend": Effect.IN_PLACE,
     "sources": Effect.REPLACED,
     "query": Effect.REPLACED,
     "sink": Effect.REPLACED,
@@ -126,7 +126,7 @@ def changed_connections(before: Spec, after: Spec) -> list[str]:
 
 
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:
-    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``state``.
+    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``suspend``.
 
     An object that ``spec`` does not have gets no fields.
     """
@@ -137,7 +137,7 @@ def with_in_place(spec: Spec, wanted: Spec) -> Spec:
     try:
         return Spec.model_validate(document, by_name=False)
     except ValidationError:
-        return spec.model_copy(update={"state": wanted.state})
+        return spec.model_copy(update={"suspend": wanted.suspend})
 
 
 def _replaced(spec: Spec) -> dict[str, Any]:

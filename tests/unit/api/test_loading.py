@@ -193,10 +193,10 @@ def test_a_mistake_elsewhere_does_not_hide_one_in_the_sql(tmp_path):
 
 def test_load_queries_raises_all_problems(tmp_path):
     path = tmp_path / "query.yaml"
-    path.write_text(changed(MINIMAL, 12, "  emit: No\n  state: No"))
+    path.write_text(changed(MINIMAL, 12, "  emit: No\n  suspend: Nope"))
     with pytest.raises(MillraceError) as caught:
         load_queries(path)
-    assert [problem.field for problem in caught.value.problems] == ["spec.emit", "spec.state"]
+    assert [problem.field for problem in caught.value.problems] == ["spec.emit", "spec.suspend"]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ specs = st.fixed_dictionaries(
         "sink": sinks,
     },
     optional={
-        "state": st.sampled_from(["Running", "Suspended"]),
+        "suspend": st.booleans(),
         "batchInterval": durations,
         "partitioner": st.fixed_dictionaries(
             {},

@@ -133,7 +133,7 @@ def test_a_new_field_has_no_class():
         {"sparkConf": {"spark.ui.enabled": "true"}},
         {"sink": {"console": {"rows": 3}}},
         {"sink": {"files": {"path": "elsewhere", "format": "csv"}}},
-        {"state": "Suspended"},
+        {"suspend": True},
     ],
     ids=lambda spec: next(iter(spec)),
 )

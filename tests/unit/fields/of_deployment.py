@@ -314,5 +314,5 @@ def of_deployment() -> Iterator[Probe]:
     confs = (ABSENT, {"spark.sql.adaptive.enabled": "false"}, {"spark.master": "local"}, {"spark.sql.session.timeZone":
              "Europe/Oslo"})  # fmt: skip
     yield Probe("spec.sparkConf", ON_CLUSTER, confs, spark_settings)
-    yield Probe("spec.state", ON_CLUSTER, ("Running", "Suspended"), drivers)
+    yield Probe("spec.suspend", ON_CLUSTER, (False, True), drivers)
     yield Probe("spec.restartNonce", ON_CLUSTER, (ABSENT, 1, 2), revised)

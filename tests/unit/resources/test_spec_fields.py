@@ -11,7 +11,7 @@ from millrace_operator.resources.spec_fields import EFFECTS, Effect, replaced_fi
 from .cases import CASES, LOOKED_UP, SMALLEST, query_of
 
 CHANGES = {
-    "state": "Suspended",
+    "suspend": True,
     "emit": "OnUpdate",
     "batchInterval": "7s",
     "partitioner.algorithm": "hash",
