@@ -78,7 +78,7 @@ INVALID = (
     Invalid(MINIMAL, 12, "  partitioner: {algorithm: best}", 'Unsupported value: "best"'),
     Invalid(MINIMAL, 12, "  partitioner: {placement: Outside}", 'Unsupported value: "Outside"'),
     Invalid(MINIMAL, 12, "  parallelism: {max: 0}", "spec.parallelism.max"),
-    Invalid(MINIMAL, 12, "  executors: {memory: 2Gi}", "spec.executors.memory"),
+    Invalid(MINIMAL, 12, "  executors: {memory: 2GB}", "spec.executors.memory"),
     Invalid(MINIMAL, 12, "  executors: {cores: 1.5}", "spec.executors.cores"),
     Invalid(MINIMAL, 12, "  driver: {cores: none}", "spec.driver.cores"),
     Invalid(MINIMAL, 12, "  scaling: {mode: Auto}", 'Unsupported value: "Auto"'),

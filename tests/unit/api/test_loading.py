@@ -132,9 +132,10 @@ FIELD_MISTAKES = [
     ),
     (
         12,
-        "  executors: {memory: 2Gi}",
-        '12: spec.executors.memory: "2Gi" is not a size; '
-        "write a whole number and one of k, m, g, t (powers of 1024), such as 512m or 2g",
+        "  executors: {memory: 2GB}",
+        '12: spec.executors.memory: "2GB" is not a size; '
+        "write a whole number and one of Ki, Mi, Gi, Ti, such as 512Mi or 2Gi, or "
+        "Spark's k, m, g, t for the same",
     ),
     (
         12,
