@@ -60,13 +60,13 @@ def probe(values, see):
 
 def test_a_field_that_is_ignored_fails_its_probe():
     (said,) = probe((1, 2), lambda document: document["b"]).failures()
-    assert said == "a: 1 and 2 make no difference: (True, 0)"
+    assert said == "a: 1 and 2 make no difference: 0"
     assert list(probe((1, 2), lambda document: document["a"]).failures()) == []
 
 
 def test_one_of_several_values_that_is_ignored_fails_the_probe():
     said = list(probe((1, 2, 3), lambda document: document["a"] > 2).failures())
-    assert said == ["a: 1 and 2 make no difference: (True, False)"]
+    assert said == ["a: 1 and 2 make no difference: False"]
 
 
 def test_what_differs_each_time_is_no_effect():
