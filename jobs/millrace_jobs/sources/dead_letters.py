@@ -15,7 +15,7 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats.decoding import BadRecord
 
-FIX_HINT = "correct it or the schema, or set corruptRecords.policy to drop or deadLetter"
+FIX_HINT = "correct it or the schema, or set corruptRecords.policy to Drop or DeadLetter"
 """The hint for the user about a record that does not decode."""
 
 _SHOWN = 200
@@ -82,7 +82,7 @@ class DeadLetterFile:
 class BadRecordHandler:
     """Handler of the bad records in one slice of a file source; a context manager around reading the slice.
 
-    The policy ``fail`` raises MillraceError at the first bad record, ``drop`` only counts them, and ``deadLetter``
+    The policy ``Fail`` raises MillraceError at the first bad record, ``Drop`` only counts them, and ``DeadLetter``
     writes them to a DeadLetterFile with source, file, line, reason and text.
     """
 
@@ -99,13 +99,13 @@ class BadRecordHandler:
     def reject(self, file: str, bad: BadRecord) -> None:
         """Leave out one record of ``file``.
 
-        Raises MillraceError under the policy ``fail``, or if the dead letter cannot be written.
+        Raises MillraceError under the policy ``Fail``, or if the dead letter cannot be written.
         """
-        if self._policy == "fail":
+        if self._policy == "Fail":
             message = f"source {self._source} cannot decode {quoted(bad.text)}: {bad.reason}"
             raise MillraceError(Problem(message, FIX_HINT, file, bad.line))
         self.records += 1
-        if self._policy == "deadLetter":
+        if self._policy == "DeadLetter":
             self._letters.write({"file": file, "line": bad.line, "reason": bad.reason, "text": bad.text})
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

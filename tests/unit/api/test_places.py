@@ -166,7 +166,7 @@ SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
         (7, f"      replay: {{path: 's3a://x/y', {REPLAY}}}", "sources.trips.replay.path"),
         (
             8,
-            f"{SCHEMA}\n      corruptRecords: {{policy: deadLetter, path: 's3a://x'}}",
+            f"{SCHEMA}\n      corruptRecords: {{policy: DeadLetter, path: 's3a://x'}}",
             "sources.trips.corruptRecords.path",
         ),
         (11, "  sink: {files: {path: 'gs://lake/revenue'}}", "sink.files.path"),

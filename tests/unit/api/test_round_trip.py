@@ -60,7 +60,7 @@ kafkas = st.fixed_dictionaries(
 beside = {
     "watermark": st.fixed_dictionaries({"column": st.just("at"), "delay": durations}),
     "timestampFormat": st.sampled_from(["iso", "seconds", "milliseconds", "microseconds"]),
-    "corruptRecords": st.sampled_from([{"policy": "drop"}, {"policy": "deadLetter", "path": "out/bad"}]),
+    "corruptRecords": st.sampled_from([{"policy": "Drop"}, {"policy": "DeadLetter", "path": "out/bad"}]),
 }
 schema = st.just("cell STRING, fare DECIMAL(10,2), at TIMESTAMP")
 sources = (

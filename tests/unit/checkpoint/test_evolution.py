@@ -145,7 +145,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
     ("source", "path", "value"),
     [
         (FILES, ("files", "maxFilesPerBatch"), 100),
-        (FILES, ("corruptRecords",), {"policy": "drop"}),
+        (FILES, ("corruptRecords",), {"policy": "Drop"}),
         (FILES, ("watermark", "delay"), "1 hour"),
         (FILES, ("schema",), "at TIMESTAMP, city STRING, fare DOUBLE, tip DOUBLE"),
         (FILES, ("schema",), "AT timestamp, city string, fare double"),

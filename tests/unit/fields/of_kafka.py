@@ -235,13 +235,13 @@ def messages(asked: StreamQuery) -> object:
     return str(opened.schema), found, rejects.records, sent
 
 
-DROPPED = KAFKA | {"corruptRecords": {"policy": "drop"}}
-LETTERS = KAFKA | {"corruptRecords": {"policy": "deadLetter", "topic": "dead"}}
+DROPPED = KAFKA | {"corruptRecords": {"policy": "Drop"}}
+LETTERS = KAFKA | {"corruptRecords": {"policy": "DeadLetter", "topic": "dead"}}
 AVRO = {
     "kafka": KAFKA["kafka"],
     "format": "avro",
     "avro": {"writerSchema": json.dumps(CITY)},
-    "corruptRecords": {"policy": "drop"},
+    "corruptRecords": {"policy": "Drop"},
 }
 CHANGES = DROPPED | {
     "format": "debezium",
@@ -254,7 +254,7 @@ PROTOBUF = {
     "kafka": KAFKA["kafka"],
     "format": "protobuf",
     "protobuf": {"message": "trips.Trip", "descriptorSet": described("n")},
-    "corruptRecords": {"policy": "drop"},
+    "corruptRecords": {"policy": "Drop"},
 }
 FRAMED = PROTOBUF | {"protobuf": {"registry": "https://first"}, "schema": "n INT, city STRING"}
 MINUTE = ("1970-01-01T00:00:20Z", "1970-01-01T00:00:50Z")

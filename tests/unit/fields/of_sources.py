@@ -115,9 +115,9 @@ BARE = {"schema": COLUMNS, "timestampFormat": "seconds"}
 COUNT = {"query": {"sql": "SELECT count(*) AS k FROM trips"}}
 RATE = query({"rate": {"recordsPerSecond": 10.0, "keys": 50, "skew": 1.0}}, **COUNT)
 NEXMARK = query({"nexmark": {"recordsPerSecond": 500.0, "skew": 1.0}}, **COUNT)
-BAD = query(FILES | {"files": {"path": "bad.csv", "format": "csv"}, "corruptRecords": {"policy": "drop"}})
+BAD = query(FILES | {"files": {"path": "bad.csv", "format": "csv"}, "corruptRecords": {"policy": "Drop"}})
 LETTERS = query(FILES | {"files": {"path": "bad.csv", "format": "csv"},
-                         "corruptRecords": {"policy": "deadLetter", "path": "dead"}})  # fmt: skip
+                         "corruptRecords": {"policy": "DeadLetter", "path": "dead"}})  # fmt: skip
 LOOKED_UP = {"files": {"path": "cities.csv", "format": "csv"}, "schema": COLUMNS, "timestampFormat": "seconds"}
 STATIC = query(FILES)
 STATIC["spec"]["sources"] = {"cities": LOOKED_UP | {"table": {"keys": ["city", "n"], "static": True}}} | STATIC["spec"][
@@ -127,7 +127,7 @@ STATIC["spec"]["sources"] = {"cities": LOOKED_UP | {"table": {"keys": ["city", "
 
 def of_files(kind: str, base: dict[str, object]) -> Iterator[Probe]:
     """Yield the probes of what files and replay have in common."""
-    dropping = written(base, f"{SOURCE}.corruptRecords", {"policy": "drop"})
+    dropping = written(base, f"{SOURCE}.corruptRecords", {"policy": "Drop"})
     bare = written(dropping, f"{SOURCE}.{kind}.header", False)
     yield Probe(f"{SOURCE}.{kind}.path", base, ("cities.csv", "others.csv"), records)
     yield Probe(f"{SOURCE}.{kind}.header", dropping, (True, False), records)
@@ -180,8 +180,8 @@ def of_all_kinds(files: dict[str, object]) -> Iterator[Probe]:
     yield Probe(f"{SOURCE}.timestampFormat", files, ("iso", "seconds", "milliseconds", "microseconds"), records)
     formats = (ABSENT, {"at": "iso"}, {"at": "milliseconds"}, {"at": "dd.MM.yyyy"})
     yield Probe(f"{SOURCE}.timeFormats", files, formats, records)
-    yield from probes(BAD, records_or_failure, f"{SOURCE}.corruptRecords", policy=("fail", "drop", "deadLetter"))
-    yield from probes(LETTERS, records, f"{SOURCE}.corruptRecords", path=(*DEAD, ABSENT), policy=("deadLetter", "drop"))
+    yield from probes(BAD, records_or_failure, f"{SOURCE}.corruptRecords", policy=("Fail", "Drop", "DeadLetter"))
+    yield from probes(LETTERS, records, f"{SOURCE}.corruptRecords", path=(*DEAD, ABSENT), policy=("DeadLetter", "Drop"))
     yield Probe(f"{SOURCE}.watermark", query(FILES, **COUNT), (ABSENT, FILES["watermark"]), watermark)
     yield from probes(files, watermark, f"{SOURCE}.watermark", column=("at", "seen"), delay=("10s", "20s"))
     yield Probe(f"{SOURCE}.table.keys", STATIC, (["city"], ["city", "n"]), static_rows)

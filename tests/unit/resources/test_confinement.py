@@ -138,7 +138,7 @@ def test_a_subpath_of_the_users_variables_does_not_count() -> None:
 def test_each_kind_of_path_is_looked_at() -> None:
     watched = {"watermark": {"column": "at", "delay": "1s"}, "schema": "cell STRING, at TIMESTAMP"}
     replay = {"path": "/a", "format": "csv", "timeColumn": "at"}
-    letters = {"corruptRecords": {"policy": "deadLetter", "path": "/c"}}
+    letters = {"corruptRecords": {"policy": "DeadLetter", "path": "/c"}}
     static = {
         "files": {"path": "/d", "format": "csv"},
         "schema": "cell STRING",

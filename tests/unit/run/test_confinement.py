@@ -104,7 +104,7 @@ def test_a_recording_is_not_read_elsewhere(data: Path) -> None:
 def test_dead_letters_are_not_written_elsewhere(data: Path) -> None:
     (data / "dead").symlink_to("../state")
     for folder in (data / "dead", data / ".." / "state", data.parent / "new"):
-        letters = BadRecordHandler("trips", CorruptRecords("deadLetter", str(folder)), "0")
+        letters = BadRecordHandler("trips", CorruptRecords("DeadLetter", str(folder)), "0")
         with letters, pytest.raises(MillraceError, match=REFUSED):
             letters.reject("a.csv", BadRecord("x", "no reason", 1))
     assert list((data.parent / "state").iterdir()) == []

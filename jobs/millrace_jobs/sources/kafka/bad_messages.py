@@ -29,7 +29,7 @@ _Headers = list[tuple[str, str | bytes | None]]
 class BadMessageHandler:
     """Handler of the bad messages in one slice of ``source``; a context manager around reading the slice.
 
-    The policy ``fail`` raises MillraceError at the first bad message, ``drop`` only counts them, and ``deadLetter``
+    The policy ``Fail`` raises MillraceError at the first bad message, ``Drop`` only counts them, and ``DeadLetter``
     stores them: in the topic if there is one, otherwise in a file, as JSON lines with source, topic, partition, offset,
     reason and text. All dead letters are stored once the slice has been read to its end.
     """
@@ -46,14 +46,14 @@ class BadMessageHandler:
         return self
 
     def reject(self, message: Message, reason: str) -> None:
-        """Leave out one message. Raises MillraceError under the policy ``fail``, or if the letter cannot be stored."""
-        if self._policy == "fail":
+        """Leave out one message. Raises MillraceError under the policy ``Fail``, or if the letter cannot be stored."""
+        if self._policy == "Fail":
             topic, number = partition_of(message)
             place = f"topic {topic}, partition {number}, offset {offset_of(message)}"
             said = f"source {self._source} cannot decode {quoted(_text(message))} ({place}): {reason}"
             raise MillraceError(Problem(said, FIX_HINT))
         self.records += 1
-        if self._policy != "deadLetter":
+        if self._policy != "DeadLetter":
             return
         if self._topic is not None:
             self._topic.send(message, reason)

@@ -253,7 +253,7 @@ def _recording(
 ) -> _Recording:
     """Return the recording of ``path``, converting the file unless that was done before with the same ``settings``.
 
-    Raises MillraceError if the file cannot be read, the policy ``fail`` finds a bad record, or nothing can be stored.
+    Raises MillraceError if the file cannot be read, the policy ``Fail`` finds a bad record, or nothing can be stored.
     """
     target = Path(cache_directory, _fingerprint(path, schema, time_column, settings))
     try:
