@@ -37,6 +37,7 @@ _STRICT = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
 _MAY_GO = ("pattern", "format")
 _WIDER_PATTERNS = {
     ("^([^`.\\n]+)$", "^([^`.\\n]+(\\.[^`.\\n]+)*)$"),  # a column, and a field of one by its path
+    ("^[1-9][0-9]{0,8}[kmgt]$", "^[1-9][0-9]{0,8}([kmgt]|[KMGT]i)$"),  # a size as Kubernetes writes it, too
 }
 """Changes of patterns, old and new, after which every text that matched does so still."""
 _OPEN = "x-kubernetes-preserve-unknown-fields"

@@ -28,7 +28,7 @@ from millrace_api.model.values import ByteSize, Duration, PositiveDuration
 from millrace_operator.lifecycle.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
-from millrace_operator.lifecycle.scaling_status import ActiveReason, CapacityReason, MetricsReason
+from millrace_operator.lifecycle.scaling_status import ActiveReason, LimitedReason, MetricsReason
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
@@ -55,6 +55,7 @@ def reference() -> str:
     columns = [
         (name, f"`{path}`", kind, description) for name, kind, path, description in (*PRINTER_COLUMNS, *WIDE_COLUMNS)
     ]
+    wide = ", ".join(f"`{name}`" for name, *_ in WIDE_COLUMNS)
     failures = [
         (f"`{name}`", meaning, _patience(FailureClass(name))) for name, meaning in docstrings(FailureClass).items()
     ]
@@ -79,7 +80,7 @@ def reference() -> str:
         "Classes of failures in `status.attempts` and of the condition `Degraded`:",
         _table(("class", "meaning", "the driver is"), failures),
         "## Columns",
-        "What `kubectl get sq` shows, and `Placement` and `Chain` with `-o wide`:",
+        f"What `kubectl get sq` shows, and, with `-o wide`, also {wide}:",
         _table(("column", "field", "type", "description"), columns),
     ]
     return "\n\n".join(parts) + "\n"
@@ -258,7 +259,7 @@ def _reasons() -> dict[str, Meanings]:
         ConditionType.PROGRESSING: docstrings(ProgressingReason),
         ConditionType.UPSTREAM_READY: docstrings(UpstreamReason),
         ConditionType.METRICS_AVAILABLE: docstrings(MetricsReason),
-        ConditionType.AT_CAPACITY: docstrings(CapacityReason) | short,
+        ConditionType.SCALING_LIMITED: docstrings(LimitedReason) | short,
         ConditionType.SCALING_ACTIVE: docstrings(ActiveReason),
         ConditionType.DEGRADED: docstrings(DegradedReason) | docstrings(FailureClass),
     }

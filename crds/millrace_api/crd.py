@@ -37,15 +37,18 @@ _DROPPED = {
 }
 
 PRINTER_COLUMNS = (
-    ("Phase", "string", ".status.phase", "Stage of the query's life cycle."),
-    ("Algorithm", "string", ".status.plan.algorithm", "Partitioning algorithm."),
-    ("Plan", "string", ".status.plan.shape", "Executors/parallelism/replicas."),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether the query runs as its spec says."),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or is not."),
     ("Utilization", "number", ".status.load.utilization", "Batch processing time over batch interval."),
     ("Lag", "integer", ".status.load.lag", "Records waiting."),
     ("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
 )
 
 WIDE_COLUMNS = (
+    ("Algorithm", "string", ".status.plan.algorithm", "Partitioning algorithm."),
+    ("Executors", "integer", ".status.plan.executors", "Executors of the plan."),
+    ("Workers", "integer", ".status.plan.parallelism", "Workers n of the plan."),
+    ("Replicas", "integer", ".status.plan.replicas", "Partitioner replicas m of the plan."),
     ("Placement", "string", ".status.plan.placement", "Where partitioner replicas run."),
     ("Chain", "string", ".status.chain.order", "Queries that it reads, directly or through others."),
 )

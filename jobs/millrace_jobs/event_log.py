@@ -33,6 +33,10 @@ from millrace_jobs.stores.objects import ObjectPath
 _SECONDS = 60.0
 """Time between two looks at the files of the running log."""
 
+_FILE_SIZE = "16m"
+"""Size of the events, before compression, at which Spark begins another file."""
+_FILES = 4
+"""Complete files of a run that are kept; of older ones, only what a history server cannot do without."""
 _CODEC = "zstd"
 _COMPACTED = ".compact"
 _UNFINISHED = ".millrace-unfinished"
@@ -150,7 +154,7 @@ def settings(spec: EventLogSpec) -> dict[str, str]:
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": place.as_uri() if isinstance(place, Path) else str(place),
         "spark.eventLog.rolling.enabled": "true",
-        "spark.eventLog.rolling.maxFileSize": f"{spec.file_size.bytes}b",
+        "spark.eventLog.rolling.maxFileSize": _FILE_SIZE,
         "spark.eventLog.compress": "true",
         "spark.eventLog.compression.codec": _CODEC,
     }
@@ -268,7 +272,7 @@ class EventLogKeeper:
             try:
                 folder = folder or self._log.begin(self._application)
                 with suppress(FileNotFoundError):  # a history server has removed it
-                    compact(folder, self._log.spec.files)
+                    compact(folder, _FILES)
             except Exception as error:  # whatever it is, the query goes on
                 if not has_failed:
                     self._message(

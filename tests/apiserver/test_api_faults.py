@@ -109,7 +109,7 @@ def disturb(kubectl: Callable[..., str]) -> None:
     for name in CHANGED:
         kubectl("patch", "sq", name, "--type=merge", "-p", json.dumps({"spec": {"image": OTHER_IMAGE}}))
     for name in SUSPENDED:
-        kubectl("patch", "sq", name, "--type=merge", "-p", '{"spec": {"state": "Suspended"}}')
+        kubectl("patch", "sq", name, "--type=merge", "-p", '{"spec": {"suspend": true}}')
     kubectl("delete", "sq", *DELETED, "--wait=false")
     kubectl("delete", "svc", f"{CHANGED[0]}-driver")
 

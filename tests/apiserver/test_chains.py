@@ -54,8 +54,8 @@ def reasons(kubectl: Kubectl) -> list[str]:
     return [condition(kubectl, name)[1] for name in CHAIN]
 
 
-def in_state(kubectl: Kubectl, state: str) -> None:
-    kubectl("patch", "sq", "orders", "--type=merge", "-p", json.dumps({"spec": {"state": state}}))
+def suspend(kubectl: Kubectl, wanted: bool) -> None:
+    kubectl("patch", "sq", "orders", "--type=merge", "-p", json.dumps({"spec": {"suspend": wanted}}))
 
 
 def test_a_chain_is_shown_in_order_with_its_health_and_comes_to_rest(
@@ -87,10 +87,10 @@ def test_a_chain_is_shown_in_order_with_its_health_and_comes_to_rest(
         with running_operator(plane, folders[1], namespace=namespace, kubeconfig=kubeconfig) as operator:
             wait_until(lambda: rounds(operator) >= len(CHAIN))
             assert writes(plane, namespace) == written, "an operator that starts knows all before its first step"
-            in_state(kubectl, "Suspended")
+            suspend(kubectl, True)
             wait_until(lambda: reasons(kubectl) == ["NoUpstream", "UpstreamNotRunning", "UpstreamNotRunning"])
             wait_until(lambda: condition(kubectl, "totals")[2] == "orders is Suspended")
-            in_state(kubectl, "Running")
+            suspend(kubectl, False)
             wait_until(lambda: reasons(kubectl) == runs)
             kubectl("apply", "-f", "-", document=query("orders", "totals"))
             wait_until(lambda: reasons(kubectl) == ["Cycle"] * 3)

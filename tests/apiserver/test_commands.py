@@ -131,7 +131,7 @@ def test_pauses_are_set_and_all_taken_back(millrace, query):
     names = {"millrace.io/paused", "millrace.io/paused-scale-in", "millrace.io/paused-scale-out"}
     assert {name: annotations[name] for name in names} == dict.fromkeys(names, "true")
     said = succeeded(millrace("resume", NAME))
-    assert "not paused, spec.state Running" in said.splitlines()[1]
+    assert "not paused, spec.suspend false" in said.splitlines()[1]
     found = query.get()
     assert not names & found["metadata"]["annotations"].keys()
     assert found["metadata"]["generation"] == 1
@@ -139,10 +139,10 @@ def test_pauses_are_set_and_all_taken_back(millrace, query):
 
 def test_a_suspended_query_is_resumed(millrace, query):
     succeeded(millrace("suspend", NAME))
-    assert query.get()["spec"]["state"] == "Suspended"
+    assert query.get()["spec"]["suspend"] is True
     millrace("restart", NAME).assert_failed("is suspended", f"millrace resume {NAME}")
     succeeded(millrace("resume", NAME))
-    assert query.get()["spec"]["state"] == "Running"
+    assert query.get()["spec"]["suspend"] is False
 
 
 def test_no_restart_is_lost(millrace, query):

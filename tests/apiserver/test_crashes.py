@@ -23,7 +23,7 @@ KINDS = "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod"
 LABEL = "millrace.io/query=trips-by-cell"
 _RANDOM = re.compile("-(auth|query)-[0-9a-f]{10}")
 """End of the names of a driver's Secret, which is drawn for each driver, and of the configuration that names it."""
-SUSPENDED = SMALLEST + "  state: Suspended\n"
+SUSPENDED = SMALLEST + "  suspend: true\n"
 SCALED = SMALLEST + "  executors: {initial: 4}\n"
 REPLACED = SMALLEST + "  image: example.org/other:2\n"
 DELETED = ""

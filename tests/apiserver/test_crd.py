@@ -120,7 +120,6 @@ STATUS = {
         "replicas": 2,
         "parallelism": 8,
         "executors": 1,
-        "shape": "1/8/2",
         "appliedEpoch": 3,
     },
     "load": {"utilization": 0.83, "lag": 1200},
@@ -143,8 +142,12 @@ def test_every_printer_column_is_filled(kubectl):
         "patch", "sq", "trips-by-cell", "--subresource=status", "--type=merge", "-p", json.dumps({"status": STATUS})
     )
     header, row = kubectl("get", "sq").splitlines()
-    assert header.split() == ["NAME", "PHASE", "ALGORITHM", "PLAN", "UTILIZATION", "LAG", "AGE"]
-    assert row.split()[:-1] == ["trips-by-cell", "Running", "pkg", "1/8/2", "0.83", "1200"]
+    assert header.split() == ["NAME", "READY", "REASON", "UTILIZATION", "LAG", "AGE"]
+    assert row.split()[:-1] == ["trips-by-cell", "True", "BatchesRunning", "0.83", "1200"]
+    header, row = kubectl("get", "sq", "-o", "wide").splitlines()
+    wide = ["ALGORITHM", "EXECUTORS", "WORKERS", "REPLICAS", "PLACEMENT"]
+    assert header.split()[6:11] == wide
+    assert row.split()[6:11] == ["pkg", "1", "8", "2", "Inline"]
     assert "trips-by-cell" in kubectl("get", "millrace")
     assert kubectl("wait", "sq/trips-by-cell", "--for=condition=Ready", "--timeout=10s")
 

@@ -144,11 +144,11 @@ def test_a_name_that_is_taken(diff, kubectl):
 
 
 def test_a_suspended_query_has_no_driver_to_replace(diff, kubectl):
-    kubectl("apply", "-f", "-", document=f"{ON_CLUSTER}  state: Suspended\n")
-    status, said = diff(f"{PYTHON_IMAGE}  state: Suspended\n")
+    kubectl("apply", "-f", "-", document=f"{ON_CLUSTER}  suspend: true\n")
+    status, said = diff(f"{PYTHON_IMAGE}  suspend: true\n")
     assert (status, "driver none runs now" in said) == (1, True)
     assert "pause" not in said
-    assert "spec.state Suspended Running a driver starts" in diff(PYTHON_IMAGE)[1]
+    assert "spec.suspend true false a driver starts" in diff(PYTHON_IMAGE)[1]
 
 
 def test_a_paused_query_waits(diff, applied, millrace):

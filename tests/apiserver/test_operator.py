@@ -109,9 +109,9 @@ def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(ku
     wait_until(lambda: kubectl("get", "pdb", "trips-by-cell-exec", "-o", "jsonpath={.spec.minAvailable}") == "2")
     wait_until(lambda: kubectl("get", configuration, "-o", "jsonpath={.immutable}") == "true")
 
-    kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"state": "Suspended"}}')
+    kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"suspend": true}}')
     wait_until(lambda: status_of(kubectl, "trips-by-cell")["phase"] == "Suspended")
-    kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"state": "Running"}}')
+    kubectl("patch", "sq", "trips-by-cell", "--type=merge", "-p", '{"spec": {"suspend": false}}')
     wait_until(lambda: status_of(kubectl, "trips-by-cell")["phase"] == "Deploying")
 
     kubectl("delete", "sq", "trips-by-cell")

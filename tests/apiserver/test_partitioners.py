@@ -150,7 +150,7 @@ def test_what_replicas_need_is_taken_as_it_is_and_goes_with_the_query(kubectl):
     kubectl("delete", f"pdb/{SET}")
     wait_until(lambda: kubectl("get", *names, "-o", "name").count(NAME) == len(names))
 
-    kubectl("patch", "sq", NAME, "--type=merge", "-p", '{"spec": {"state": "Suspended"}}')
+    kubectl("patch", "sq", NAME, "--type=merge", "-p", '{"spec": {"suspend": true}}')
     wait_until(lambda: status_of(kubectl, NAME)["phase"] == "Suspended")
     wait_until(lambda: pods(kubectl) == {})
     kubectl("delete", "sq", NAME)

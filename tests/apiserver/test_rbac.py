@@ -120,7 +120,7 @@ def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def live(kubectl: Callable[..., str]) -> None:
     """A query is created, scaled, replaced, given replicas in pods of their own, suspended, resumed and deleted."""
     changes = [SMALLEST + more for _, more in CHANGES]
-    states = [SMALLEST, *changes, SMALLEST + DEDICATED, SMALLEST + "  state: Suspended\n", SMALLEST]
+    states = [SMALLEST, *changes, SMALLEST + DEDICATED, SMALLEST + "  suspend: true\n", SMALLEST]
     for generation, text in enumerate(states, start=1):
         kubectl("apply", "-f", "-", document=text)
         wait_until(lambda generation=generation: _is_settled(kubectl, generation))  # type: ignore[misc]

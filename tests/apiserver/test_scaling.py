@@ -180,8 +180,8 @@ def test_an_overloaded_job_stays_within_the_quota_and_grows_when_there_is_more(
         _make_ready(kubectl, POD)
         _make_ready_executor(kubectl, f"{NAME}-0a1b2c-exec-1")
         with job(tmp_path / "job", kubectl, namespace, prometheus) as driver:
-            full = _until(driver, lambda status: condition(status, "AtCapacity").get("reason") == "AtQuota")
-            capacity = condition(full, "AtCapacity")
+            full = _until(driver, lambda status: condition(status, "ScalingLimited").get("reason") == "AtQuota")
+            capacity = condition(full, "ScalingLimited")
             assert capacity["status"] == "True"
             assert "pods in ResourceQuota few-pods are used, and a pod takes 1 (raise the quota" in capacity["message"]
             within = _until(driver, lambda status: status["plan"]["executors"] == 2)

@@ -115,13 +115,13 @@ def test_objects_of_the_released_version_can_be_read_changed_and_reported_on(pla
 
     kubectl("annotate", "sq", "--all", "note=seen")
     write_status(kubectl, *before)
-    kubectl("patch", "sq", *before, "--type=merge", "-p", '{"spec": {"state": "Suspended"}}')
+    kubectl("patch", "sq", *before, "--type=merge", "-p", '{"spec": {"suspend": true}}')
     for name, each in stored(kubectl).items():
         assert each["metadata"]["annotations"]["note"] == "seen"
         assert has_all_of(each["status"], STATUS)
-        assert has_all_of(each["spec"], {**before[name]["spec"], "state": "Suspended"})
-    rows = {row.split()[0]: row.split()[1:4] for row in kubectl("get", "sq").splitlines()[1:]}
-    assert rows == {name: ["Running", "pkg", "1/8/2"] for name in before}
+        assert has_all_of(each["spec"], {**before[name]["spec"], "suspend": True})
+    rows = {row.split()[0]: row.split()[1:3] for row in kubectl("get", "sq").splitlines()[1:]}
+    assert rows == {name: ["True", "BatchesRunning"] for name in before}
 
 
 def older() -> Document:
@@ -129,7 +129,7 @@ def older() -> Document:
     crd = copy.deepcopy(document_of(CRD))
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     spec, status = schema["spec"]["properties"], schema["status"]["properties"]
-    for absent in ("restartNonce", "replanNonce", "serviceAccountName"):
+    for absent in ("restartNonce", "serviceAccountName"):
         del spec[absent]
     for absent in ("rejected", "retryTime", "failures", "attempts"):
         del status[absent]

@@ -70,9 +70,8 @@ IN_PLACE = {
     "scaling.step": 0.2,
     "scaling.window": 7,
     "scaling.grace": 7,
-    "replanNonce": 1,
     "lookups.namespaces": ["dashboards"],
-    "state": "Suspended",
+    "suspend": True,
 }
 """A change of each field that is changed in place."""
 
@@ -171,7 +170,7 @@ def test_scale_status_and_labels_are_none_of_it(plane, namespace):
 
 @pytest.mark.usefixtures("query")
 def test_without_a_driver_there_is_nothing_to_warn_about(plane, namespace):
-    assert patched(plane, namespace, "state", "Suspended") == ""
+    assert patched(plane, namespace, "suspend", True) == ""
     assert patched(plane, namespace, "image", "example.org/jobs:4") == ""
-    assert patched(plane, namespace, "state", "Running") == ""
+    assert patched(plane, namespace, "suspend", False) == ""
     assert "spec.image changed" in patched(plane, namespace, "image", "example.org/jobs:5")

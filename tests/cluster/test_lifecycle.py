@@ -37,7 +37,7 @@ def test_a_query_is_suspended_and_resumed_while_records_come(counting: Counting)
     query = counting.query
     counting.start()
     with driver_ends(query):
-        query.patch(state="Suspended")
+        query.patch(suspend=True)
     query.wait(lambda status: status["phase"] == "Suspended", "it is suspended")
     assert query.kubectl("get", "pods", "-o", "name") == ""
     assert not query.status.get("attempts")
@@ -46,7 +46,7 @@ def test_a_query_is_suspended_and_resumed_while_records_come(counting: Counting)
     counting.wait_for_records()
     assert counting.table() == held
 
-    query.patch(state="Running")
+    query.patch(suspend=False)
     query.wait_until_settled()
     counting.wait_for_progress()
     counting.check()

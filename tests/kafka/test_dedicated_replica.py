@@ -215,9 +215,9 @@ def test_unreadable_messages_end_the_query(placement: Placement) -> None:
     assert all(process.status is None for process in placement.processes.values()), placement.report()
 
 
-@pytest.mark.parametrize("policy", ["drop", "deadLetter"])
+@pytest.mark.parametrize("policy", ["Drop", "DeadLetter"])
 def test_unreadable_messages_that_are_left_out(own_broker: Broker, raw: str, tmp_path: Path, policy: str) -> None:
-    letters = {"topic": topics.make(own_broker, "letters", 1)} if policy == "deadLetter" else {}
+    letters = {"topic": topics.make(own_broker, "letters", 1)} if policy == "DeadLetter" else {}
     for partition in range(4):
         values = [record(10 * partition), "no JSON", record(10 * partition + 1), None]
         topics.fill(own_broker, raw, values, partition)
@@ -231,7 +231,7 @@ def test_unreadable_messages_that_are_left_out(own_broker: Broker, raw: str, tmp
         }
         placement.check(good)
         assert sum(each.rejected for each in manifests) == 4, "a message without a value is no record"
-    if policy == "deadLetter":
+    if policy == "DeadLetter":
         found = {
             (each.headers["millrace-partition"], each.headers["millrace-offset"])
             for each in topics.committed(own_broker, "letters")

@@ -80,7 +80,7 @@ def test_the_event_time_is_a_column_behind_those_of_the_messages(broker, make_to
         tmp_path,
         {"topic": topic, "includeMetadata": metadata},
         watermark=watermark,
-        corruptRecords={"policy": "drop"},
+        corruptRecords={"policy": "Drop"},
         **spec,
     )
     assert source.schema.names[:4] == ["event", "items", "labels", "millrace_event_time"]

@@ -67,7 +67,7 @@ def run(project, broker, topic, source, sink, registry):
     document = {
         "kafka": {"connection": "orders", "topic": topic},
         "schema": COLUMNS,
-        "corruptRecords": {"policy": "drop"},
+        "corruptRecords": {"policy": "Drop"},
         **source,
     }
     file = project.query(SQL, name="orders-by-customer", sources={"orders": document}, sink=sink)

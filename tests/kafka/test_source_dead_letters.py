@@ -25,7 +25,7 @@ def read(source, replicas=1):
 
 
 def letters(policy):
-    return {**SPEC, "corruptRecords": {"policy": "deadLetter", **policy}}
+    return {**SPEC, "corruptRecords": {"policy": "DeadLetter", **policy}}
 
 
 def test_fail_names_topic_partition_offset_and_value(broker, make_topic, tmp_path):
@@ -36,12 +36,12 @@ def test_fail_names_topic_partition_offset_and_value(broker, make_topic, tmp_pat
     assert str(raised.value).startswith(
         f"source trips cannot decode {BAD!r} (topic {topic}, partition 1, offset 2): invalid JSON: "
     )
-    assert str(raised.value).endswith("correct it or the schema, or set corruptRecords.policy to drop or deadLetter")
+    assert str(raised.value).endswith("correct it or the schema, or set corruptRecords.policy to Drop or DeadLetter")
 
 
 def test_drop_counts_and_goes_on(broker, topic, tmp_path):
     topics.fill(broker, topic, [GOOD, BAD, None, "", GOOD, "7"])
-    source = opened(broker, tmp_path, {"topic": topic}, **SPEC, corruptRecords={"policy": "drop"})
+    source = opened(broker, tmp_path, {"topic": topic}, **SPEC, corruptRecords={"policy": "Drop"})
     assert read(source, 2) == ([1, 1], 3)
 
 

@@ -197,7 +197,7 @@ def test_metadata_columns(broker, make_topic, tmp_path):
         producer.produce(topic, "bad", "b", 1)
         producer.produce(topic, '{"a": 3}', None, 1)
         producer.produce(topic, '{"a": 4}', "", 0, timestamp=5)
-    spec = {"format": "json", "schema": "a INT", "corruptRecords": {"policy": "drop"}}
+    spec = {"format": "json", "schema": "a INT", "corruptRecords": {"policy": "Drop"}}
     source = opened(broker, tmp_path, {"topic": topic, "includeMetadata": True}, **spec)
     start = source.initial()
     ((rows, rejected),) = slices(source, start, source.latest(start, everything=True))

@@ -60,7 +60,7 @@ def test_deletes_without_a_key_of_the_table_are_corrupt(broker, make_topic, tmp_
     fill(broker, topic, [None, None, record("a", 1, 0)], keys=[None, '{"id": 1}', "a"])
     with pytest.raises(MillraceError, match=r"offset 0\): the tombstone deletes no row: it has no key"):
         read(opened(broker, tmp_path / "fail", {"topic": topic}, **TABLE))
-    policy = {"policy": "deadLetter", "topic": letters}
+    policy = {"policy": "DeadLetter", "topic": letters}
     found, rejected = read(opened(broker, tmp_path / "letters", {"topic": topic}, **TABLE, corruptRecords=policy))
     assert (len(found), rejected) == (1, 2)
     assert [letter.headers["millrace-reason"] for letter in committed(broker, letters)] == [

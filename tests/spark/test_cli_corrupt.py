@@ -44,10 +44,10 @@ def test_fail_names_file_line_and_text_and_a_corrected_file_is_read_whole(projec
     query = query_of(project, None)
     failed = project.millrace("run", query, "--once")
     failed.assert_failed(f"{project.inbox}/1.csv:3: source events cannot decode '2024-01-01T00:00:02Z,b,many': ")
-    failed.assert_failed("correct it or the schema, or set corruptRecords.policy to drop or deadLetter")
+    failed.assert_failed("correct it or the schema, or set corruptRecords.policy to Drop or DeadLetter")
     assert not project.results()
 
-    dropping = project.millrace("run", query_of(project, {"policy": "drop"}), "--once")
+    dropping = project.millrace("run", query_of(project, {"policy": "Drop"}), "--once")
     assert dropping.status == 0, dropping
     assert (dropping.summary["rows"], dropping.summary["rejected"]) == ("2", "1")
     assert project.results() == Counter({("a", "4", "0"): 1})
@@ -55,7 +55,7 @@ def test_fail_names_file_line_and_text_and_a_corrected_file_is_read_whole(projec
 
 def test_dead_letters_are_kept_once_also_when_the_batch_is_run_again(project: Project) -> None:
     sink = {"files": {"path": "out", "format": "csv"}}
-    query = query_of(project, {"policy": "deadLetter", "path": str(project.folder / "dead")}, sink=sink)
+    query = query_of(project, {"policy": "DeadLetter", "path": str(project.folder / "dead")}, sink=sink)
     plan = project.write("plan.yaml", "{algorithm: hash, replicas: 1, parallelism: 2}\n")
     command = [sys.executable, "-m", "spark.die_in_batch", query, plan]
     died = subprocess.run(command, cwd=project.folder, env=TESTS, capture_output=True, timeout=PATIENCE, check=False)

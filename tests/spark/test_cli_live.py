@@ -61,7 +61,7 @@ def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
     project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:02Z,b,2\n")
     project.write("plan.yaml", plan("hash", 2, 2))
     query = project.query(
-        SQL, emit="OnWindowClose", source={"corruptRecords": {"policy": "drop"}}, batchInterval="100ms"
+        SQL, emit="OnWindowClose", source={"corruptRecords": {"policy": "Drop"}}, batchInterval="100ms"
     )
     with project.start("run", query, "--plan", "plan.yaml") as run:
         started = run.wait_for(r"started=.*\n")

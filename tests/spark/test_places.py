@@ -22,7 +22,7 @@ def relative(project: Project) -> str:
     """Write a query with relative paths, on the default checkpoint, with dead letters."""
     source = {
         "files": {"path": "in/*.csv", "format": "csv"},
-        "corruptRecords": {"policy": "deadLetter", "path": "dead"},
+        "corruptRecords": {"policy": "DeadLetter", "path": "dead"},
         "watermark": None,
     }
     file = project.folder / project.query(SQL, source=source)

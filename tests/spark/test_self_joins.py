@@ -53,7 +53,7 @@ def test_a_source_that_is_read_twice(tmp_path: Path, name: str, algorithm: str) 
         project.give(f"{number}.csv", "at,who,n\n" + "".join(lines) + ("bad\n" if number else ""))
     source = {
         "files": {"path": "in", "format": "csv", "maxFilesPerBatch": 1},
-        "corruptRecords": {"policy": "drop"},
+        "corruptRecords": {"policy": "Drop"},
         "watermark": {"column": "at", "delay": "5m"},
     }
     query = project.query(QUERIES[name], source=source, partitioner={"algorithm": algorithm})

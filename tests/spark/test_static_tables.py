@@ -82,7 +82,7 @@ def test_records_that_do_not_decode(tmp_path):
     sql = "SELECT e.n, s.size FROM events e LEFT JOIN sizes s ON s.who = e.who"
     file = project.query(sql, sources={"events": stream, "sizes": sizes})
     project.millrace("run", file, "--once").assert_failed("sizes.csv", "large")
-    sizes["corruptRecords"] = {"policy": "deadLetter", "path": "letters"}
+    sizes["corruptRecords"] = {"policy": "DeadLetter", "path": "letters"}
     result = project.millrace("run", project.query(sql, sources={"events": stream, "sizes": sizes}), "--once")
     assert (result.status, result.err) == (0, ""), result
     assert "source sizes: 1 records of the static table do not decode" in result.out

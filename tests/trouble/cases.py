@@ -178,7 +178,7 @@ class Case:
         if table.key:
             source["table"] = {"keys": [table.key]}
         if spelling.broken:
-            source["corruptRecords"] = {"policy": "drop"}
+            source["corruptRecords"] = {"policy": "Drop"}
         if spelling.timestamps != "iso" and spelling.format != "parquet":
             source["timestampFormat"] = spelling.timestamps
         return source

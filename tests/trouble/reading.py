@@ -38,7 +38,7 @@ class Files:
     def spec(self, folder: Path) -> SourceSpec:
         files = {"path": str(folder / "in"), "format": self.spelling.format, **self.spelling.options}
         source = {"files": files, "schema": self.table.schema}
-        source |= {"corruptRecords": {"policy": "drop"}} if self.spelling.broken else {}
+        source |= {"corruptRecords": {"policy": "Drop"}} if self.spelling.broken else {}
         return SourceSpec.model_validate(source | {"timestampFormat": self.spelling.timestamps})
 
 

@@ -161,15 +161,6 @@ def test_validate_reports_every_problem_of_every_file(project: Project, millrace
             },
             ["replay.path: ", "other.parquet: column n (INT): its type is STRING; write n STRING in the schema"],
         ),
-        (
-            {
-                "files": None,
-                "replay": {
-                    "path": "in/1.csv", "format": "csv", "timeColumn": "at", "rateTrace": {"path": "rates.csv"},
-                },
-            },
-            ["replay.path: rates.csv: "],
-        ),
     ],
 )  # fmt: skip
 def test_validate_looks_at_the_files_of_the_sources(

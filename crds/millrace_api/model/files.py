@@ -79,20 +79,11 @@ class FilesSourceSpec(_Files):
         return path_reads(path_parts(self.path), path_parts(file))
 
 
-class RateTrace(Model):
-    """A recorded rate over time: a csv file with a header, a time column and a column of records per second."""
-
-    path: Annotated[Path, External(ExternalKind.FILES)] = Field(description="The csv file.", examples=["rates.csv"])
-    time_column: ColumnName | None = Field(default=None, description="Column with the time; default: the first.")
-    rate_column: ColumnName | None = Field(default=None, description="Column with the rate; default: the second.")
-    scale: Positive = Field(default=1.0, description="Factor on every rate.")
-
-
 class ReplaySourceSpec(_Files):
-    """A recording replayed as if it happened now, at its own pace unless speed, rate or rateTrace says otherwise."""
+    """A recording replayed as if it happened now, at its own pace unless speed or rate says otherwise."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        at_most_one("speed", "rate", "rate_trace", hint="keep one of them, or none to replay in real time"),
+        at_most_one("speed", "rate", hint="keep one of them, or none to replay in real time"),
     )
 
     time_column: Annotated[ColumnPath, FREE] = Field(
@@ -103,7 +94,4 @@ class ReplaySourceSpec(_Files):
     )
     rate: Annotated[Positive | None, FREE] = Field(
         default=None, description="Records per second, whatever their times."
-    )
-    rate_trace: Annotated[RateTrace | None, FREE] = Field(
-        default=None, description="A rate that follows a recorded trace."
     )

@@ -19,7 +19,6 @@ class RateSourceSpec(Model):
     skew: Annotated[Number, Field(ge=0, le=10)] = Field(
         default=0.0, description="Zipf exponent of the keys; 0 is uniform."
     )
-    drift: PositiveDuration | None = Field(default=None, description="How often the popular keys change.")
     seed: WholeNumber = Field(default=0, description="Seed of the generator.")
 
 

@@ -89,6 +89,12 @@ class KafkaOffsets(StrEnum):
     LATEST = "latest"
 
 
+class EndingOffsets(StrEnum):
+    """A position in every Kafka partition at which a query stops: at the earliest one it would read nothing."""
+
+    LATEST = "latest"
+
+
 class TopicPartition(Model):
     """One partition of a topic, optionally with a range of offsets."""
 
@@ -116,13 +122,6 @@ class KafkaSourceSpec(KafkaReference):
         exactly_one("topic", "topics", "topic_pattern", "partitions", hint="write one, such as topic: trips"),
         at_most_one("starting_offsets", "starting_timestamp", hint="keep the one to start from"),
         at_most_one("ending_offsets", "ending_timestamp", hint="keep the one to stop at"),
-        Rule(
-            "endingOffsets earliest would read nothing",
-            "write latest, or leave it out to read without end",
-            ("ending_offsets",),
-            "!has(self.endingOffsets) || self.endingOffsets == 'latest'",
-            lambda kafka: kafka.ending_offsets in (None, KafkaOffsets.LATEST),
-        ),
         Rule(
             "topicPattern is not a regular expression",
             "write one that matches whole names, such as trips-.*",
@@ -155,7 +154,7 @@ class KafkaSourceSpec(KafkaReference):
     starting_timestamp: Annotated[Timestamp | None, START] = Field(
         default=None, description="Start at the first record at or after this time."
     )
-    ending_offsets: Annotated[KafkaOffsets | None, START] = Field(
+    ending_offsets: Annotated[EndingOffsets | None, START] = Field(
         default=None, description="latest: stop at the offsets that were the latest at the start."
     )
     ending_timestamp: Annotated[Timestamp | None, START] = Field(

@@ -5,14 +5,14 @@ Both are entries of one ConfigMap. A new plan takes effect at the next batch.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import ConfigDict, Field
 
 from millrace_api.model.base import Model, Rule
 from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.streamquery import Spec
-from millrace_api.model.values import Count, Parameters, Positive, WholeNumber
+from millrace_api.model.values import Count, Parameters, WholeNumber
 
 PLAN_KEY = "plan.yaml"
 """Entry of the ConfigMap with the plan; the operator writes it."""
@@ -35,13 +35,6 @@ class Plan(Model):
             None,
             lambda plan: plan.algorithm is not Algorithm.AUTO,
         ),
-        Rule(
-            "shares does not have one entry per worker",
-            "write as many shares as parallelism says, or leave shares out",
-            ("parallelism", "shares"),
-            None,
-            lambda plan: plan.shares is None or len(plan.shares) == plan.parallelism,
-        ),
     )
 
     epoch: WholeNumber = Field(default=0, description="Number of the plan, growing; 0 means the next one.")
@@ -52,9 +45,6 @@ class Plan(Model):
     executors: Count = Field(default=1, description="Executors; ignored when the job runs in one process.")
     placement: Placement = Field(
         default=Placement.INLINE, description="Where replicas run: in the job's tasks, or in processes of their own."
-    )
-    shares: Annotated[tuple[Positive, ...], Field(max_length=4096)] | None = Field(
-        default=None, description="Relative share of the records for each worker; default: equal."
     )
 
     @classmethod

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from millrace_api.model.base import Model, Rule, exactly_one, problem
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.secrets import SecretValue
-from millrace_api.model.values import ByteSize, Count, Path, PositiveDuration, text
+from millrace_api.model.values import Count, Path, PositiveDuration, text
 
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9]){0,1}"
 _PREFIX = rf"{_DNS_LABEL}([.]{_DNS_LABEL})*"
@@ -53,34 +53,13 @@ LineageNamespace = Annotated[
     *text(r"[A-Za-z0-9._:/-]+", 255, "a namespace of jobs", "write letters, digits, '.', '_', ':', '/' and '-'"),
 ]
 
-_SMALLEST_FILE = 10 << 20
-"""Least size in bytes at which Spark begins another file of its event log."""
-
 
 class EventLogSpec(Model):
     """Spark's event log, which its history server shows after a run."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "fileSize is less than 10m, the least that Spark takes",
-            "write 10m or more",
-            ("file_size",),
-            None,  # the size is text to CEL
-            lambda log: log.file_size.bytes >= _SMALLEST_FILE,
-        ),
-    )
-
     path: Annotated[Path, External(ExternalKind.DATA)] = Field(
         description="Folder of the logs, or s3a:// with a bucket and a prefix; several queries may share it.",
         examples=["s3a://lake/spark-events"],
-    )
-    file_size: ByteSize = Field(
-        default=ByteSize("16m"), description="Size of the events, before compression, at which another file begins."
-    )
-    files: Count = Field(
-        default=4,
-        description="Complete files of a run that are kept; of older ones, only what a history server cannot do "
-        "without.",
     )
     runs: Count = Field(default=3, description="Runs of the query whose logs are kept, the present one among them.")
 

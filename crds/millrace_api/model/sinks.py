@@ -73,6 +73,13 @@ class TransactionScope(StrEnum):
 
     BATCH = "Batch"
     PARTITION = "Partition"
+
+
+class TransactionSetting(StrEnum):
+    """What a spec writes for the results of a topic: one of the scopes, or ``Auto`` by the number of partitions."""
+
+    BATCH = "Batch"
+    PARTITION = "Partition"
     AUTO = "Auto"
 
 
@@ -100,7 +107,7 @@ class KafkaSinkSpec(KafkaReference):
             "write transaction: Batch, or leave schemas out",
             ("transaction",),
             "!has(self.transaction) || self.transaction != 'Partition' || !has(self.schemas)",
-            lambda kafka: kafka.transaction is not TransactionScope.PARTITION or kafka.schemas is None,
+            lambda kafka: kafka.transaction is not TransactionSetting.PARTITION or kafka.schemas is None,
         ),
     )
 
@@ -117,7 +124,7 @@ class KafkaSinkSpec(KafkaReference):
         default=None,
         description="Schema of the values in the registry of the connection, for format avro and protobuf.",
     )
-    transaction: Annotated[TransactionScope | None, FREE] = Field(
+    transaction: Annotated[TransactionSetting | None, FREE] = Field(
         default=None,
         description="What becomes visible at once. Batch (default): all results of a batch, which the driver writes. "
         "Partition: those of one partition of the state, which the task that merges it writes. Auto: Partition where "
@@ -129,8 +136,8 @@ class KafkaSinkSpec(KafkaReference):
 
         With one partition, both let a batch appear as a whole. So ``Auto`` promises readers what ``Batch`` does.
         """
-        if self.transaction is not TransactionScope.AUTO:
-            return self.transaction or TransactionScope.BATCH
+        if self.transaction is not TransactionSetting.AUTO:
+            return TransactionScope(self.transaction or TransactionScope.BATCH)
         one = partitions == 1 and self.schemas is None
         return TransactionScope.PARTITION if one else TransactionScope.BATCH
 
@@ -147,11 +154,24 @@ class HistorySpec(Model):
     )
 
 
-class TableSinkSpec(KafkaReference):
+class OutputTableSinkSpec(KafkaReference):
+    """A table of an additional output: an upsert changelog in a compacted Kafka topic."""
+
+    rules: ClassVar[tuple[Rule, ...]] = REFERENCE_RULES
+
+    topic: Topic = Field(description="Compacted topic that holds the table.", examples=["trips-by-cell"])
+    key: tuple[ColumnName, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Primary key of the table; default: the grouping columns, or the key of the tables that are read.",
+    )
+
+
+class TableSinkSpec(OutputTableSinkSpec):
     """An upsert changelog in a compacted Kafka topic, readable as a table by key."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        *REFERENCE_RULES,
+        *OutputTableSinkSpec.rules,
         Rule(
             "the history is in the table's own topic",
             "give it a topic of its own",
@@ -160,27 +180,14 @@ class TableSinkSpec(KafkaReference):
             lambda table: table.history is None or table.history.topic != table.topic,
         ),
         Rule(
-            "a table is written by partition only where that is asked for, since it cannot be looked up then",
-            "write transaction: Batch, or transaction: Partition",
-            ("transaction",),
-            "!has(self.transaction) || self.transaction != 'Auto'",
-            lambda table: table.transaction is not TransactionScope.AUTO,
-        ),
-        Rule(
             "the driver writes earlier versions, in the transaction of their batch",
             "write transaction: Batch, or leave history out",
             ("transaction",),
             "!has(self.transaction) || self.transaction != 'Partition' || !has(self.history)",
-            lambda table: table.transaction is not TransactionScope.PARTITION or table.history is None,
+            lambda table: not table.by_partition or table.history is None,
         ),
     )
 
-    topic: Topic = Field(description="Compacted topic that holds the table.", examples=["trips-by-cell"])
-    key: tuple[ColumnName, ...] = Field(
-        default=(),
-        max_length=32,
-        description="Primary key of the table; default: the grouping columns, or the key of the tables that are read.",
-    )
     history: HistorySpec | None = Field(
         default=None, description="Keeps earlier versions of rows, by event time; default: only the latest rows."
     )
@@ -200,15 +207,15 @@ class TableSinkSpec(KafkaReference):
 _KINDS = ("files", "console", "kafka", "table", "postgres", "mysql", "delta", "iceberg")
 
 
-class SinkSpec(Model):
-    """Where the results go."""
+class OutputSinkSpec(Model):
+    """Where the results of an additional output go."""
 
     rules: ClassVar[tuple[Rule, ...]] = (exactly_one(*_KINDS, hint="write one kind, such as console: {}"),)
 
     files: FilesSinkSpec | None = Field(default=None, description="Files.")
     console: ConsoleSinkSpec | None = Field(default=None, description="The terminal.")
     kafka: KafkaSinkSpec | None = Field(default=None, description="A Kafka topic.")
-    table: TableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
+    table: OutputTableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
     postgres: PostgresSinkSpec | None = Field(default=None, description="A table in PostgreSQL.")
     mysql: MySqlSinkSpec | None = Field(default=None, description="A table in MySQL or MariaDB.")
     delta: DeltaSinkSpec | None = Field(default=None, description="A Delta table.")
@@ -230,12 +237,6 @@ class SinkSpec(Model):
         """The key columns that the user has written; empty for kinds that have none."""
         keyed = self.kafka or self.table or self.database or self.lakehouse
         return () if keyed is None else keyed.key
-
-    @property
-    def by_partition(self) -> bool:
-        """Whether the tasks that merge are to write the results, each its partition of the state."""
-        kafka = self.kafka is not None and self.kafka.transaction is TransactionScope.PARTITION
-        return kafka or (self.table is not None and self.table.by_partition)
 
     @property
     def replaces_rows(self) -> bool:
@@ -265,11 +266,6 @@ class SinkSpec(Model):
         in_objects = self.files is not None and not self.files.is_local
         return in_objects or any(each is not None for each in (self.kafka, self.table, self.database, self.lakehouse))
 
-    @property
-    def has_history(self) -> bool:
-        """Whether the result is a table that keeps earlier versions of its rows."""
-        return self.table is not None and self.table.history is not None
-
     def is_streamed_by(self, source: SourceSpec) -> bool:
         """Return whether a source streams the rows of the table that results go to."""
         if source.table is not None:
@@ -278,7 +274,7 @@ class SinkSpec(Model):
             return self.delta.is_table_of(source.delta)
         return self.iceberg is not None and source.iceberg is not None and self.iceberg.is_table_of(source.iceberg)
 
-    def is_place_of(self, other: SinkSpec) -> bool:
+    def is_place_of(self, other: OutputSinkSpec) -> bool:
         """Return whether both write to the same folder, topic or table, or to the terminal."""
         if self.console is not None:
             return other.console is not None
@@ -294,3 +290,20 @@ class SinkSpec(Model):
             return self.iceberg.is_table_of(other.iceberg)
         one, two = self.kafka or self.table, other.kafka or other.table
         return one is not None and two is not None and one.topic == two.topic and one.is_cluster_of(two)
+
+
+class SinkSpec(OutputSinkSpec):
+    """Where the results go."""
+
+    table: TableSinkSpec | None = Field(default=None, description="A table, stored as a changelog in Kafka.")
+
+    @property
+    def by_partition(self) -> bool:
+        """Whether the tasks that merge are to write the results, each its partition of the state."""
+        kafka = self.kafka is not None and self.kafka.transaction is TransactionSetting.PARTITION
+        return kafka or (self.table is not None and self.table.by_partition)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the result is a table that keeps earlier versions of its rows."""
+        return self.table is not None and self.table.history is not None

@@ -64,9 +64,9 @@ class TimestampFormat(StrEnum):
 class CorruptPolicy(StrEnum):
     """What happens to a record that does not decode."""
 
-    FAIL = "fail"
-    DROP = "drop"
-    DEAD_LETTER = "deadLetter"
+    FAIL = "Fail"
+    DROP = "Drop"
+    DEAD_LETTER = "DeadLetter"
 
 
 class CorruptRecordsSpec(Model):
@@ -74,17 +74,17 @@ class CorruptRecordsSpec(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "policy deadLetter needs a place for the records",
+            "policy DeadLetter needs a place for the records",
             "add path: a folder for them (or, for Kafka, topic: a topic)",
             ("policy",),
-            "self.policy != 'deadLetter' || has(self.path) || has(self.topic)",
+            "self.policy != 'DeadLetter' || has(self.path) || has(self.topic)",
             lambda c: c.policy is not CorruptPolicy.DEAD_LETTER or c.path is not None or c.topic is not None,
         ),
         Rule(
-            "path and topic are for policy deadLetter only",
-            "write policy: deadLetter, or leave them out",
+            "path and topic are for policy DeadLetter only",
+            "write policy: DeadLetter, or leave them out",
             ("policy", "path", "topic"),
-            "self.policy == 'deadLetter' || (!has(self.path) && !has(self.topic))",
+            "self.policy == 'DeadLetter' || (!has(self.path) && !has(self.topic))",
             lambda c: c.policy is CorruptPolicy.DEAD_LETTER or (c.path is None and c.topic is None),
         ),
         at_most_one("path", "topic", hint="keep one place for the records"),
@@ -92,12 +92,12 @@ class CorruptRecordsSpec(Model):
 
     policy: CorruptPolicy = Field(
         default=CorruptPolicy.FAIL,
-        description="fail the query, drop and count the record, or write it to path or topic (deadLetter).",
+        description="Fail the query, Drop and count the record, or write it to path or topic (DeadLetter).",
     )
     path: Annotated[Path | None, External(ExternalKind.FILES)] = Field(
-        default=None, description="Folder for the records as JSON lines, for deadLetter."
+        default=None, description="Folder for the records as JSON lines, for DeadLetter."
     )
-    topic: Topic | None = Field(default=None, description="Kafka topic for the records, for deadLetter.")
+    topic: Topic | None = Field(default=None, description="Kafka topic for the records, for DeadLetter.")
 
 
 _KAFKA_METADATA = (

@@ -32,7 +32,7 @@ class ConditionType(StrEnum):
     PROGRESSING = "Progressing"
     UPSTREAM_READY = "UpstreamReady"
     METRICS_AVAILABLE = "MetricsAvailable"
-    AT_CAPACITY = "AtCapacity"
+    SCALING_LIMITED = "ScalingLimited"
     SCALING_ACTIVE = "ScalingActive"
     DEGRADED = "Degraded"
 
@@ -56,16 +56,25 @@ class Condition(Model):
     observed_generation: int | None = Field(default=None, description="Generation of the spec that it describes.")
 
 
-class PlanStatus(Model):
+class PlanShape(Model):
+    """The parts of a plan that scaling changes."""
+
+    executors: int = Field(description="Executors.")
+    parallelism: int = Field(description="Workers n.")
+    replicas: int = Field(description="Partitioner replicas m.")
+
+    @property
+    def shape(self) -> str:
+        """All three as executors/parallelism/replicas, for screens."""
+        return f"{self.executors}/{self.parallelism}/{self.replicas}"
+
+
+class PlanStatus(PlanShape):
     """The plan that was decided, and how far the job follows it."""
 
     epoch: int = Field(description="Number of the plan.")
     algorithm: Algorithm = Field(description="Partitioning algorithm.")
-    replicas: int = Field(description="Partitioner replicas m.")
-    parallelism: int = Field(description="Workers n.")
-    executors: int = Field(description="Executors.")
     placement: Placement = Field(default=Placement.INLINE, description="Where replicas run.")
-    shape: str = Field(default="", description="executors/parallelism/replicas, for kubectl get.")
     applied_epoch: int | None = Field(default=None, description="Epoch of the last plan that the job acknowledged.")
 
 
@@ -80,14 +89,6 @@ class ObservedLoad(Model):
     imbalance: float | None = Field(default=None, description="Imbalance of the workers, (max - avg) / avg.")
     executors_ready: int | None = Field(default=None, description="Executors that are ready.")
     observed_time: _Time | None = Field(default=None, description="When this was observed.")
-
-
-class PlanShape(Model):
-    """The parts of a plan that scaling changes."""
-
-    executors: int = Field(description="Executors.")
-    parallelism: int = Field(description="Workers n.")
-    replicas: int = Field(description="Partitioner replicas m.")
 
 
 class LastScaling(Model):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from millrace_api.model.azure import AzureSpec
 from millrace_api.model.base import Model, Rule, exactly_one
-from millrace_api.model.changes import FIXED, FREE, IN_PLACE, REPLACED, CheckpointChange, Effect, OnChange
+from millrace_api.model.changes import FIXED, FREE, IN_PLACE, REPLACED, CheckpointChange
 from millrace_api.model.code import CodeFile
 from millrace_api.model.deployment import (
     CheckpointSpec,
@@ -25,13 +25,14 @@ from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
-from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
 from millrace_api.model.values import (
     SOURCE_NAME,
     ColumnName,
     ColumnPath,
+    Flag,
     OutputName,
     PositiveDuration,
     SourceName,
@@ -73,13 +74,6 @@ class Annotation(StrEnum):
     def is_set(self, annotations: Mapping[str, str]) -> bool:
         """Return whether the annotation is among these and is not ``"false"``."""
         return annotations.get(self, "false").lower() != "false"
-
-
-class QueryState(StrEnum):
-    """Whether the query should run."""
-
-    RUNNING = "Running"
-    SUSPENDED = "Suspended"
 
 
 class Emit(StrEnum):
@@ -152,18 +146,8 @@ class Query(Model):
 class OutputSpec(Model):
     """Another output of the same computation, with a strategy and a sink of its own."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "an additional output keeps no history",
-            "leave history out of its sink",
-            ("sink",),
-            "!has(self.sink.table) || !has(self.sink.table.history)",
-            lambda output: not output.sink.has_history,
-        ),
-    )
-
     emit: Emit = Field(description="When these results are emitted; see spec.emit.", examples=["OnWindowClose"])
-    sink: SinkSpec = Field(description="Where these results go.", examples=["{files: {path: out/final}}"])
+    sink: OutputSinkSpec = Field(description="Where these results go.", examples=["{files: {path: out/final}}"])
 
 
 def _python_source_known(spec: Spec) -> bool:
@@ -313,8 +297,8 @@ class Spec(Model):
         ),
     )
 
-    state: Annotated[QueryState, IN_PLACE, FREE] = Field(
-        default=QueryState.RUNNING, description="Running, or Suspended: stopped with its state kept."
+    suspend: Annotated[Flag, IN_PLACE, FREE] = Field(
+        default=False, description="Stop the query, and keep its state for when it goes on."
     )
     sources: Annotated[dict[SourceName, SourceSpec], REPLACED] = Field(
         min_length=1,
@@ -394,9 +378,6 @@ class Spec(Model):
     restart_nonce: Annotated[WholeNumber | None, REPLACED, FREE] = Field(
         default=None, description="Change it to restart the query."
     )
-    replan_nonce: Annotated[
-        WholeNumber | None, OnChange(Effect.IN_PLACE, "in place: a new plan from the spec"), FREE
-    ] = Field(default=None, description="Change it to request a new plan now.")
 
     @property
     def outputs(self) -> dict[str, Spec]:
@@ -408,7 +389,9 @@ class Spec(Model):
         alone = self.model_copy(update={"additional_outputs": None})
         others = sorted((self.additional_outputs or {}).items())
         return {"spec": alone} | {
-            f"spec.additionalOutputs.{name}": alone.model_copy(update={"emit": output.emit, "sink": output.sink})
+            f"spec.additionalOutputs.{name}": alone.model_copy(
+                update={"emit": output.emit, "sink": SinkSpec.from_json(output.sink.to_json())}
+            )
             for name, output in others
         }
 

@@ -103,12 +103,20 @@ class PositiveDuration(Duration):
 
 
 class ByteSize(_TextValue):
-    """An amount of memory in powers of 1024, as Spark writes it: ``512m``, ``2g``."""
+    """An amount of memory in powers of 1024, as Kubernetes writes it, ``2Gi``, or as Spark does, ``2g``.
+
+    The text is Spark's, whichever was written, so that both are the same size.
+    """
 
     __slots__ = ()
-    pattern = "[1-9][0-9]{0,8}[kmgt]"
+    pattern = "[1-9][0-9]{0,8}(?:[kmgt]|[KMGT]i)"
     what = "a size"
-    hint = "write a whole number and one of k, m, g, t (powers of 1024), such as 512m or 2g"
+    hint = "write a whole number and one of Ki, Mi, Gi, Ti, such as 512Mi or 2Gi, or Spark's k, m, g, t for the same"
+
+    def __new__(cls, text: str) -> Self:
+        """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
+        checked = super().__new__(cls, text)
+        return super().__new__(cls, checked.removesuffix("i").lower())
 
     @property
     def bytes(self) -> int:

@@ -141,10 +141,8 @@ def pin_of(plan: Plan) -> Pin:
     The spec's bounds are not checked: they bind the author of plans, and may have changed since this run began.
 
     Raises:
-        MillraceError: the plan cannot be followed, because it has shares, or a parameter is unknown or invalid.
+        MillraceError: the plan cannot be followed, because a parameter is unknown or invalid.
     """
-    if plan.shares is not None:
-        raise MillraceError(Problem("no algorithm of this version supports shares", "leave shares out", field="shares"))
     try:
         parameters = job_parameters(plan.algorithm.value, plan.parameters, plan.placement)
     except ParameterError as error:

@@ -37,7 +37,7 @@ CHANGED = pa.schema([(DELETED, pa.bool_()), (ESTIMATED, pa.bool_()), (POSITION, 
 class Rejected:
     """The number of records of one slice that were left out because they do not decode.
 
-    Only the policies ``drop`` and ``deadLetter`` leave records out. Yielded at most once, after the last block of a
+    Only the policies ``Drop`` and ``DeadLetter`` leave records out. Yielded at most once, after the last block of a
     slice.
     """
 
@@ -145,15 +145,15 @@ class Source(Protocol):
         the same on every retry and replay: dead letters are filed under it. ``on_arrival`` gets the times at which
         records arrived, as far as they are known.
 
-        Raises MillraceError for a record that does not decode, under the policy ``fail``.
+        Raises MillraceError for a record that does not decode, under the policy ``Fail``.
         """
 
 
 @dataclass(frozen=True)
 class CorruptRecords:
-    """What to do with a record that does not decode: ``fail``, ``drop``, or ``deadLetter`` to a folder or topic."""
+    """What to do with a record that does not decode: ``Fail``, ``Drop``, or ``DeadLetter`` to a folder or topic."""
 
-    policy: str = "fail"
+    policy: str = "Fail"
     directory: str = ""
     topic: str = ""
 

@@ -15,7 +15,7 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats.decoding import BadRecord
 
-FIX_HINT = "correct it or the schema, or set corruptRecords.policy to drop or deadLetter"
+FIX_HINT = "correct it or the schema, or set corruptRecords.policy to Drop or DeadLetter"
 """The hint for the user about a record that does not decode."""
 
 _SHOWN = 200  # characters of a bad record that a message shows
@@ -81,7 +81,7 @@ class DeadLetterFile:
 class RejectedRecords:
     """The records of one slice that do not decode; a context manager around reading the slice.
 
-    The policy ``fail`` raises MillraceError at the first one, ``drop`` only counts them, and ``deadLetter`` stores them
+    The policy ``Fail`` raises MillraceError at the first one, ``Drop`` only counts them, and ``DeadLetter`` stores them
     once the slice has been read to its end.
     """
 
@@ -100,10 +100,10 @@ class RejectedRecords:
 
     def _left_out(self, problem: Callable[[], Problem]) -> bool:
         """Leave out a record, or raise as the policy requires; return whether its dead letter is to be stored."""
-        if self._policy == "fail":
+        if self._policy == "Fail":
             raise MillraceError(problem())
         self.records += 1
-        return self._policy == "deadLetter"
+        return self._policy == "DeadLetter"
 
 
 class BadRecordHandler(RejectedRecords):

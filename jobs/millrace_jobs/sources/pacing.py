@@ -144,14 +144,11 @@ class RatePace:
         return self.micros(rows + 1)
 
 
-def read_rate_trace(
-    path: str, *, time_column: str | None = None, rate_column: str | None = None, scale: float = 1.0
-) -> RatePace:
+def read_rate_trace(path: str, *, scale: float = 1.0) -> RatePace:
     """Read a recorded rate as steps; each step holds until the next one, the last without end.
 
-    The file is CSV (delimited by ``,`` ``;`` ``|`` or tab) with a header. ``time_column`` (default: the first column)
-    holds seconds or ISO 8601 timestamps in ascending order. ``rate_column`` (default: the second column) holds
-    records per second, which are multiplied by ``scale``.
+    The file is CSV (delimited by ``,`` ``;`` ``|`` or tab) with a header. The first column holds seconds or ISO 8601
+    timestamps in ascending order, the second one records per second, which are multiplied by ``scale``.
 
     Raises MillraceError with file, line and value.
     """
@@ -161,8 +158,7 @@ def read_rate_trace(
             delimiter = next((d for d in ",;|\t" if d in header), ",")
             names = next(csv.reader([header.strip()], delimiter=delimiter), [])
             reader = csv.DictReader(file, names, delimiter=delimiter)
-            time_name = _column(names, time_column, 0, path)
-            rate_name = _column(names, rate_column, 1, path)
+            time_name, rate_name = _columns(names, path)
             steps: list[tuple[float, float, int]] = []
             for row in reader:
                 line = reader.reader.line_num + 1  # the header was read before; blank lines count
@@ -180,15 +176,12 @@ def read_rate_trace(
     return RatePace(times - times[0], rates * scale)
 
 
-def _column(names: list[str], wanted: str | None, position: int, path: str) -> str:
-    if wanted is None and position < len(names):
-        return names[position]
-    if wanted is not None and wanted in names:
-        return wanted
-    what = f"column {wanted}" if wanted else "second column"
-    found = f"it has {', '.join(names)}" if names else "its first line is empty"
-    hint = "name one of these" if wanted and names else "write a header with a column of times and one of rates"
-    raise MillraceError(Problem(f"the rate trace has no {what}; {found}", hint, path, 1))
+def _columns(names: list[str], path: str) -> tuple[str, str]:
+    if len(names) > 1:
+        return names[0], names[1]
+    found = f"it has {names[0]}" if names else "its first line is empty"
+    hint = "write a header with a column of times and one of rates"
+    raise MillraceError(Problem(f"the rate trace has no second column; {found}", hint, path, 1))
 
 
 def _time(text: str | None, path: str, line: int) -> float:

@@ -84,7 +84,7 @@ def read_static_table(source: Source, keys: Sequence[str]) -> StaticTable:
     """Read all records of a source as a table with these columns as its primary key.
 
     Records with a NULL in the key are no rows, as in all tables. Raises MillraceError if a record does not decode,
-    under the policy ``fail``, or two records have the same key.
+    under the policy ``Fail``, or two records have the same key.
     """
     return static_table(source.name, RecordsAsTable(source).read(None).records, source.schema, keys)
 

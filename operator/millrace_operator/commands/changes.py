@@ -10,7 +10,7 @@ import typer
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase
-from millrace_api.model.streamquery import Annotation, QueryState
+from millrace_api.model.streamquery import Annotation
 
 from .connection import Cluster
 from .formatting import printable
@@ -37,21 +37,21 @@ def resume(cluster: Cluster, name: str) -> None:
     queries = UserQueries(cluster)
     before = queries.get(name)
     patch: dict[str, Any] = {"metadata": {"annotations": dict.fromkeys(PAUSES)}}
-    if before.state is QueryState.SUSPENDED:
-        patch["spec"] = {"state": QueryState.RUNNING.value}
-    _print(before, queries.change(name, patch), lambda query: f"{_paused(query)}, {_state(query)}")
+    if before.is_suspended:
+        patch["spec"] = {"suspend": False}
+    _print(before, queries.change(name, patch), lambda query: f"{_paused(query)}, {_suspended(query)}")
 
 
 def suspend(cluster: Cluster, name: str, wait_seconds: float | None) -> None:
-    """Set the desired state of a query to suspended; with ``wait_seconds``, wait until it is.
+    """Suspend a query; with ``wait_seconds``, wait until it is.
 
     Raises:
         MillraceError: the query is not suspended within ``wait_seconds``.
     """
     queries = UserQueries(cluster)
     before = queries.get(name)
-    after = queries.change(name, {"spec": {"state": QueryState.SUSPENDED.value}})
-    _print(before, after, _state)
+    after = queries.change(name, {"spec": {"suspend": True}})
+    _print(before, after, _suspended)
     if wait_seconds is not None:
         _print_done(cluster, name, "to be suspended", _is_suspended(after), wait_seconds)
 
@@ -64,7 +64,7 @@ def restart(cluster: Cluster, name: str, wait_seconds: float | None) -> None:
     """
     queries = UserQueries(cluster)
     before = queries.get(name)
-    if before.state is QueryState.SUSPENDED:
+    if before.is_suspended:
         problem = f"{name} is suspended, so there is no driver to restart"
         raise MillraceError(Problem(problem, f"run millrace resume {name}"))
     after = queries.restart(name)
@@ -128,8 +128,8 @@ def _paused(query: QueryView) -> str:
     return f"paused: {', '.join(query.pauses)}" if query.pauses else "not paused"
 
 
-def _state(query: QueryView) -> str:
-    return f"spec.state {query.state}, phase {query.phase}"
+def _suspended(query: QueryView) -> str:
+    return f"spec.suspend {'true' if query.is_suspended else 'false'}, phase {query.phase}"
 
 
 def _nonce(query: QueryView) -> str:

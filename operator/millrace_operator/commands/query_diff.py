@@ -15,7 +15,7 @@ from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase, Status
-from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
+from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
 from millrace_api.validation.connections import Connections, resolve
 from millrace_api.validation.evolution import compare
 from millrace_api.validation.loading import connections_beside, load_queries, locate, query_documents, read_query
@@ -160,11 +160,11 @@ class _Diff:
         for remark in remarks:
             yield "state", remark
         replaced = is_replaced(old, new, status)
-        running = old.state is QueryState.RUNNING and status.phase is not Phase.SUSPENDED
+        running = not old.suspend and status.phase is not Phase.SUSPENDED
         if status.rejected is not None and status.rejects(revision(old)):
             message = "the spec on the cluster was rolled back, and the last healthy one runs"
             yield "rejected", f"{message}: {status.rejected.message}"
-        if new.state is QueryState.SUSPENDED and running:
+        if new.suspend and running:
             yield "driver", "ends after its running batch; results stop until the query is resumed"
         elif replaced and running:
             yield "driver", "ends after its running batch, and another one continues from the checkpoint"
@@ -174,7 +174,7 @@ class _Diff:
         elif running:
             yield "driver", "keeps running"
         inputs = [scaling_inputs(spec, Plan.initial(spec)) for spec in (old, new)]
-        if replaced or old.replan_nonce != new.replan_nonce or inputs[0] != inputs[1]:
+        if replaced or inputs[0] != inputs[1]:
             yield "scaling", "starts over: what it has learned about this query is forgotten"
 
     def _check_names(self, before: StreamQuery | None) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, LastScaling, Status
-from millrace_api.model.streamquery import Annotation, QueryState
+from millrace_api.model.streamquery import Annotation
 
 PAUSES = {
     Annotation.PAUSED: "everything",
@@ -19,7 +19,7 @@ PAUSES = {
 }
 """Annotations that pause a query, each with what it pauses."""
 
-_ABNORMAL = {ConditionType.PROGRESSING, ConditionType.AT_CAPACITY, ConditionType.DEGRADED}
+_ABNORMAL = {ConditionType.PROGRESSING, ConditionType.SCALING_LIMITED, ConditionType.DEGRADED}
 """Condition types that are false in a healthy query."""
 
 
@@ -45,9 +45,9 @@ class QueryView:
         return int(self.body["metadata"]["generation"])
 
     @property
-    def state(self) -> QueryState:
-        """Desired state in the spec."""
-        return QueryState(self.body["spec"].get("state", QueryState.RUNNING))
+    def is_suspended(self) -> bool:
+        """Whether the spec asks that the query does not run."""
+        return bool(self.body["spec"].get("suspend"))
 
     @cached_property
     def status(self) -> Status:
@@ -95,5 +95,5 @@ class QueryView:
 
 def change_of(scaling: LastScaling) -> str:
     """Return the change of plan of a scaling, each plan as executors/parallelism/replicas."""
-    before, after = (f"{each.executors}/{each.parallelism}/{each.replicas}" for each in (scaling.from_, scaling.to))
+    before, after = scaling.from_.shape, scaling.to.shape
     return f"{before} -> {after}" if before != after else f"{after} stays"

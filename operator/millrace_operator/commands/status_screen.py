@@ -192,7 +192,7 @@ def _cells(view: QueryView, now: datetime) -> tuple[str, ...]:
     return (
         view.phase,
         "-" if plan is None else plan.algorithm.value,
-        "-" if plan is None else f"{plan.executors}/{plan.parallelism}/{plan.replicas}",
+        "-" if plan is None else plan.shape,
         figure(load.utilization if load else None),
         count(load.input_rate if load else None),
         count(load.lag if load else None),

@@ -44,7 +44,7 @@ CHECK_SECONDS = 2 * TOUCH_SECONDS
 
 _REQUEST_SECONDS = 10.0
 _SPEC = {
-    "state": "Suspended",
+    "suspend": True,
     "sources": {"ticks": {"rate": {}}},
     "query": {"sql": "SELECT count(*) AS n FROM ticks"},
     "sink": {"console": {}},

@@ -188,7 +188,7 @@ class Autoscaler:
 def _state_of(memory: QueryMemory, observed: ObservedQuery, spec: Spec, plan: Plan, now: float) -> ScalerState:
     """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
     partitions = state_partitions(observed, spec)
-    fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision, spec.replan_nonce
+    fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision
     if memory.scaler is None or memory.scaler.fingerprint != fingerprint:
         scaler = new_scaler(spec, plan, partitions)
         if memory.scaler is None and not restore(scaler, observed):

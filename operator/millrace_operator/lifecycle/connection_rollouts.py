@@ -22,7 +22,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from millrace_api.model.status import ConditionType, ConnectionUpdate, Phase
-from millrace_api.model.streamquery import Annotation, QueryState
+from millrace_api.model.streamquery import Annotation
 from millrace_api.validation.connections import references
 
 from .conditions import ReadyReason, parse_time
@@ -74,7 +74,7 @@ class _QueryReport(NamedTuple):
         """Return what a query reports; None if it waits for none, and none waits for it."""
         metadata, names = body["metadata"], frozenset(name for _, name in references(body))
         is_paused = Annotation.PAUSED.is_set(metadata.get("annotations") or {})
-        is_suspended = (body.get("spec") or {}).get("state") == QueryState.SUSPENDED
+        is_suspended = (body.get("spec") or {}).get("suspend") is True
         if not names or is_paused or is_suspended or "deletionTimestamp" in metadata:
             return None
         status = body.get("status") or {}

@@ -20,7 +20,6 @@ from millrace_api.model.streamquery import (
     PARTITIONER,
     ROLE_LABEL,
     Annotation,
-    QueryState,
     Spec,
     StreamQuery,
 )
@@ -287,7 +286,7 @@ class ObservedQuery:
     @property
     def is_suspended(self) -> bool:
         """Whether the spec, valid or not, asks for no driver."""
-        return bool((self.body.get("spec") or {}).get("state") == QueryState.SUSPENDED)
+        return (self.body.get("spec") or {}).get("suspend") is True
 
     @property
     def auth_secret(self) -> str | None:

@@ -58,11 +58,11 @@ class ActiveReason(StrEnum):
     """The spec is invalid, or the API server refuses what it takes; the message of Ready says which."""
 
 
-class CapacityReason(StrEnum):
-    """Reason of the AtCapacity condition; the guard that limits the query is a possible reason too."""
+class LimitedReason(StrEnum):
+    """Reason of the ScalingLimited condition; the guard that limits the query is a possible reason too."""
 
-    SUFFICIENT = "Sufficient"
-    """The query does not need more than its limits allow."""
+    WITHIN_LIMITS = "WithinLimits"
+    """The query has the executors that it needs, as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ScalingResult:
         placement: placement to change to together with ``change``; None for no change.
         epoch: epoch of the plan that was checked.
         load: observed load of the job; None without an observation.
-        conditions: MetricsAvailable, ScalingActive and AtCapacity.
+        conditions: MetricsAvailable, ScalingActive and ScalingLimited.
     """
 
     last_scaling: LastScaling | None = None
@@ -125,10 +125,10 @@ def scaling_conditions(
     sentence = "" if decision is None else shortened(decision.sentence)
     active, why = _activity(spec, decision, sentence, available=available, paused=paused)
     shortage = _shortage(decision)
-    capacity = (shortage is not None, shortage or CapacityReason.SUFFICIENT, sentence if shortage else "")
+    limited = (shortage is not None, shortage or LimitedReason.WITHIN_LIMITS, sentence if shortage else "")
     return (
         condition(ConditionType.METRICS_AVAILABLE, available, *metrics, generation, now),
-        condition(ConditionType.AT_CAPACITY, *capacity, generation, now),
+        condition(ConditionType.SCALING_LIMITED, *limited, generation, now),
         condition(ConditionType.SCALING_ACTIVE, active is ActiveReason.ACTIVE, active, why, generation, now),
     )
 
@@ -137,7 +137,7 @@ def undecided(reason: ActiveReason, generation: int, now: datetime) -> tuple[Con
     """Return the three scaling conditions of a query that is not scaled; all have this reason."""
     return (
         condition(ConditionType.METRICS_AVAILABLE, None, reason, "", generation, now),
-        condition(ConditionType.AT_CAPACITY, None, reason, "", generation, now),
+        condition(ConditionType.SCALING_LIMITED, None, reason, "", generation, now),
         condition(ConditionType.SCALING_ACTIVE, False, reason, "", generation, now),
     )
 

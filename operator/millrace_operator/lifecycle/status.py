@@ -242,7 +242,7 @@ def _summary(observed: ObservedQuery, target: DriverTarget, *, draining: bool) -
         if (waiting := _waiting(observed, failed, failed.last)) is not None:
             return waiting
     if not target.is_wanted and observed.is_drained:
-        message = "spec.state is Suspended"
+        message = "spec.suspend is true"
         return _Summary(Phase.SUSPENDED, ReadyReason.SUSPENDED, message, ProgressingReason.SETTLED)
     if not target.is_wanted or draining:
         message = "the driver ends after its running batch"
@@ -345,6 +345,5 @@ def _plan_status(plan: Plan, applied: Applied | None, spec: Spec) -> PlanStatus:
         parallelism=plan.parallelism,
         executors=plan.executors,
         placement=plan.placement,
-        shape=f"{plan.executors}/{plan.parallelism}/{plan.replicas}",
         applied_epoch=None if applied is None else applied.epoch,
     )

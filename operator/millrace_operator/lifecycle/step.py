@@ -224,7 +224,7 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
     if target.rejected is not None and observed.revision == target.rejected.revision:
         return ProgressingReason.ROLLING_BACK, target.rejected.message
     if not target.is_wanted:
-        return ProgressingReason.DRAINING, "spec.state is Suspended"
+        return ProgressingReason.DRAINING, "spec.suspend is true"
     if target.failed.last is not None and not target.may_run and observed.revision == target.revision:
         return None
     if observed.revision == target.revision:

@@ -12,7 +12,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import FIRST_EPOCH, Applied, Plan
 from millrace_api.model.status import ConnectionUpdate, RejectedSpec
-from millrace_api.model.streamquery import Annotation, QueryState, Spec, StreamQuery
+from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
 
 from ..resources.manifests import AUTO_FOR, plan_settings
 from ..resources.pod_defaults import PodDefaults
@@ -33,9 +33,6 @@ _POD_MISSING_AFTER = timedelta(minutes=2)
 
 _LOST_EPOCHS = 100_000
 """Plans that a restored backup may lack."""
-
-_NOT_OF_PLAN = ("replanNonce", AUTO_FOR)
-"""Settings beside those of a plan."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class DriverTarget:
     @property
     def is_wanted(self) -> bool:
         """Whether the user wants a driver."""
-        return self.query.spec.state is QueryState.RUNNING
+        return not self.query.spec.suspend
 
     @property
     def may_run(self) -> bool:
@@ -162,8 +159,7 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
     plan = _after_restore(plan, observed.applied)
     wanted, before = json.loads(plan_settings(query)), observed.plan_settings
     changes: Mapping[str, Any] = {}
-    is_unwritten = before is None and plan.epoch == FIRST_EPOCH
-    if is_unwritten or (before is not None and before.get("replanNonce") != wanted["replanNonce"]):
+    if before is None and plan.epoch == FIRST_EPOCH:  # nothing is written for the driver yet
         changes = wanted
     elif before is not None and before != wanted:
         changes = {name: value for name, value in wanted.items() if before.get(name) != value}
@@ -179,7 +175,7 @@ def plan_for(observed: ObservedQuery, query: StreamQuery, scaling: ScalingResult
 
 def _is_retried(observed: ObservedQuery, query: StreamQuery, rejected: RejectedSpec, now: datetime) -> bool:
     """Return whether to try a rejected spec again: it is due, and the driver of the last healthy spec is well."""
-    if rejected.retry_time is None or query.spec.state is not QueryState.RUNNING or not runs_healthy(observed):
+    if rejected.retry_time is None or query.spec.suspend or not runs_healthy(observed):
         return False
     healthy = healthy_from(observed.driver)
     return parse_time(rejected.retry_time) <= now and healthy is not None and healthy <= now
@@ -240,7 +236,7 @@ def _after_restore(plan: Plan, applied: Applied | None) -> Plan:
 
 def _next_plan(plan: Plan, changes: Mapping[str, Any], spec: Spec) -> Plan:
     """Return the plan with the changes, within bounds; a changed plan gets a new epoch."""
-    document = plan.to_document() | {name: value for name, value in changes.items() if name not in _NOT_OF_PLAN}
+    document = plan.to_document() | {name: value for name, value in changes.items() if name != AUTO_FOR}
     shape = Shape(document["executors"], document["parallelism"], document["replicas"])
     document |= asdict(bounds_of(spec).nearest(shape))
     changed = Plan.model_validate(document, by_name=False)

@@ -29,7 +29,7 @@ FILES = "/etc/millrace/query"
 QUERY_FILE = f"{FILES}/query.yaml"
 """Path of the document that the driver runs."""
 
-_OPERATOR_FIELDS = frozenset({"state", "image", "serviceAccountName", "labels", "restartNonce", "replanNonce"})
+_OPERATOR_FIELDS = frozenset({"suspend", "image", "serviceAccountName", "labels", "restartNonce"})
 """Fields of a spec that only the operator uses."""
 
 _OPERATOR_PARTS = {

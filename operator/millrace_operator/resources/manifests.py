@@ -130,7 +130,7 @@ def healthy_spec(query: StreamQuery, owner: Owner) -> Manifest:
 
 def plan_settings(query: StreamQuery) -> str:
     """Return the plan settings that the spec asks for, as JSON; a later change of them changes the plan."""
-    wanted = Plan.initial(query.spec).to_document() | {"replanNonce": query.spec.replan_nonce}
+    wanted = Plan.initial(query.spec).to_document()
     if (subject := placement_subject(query.spec)) is not None:
         wanted[AUTO_FOR] = subject
     return to_json({name: value for name, value in wanted.items() if name != "epoch"})

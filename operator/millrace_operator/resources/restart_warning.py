@@ -30,7 +30,7 @@ def policy() -> dict[str, Any]:
     changed = " + ".join(
         f"({_differs(field)} ? ['spec.{field}'] : [])" for field, effect in EFFECTS.items() if effect is Effect.REPLACED
     )
-    runs = " && ".join(f"{each}.spec.?state.orValue('Running') == 'Running'" for each in ("object", "oldObject"))
+    runs = " && ".join(f"!{each}.spec.?suspend.orValue(false)" for each in ("object", "oldObject"))
     message = (
         "variables.changed.join(', ') + ' changed: the driver ends after its running batch, and another one continues "
         "from the checkpoint; results pause meanwhile (millrace diff FILE says for how long)'"

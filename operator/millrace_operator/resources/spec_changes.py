@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from millrace_api.model.changes import IN_PLACE, Effect, OnChange, effects
 from millrace_api.model.deployment import PlacementSetting
-from millrace_api.model.streamquery import QueryState, Spec
+from millrace_api.model.streamquery import Spec
 from millrace_api.validation.connections import REFERENCE, as_written, connection_parts, without_references
 
 _ON_CHANGE = dict(effects(Spec))
@@ -22,10 +22,8 @@ EFFECTS = {field: change.effect for field, change in _ON_CHANGE.items()}
 _NO_CHANGE: tuple[tuple[Any, Any], ...] = ((None, []), ([], None))
 """The default of a list, in an object that is new or gone."""
 
-_STATES = {
-    QueryState.SUSPENDED: "the driver ends after its running batch, and no results come until the query is resumed",
-    QueryState.RUNNING: "a driver starts, and continues from the checkpoint",
-}
+_SUSPENDED = "the driver ends after its running batch, and no results come until the query is resumed"
+_RESUMED = "a driver starts, and continues from the checkpoint"
 
 _CONNECTION = "Connection "
 
@@ -80,7 +78,7 @@ def changed_connections(before: Spec, after: Spec) -> list[str]:
 
 
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:
-    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``state``.
+    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``suspend``.
 
     An object that ``spec`` does not have gets no fields.
     """
@@ -90,7 +88,7 @@ def with_in_place(spec: Spec, wanted: Spec) -> Spec:
     try:
         return Spec.model_validate(document, by_name=False)
     except ValidationError:
-        return spec.model_copy(update={"state": wanted.state})
+        return spec.model_copy(update={"suspend": wanted.suspend})
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,9 @@ def spec_changes(before: Spec, after: Spec) -> list[FieldChange]:
 def _field_change(path: str, old: Any, new: Any, change: OnChange, after: Spec) -> FieldChange:
     if path.endswith(f".{REFERENCE}"):  # another name of a Connection takes nothing, but what it leads to
         change = IN_PLACE
-    consequence = _STATES[after.state] if path == "state" else change.consequence
+    consequence = change.consequence
+    if path == "suspend":
+        consequence = _SUSPENDED if after.suspend else _RESUMED
     return FieldChange(f"spec.{path}", old, new, change.effect, consequence)
 
 

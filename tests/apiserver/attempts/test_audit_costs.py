@@ -73,7 +73,7 @@ def test_queries_of_many_values_and_many_problems(
     before = memory_mib(operator)
     for kind, values in (("empty", [{}] * 40_000), ("wrong", [1] * 4000)):
         spec = {"podTemplate": {"spec": {"tolerations" if kind == "empty" else "containers": values}}}
-        queries = [query(f"{kind}-{number}", state="Suspended", driver=spec) for number in range(40)]
+        queries = [query(f"{kind}-{number}", suspend=True, driver=spec) for number in range(40)]
         post(plane, token, queries_in("mallory"), queries)
     assert "values, of 5000 that one may have" in mallory.wait_for_refusal("empty-39")
     assert "is not a mapping" in mallory.wait_for_refusal("wrong-39")

@@ -115,14 +115,14 @@ def by_patterns(pattern: str, number: int) -> Document:
         for index in range(16)
     }
     sql = {"sql": "SELECT cell, count(*) AS n FROM s0 GROUP BY cell"}
-    return query(f"pattern-{number}", sources=sources, query=sql, state="Suspended")
+    return query(f"pattern-{number}", sources=sources, query=sql, suspend=True)
 
 
 def test_patterns(mallory: Tenant, bank: Tenant, operator: Process, without: float, send: Send) -> None:
     before = memory_mib(operator)
     for number in range(30):
         assert send("POST", "", by_patterns(r"\w{150}x", number)) == 201
-    assert send("POST", "", query("writer", state="Suspended")) == 201
+    assert send("POST", "", query("writer", suspend=True)) == 201
 
     def rename(number: int) -> None:
         send("PATCH", "writer", {"spec": {"sink": {"kafka": KAFKA | {"topic": f"{'a' * 200}{number}"}}}})
@@ -137,7 +137,7 @@ def test_paths(mallory: Tenant, bank: Tenant, without: float, send: Send) -> Non
         path = "/".join(f"*a*b*{number}*{part}*" for part in range(20))
         files = {"sources": {"trips": {"files": {"path": path, "format": "csv"}, "schema": "cell STRING, fare DOUBLE"}}}
         sink = {"files": {"path": "/".join("ab" * 10 for _ in range(19)), "format": "csv"}}
-        assert send("POST", "", query(f"paths-{number}", state="Suspended", sink=sink, **files)) == 201
+        assert send("POST", "", query(f"paths-{number}", suspend=True, sink=sink, **files)) == 201
 
     def rename(number: int) -> None:
         send(
@@ -156,7 +156,7 @@ def test_sql_that_takes_seconds_to_check(mallory: Tenant, bank: Tenant, without:
         return {"sql": f"SELECT cell, {columns} FROM trips GROUP BY cell"}
 
     for number in range(8):
-        assert send("POST", "", query(f"costly-{number}", state="Suspended", query=costly(number))) == 201
+        assert send("POST", "", query(f"costly-{number}", suspend=True, query=costly(number))) == 201
     with again_and_again(
         lambda number: send("PATCH", f"costly-{number % 8}", {"spec": {"query": costly(number)}}), 0.2
     ):
@@ -167,7 +167,7 @@ def test_templates_of_a_megabyte(mallory: Tenant, bank: Tenant, operator: Proces
     before = memory_mib(operator)
     wide = {"podTemplate": {"spec": {"x": [[] for _ in range(430_000)]}}}
     for number in range(12):
-        assert send("POST", "", query(f"wide-{number}", driver=wide, state="Suspended")) == 201
+        assert send("POST", "", query(f"wide-{number}", driver=wide, suspend=True)) == 201
     for number in range(12):  # the API server itself takes a second for each change of one
         assert "KiB that one may take" in mallory.wait_for_refusal(f"wide-{number}")
     with again_and_again(

@@ -153,7 +153,7 @@ def test_a_query_that_changes_all_the_time_does_not_starve_others(mallory: Tenan
 
 def test_many_queries_at_once_do_not_starve_others(mallory: Tenant, bank: Tenant) -> None:
     names = [f"crowd-{number}" for number in range(25)]
-    mallory.apply(*(query(name, state="Suspended") for name in names))
+    mallory.apply(*(query(name, suspend=True) for name in names))
     bank.scale("trips", 1)
     mallory.run("delete", "sq", *names, "--wait=false")
 

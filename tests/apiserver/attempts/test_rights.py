@@ -25,7 +25,7 @@ class Attempt(NamedTuple):
 
 
 MERGE = "--type=merge"
-SPEC = json.dumps({"spec": {"state": "Suspended"}})
+SPEC = json.dumps({"spec": {"suspend": True}})
 OPERATOR = f"system:serviceaccount:{OPERATORS}:default"
 FORBIDDEN = {
     "read another tenant's Secret": Attempt(("get", "secret", "kafka-login")),

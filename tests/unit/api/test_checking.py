@@ -273,7 +273,7 @@ def from_kafka(sink, *, source="topicPattern: trips.*", servers="k1:9092, k2:909
     """A query from a topic to a sink; ``letters`` is a dead-letter topic, ``other`` the topic of another source."""
     lines = [f'      kafka: {{bootstrapServers: "{servers}", {source}}}']
     if letters:
-        lines.append(f"      corruptRecords: {{policy: deadLetter, topic: {letters}}}")
+        lines.append(f"      corruptRecords: {{policy: DeadLetter, topic: {letters}}}")
     if other:
         lines += ["      schema: cell STRING", "    more:", f"      kafka: {{bootstrapServers: k2:9092, {other}}}"]
     return changed(changed(MINIMAL, 11, f"  sink: {sink}"), 7, "\n".join(lines))

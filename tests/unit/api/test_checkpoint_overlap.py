@@ -100,7 +100,7 @@ def test_catalogs_and_dead_letters() -> None:
     iceberg = {"catalog": {"file": f"{inside}/catalog.db"}, "table": "a.b", "location": "/data/table"}
     assert "spec.sink.iceberg.catalog.file: " in refused({"iceberg": iceberg}, own)
     source = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "t"}, "format": "json", "schema": "key STRING"}
-    letters = {"trips": source | {"corruptRecords": {"policy": "deadLetter", "path": inside}}}
+    letters = {"trips": source | {"corruptRecords": {"policy": "DeadLetter", "path": inside}}}
     said = refused({"console": {}}, own, sources=letters)
     assert "spec.sources.trips.corruptRecords.path: " in said
     assert "is within the query's own checkpoint" in said

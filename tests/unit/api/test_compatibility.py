@@ -290,9 +290,9 @@ AROUND = {
     "short name": (in_names("shortNames", ["query"]), "names.shortNames: sq is gone"),
     "version": (in_version("name", "v1"), "versions.v1alpha1: it is gone"),
     "served": (in_version("served", False), "v1alpha1: served: it is no longer served"),
-    "column": (lambda d: version(d)["additionalPrinterColumns"].pop(4), f"v1alpha1: {LAG}: the column is gone"),
+    "column": (lambda d: version(d)["additionalPrinterColumns"].pop(3), f"v1alpha1: {LAG}: the column is gone"),
     "column's path": (
-        lambda d: version(d)["additionalPrinterColumns"][4].__setitem__("jsonPath", ".status.lag"),
+        lambda d: version(d)["additionalPrinterColumns"][3].__setitem__("jsonPath", ".status.lag"),
         f'v1alpha1: {LAG}: its jsonPath changed from ".status.load.lag" to ".status.lag"',
     ),
     "subresource": (lambda d: version(d)["subresources"].pop("scale"), "v1alpha1: subresources.scale: it is gone"),

@@ -27,7 +27,7 @@ def spec() -> Spec:
                 "trips": {
                     "kafka": KAFKA,
                     "schema": "id BIGINT",
-                    "corruptRecords": {"policy": "deadLetter", "path": "bad"},
+                    "corruptRecords": {"policy": "DeadLetter", "path": "bad"},
                 },
                 "files": {"files": {"path": "s3a://lake/in", "format": "csv"}, "schema": "id BIGINT"},
             },

@@ -132,9 +132,10 @@ FIELD_MISTAKES = [
     ),
     (
         12,
-        "  executors: {memory: 2Gi}",
-        '12: spec.executors.memory: "2Gi" is not a size; '
-        "write a whole number and one of k, m, g, t (powers of 1024), such as 512m or 2g",
+        "  executors: {memory: 2GB}",
+        '12: spec.executors.memory: "2GB" is not a size; '
+        "write a whole number and one of Ki, Mi, Gi, Ti, such as 512Mi or 2Gi, or "
+        "Spark's k, m, g, t for the same",
     ),
     (
         12,
@@ -193,10 +194,10 @@ def test_a_mistake_elsewhere_does_not_hide_one_in_the_sql(tmp_path):
 
 def test_load_queries_raises_all_problems(tmp_path):
     path = tmp_path / "query.yaml"
-    path.write_text(changed(MINIMAL, 12, "  emit: No\n  state: No"))
+    path.write_text(changed(MINIMAL, 12, "  emit: No\n  suspend: Nope"))
     with pytest.raises(MillraceError) as caught:
         load_queries(path)
-    assert [problem.field for problem in caught.value.problems] == ["spec.emit", "spec.state"]
+    assert [problem.field for problem in caught.value.problems] == ["spec.emit", "spec.suspend"]
 
 
 @pytest.mark.parametrize(
@@ -279,23 +280,19 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, load):
 
 def test_load_plan(tmp_path):
     path = tmp_path / "plan.yaml"
-    path.write_text("algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\nshares: [1, 2, 1.5]\n")
-    assert load_plan(path) == Plan(
-        algorithm=Algorithm.PKG, parameters={"choices": 2}, replicas=2, parallelism=3, shares=(1, 2, 1.5)
-    )
+    path.write_text("algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\n")
+    assert load_plan(path) == Plan(algorithm=Algorithm.PKG, parameters={"choices": 2}, replicas=2, parallelism=3)
 
 
 def test_a_wrong_plan_file(tmp_path):
     path = tmp_path / "plan.yaml"
-    path.write_text("algorithm: auto\nreplicas: 2\nparallelism: 3\nshares: [1]\n---\nalgorithm: hash\n")
+    path.write_text("algorithm: auto\nreplicas: 2\nparallelism: 3\n---\nalgorithm: hash\n")
     with pytest.raises(MillraceError) as caught:
         load_plan(path)
     assert [str(p).removeprefix(f"{path}:") for p in caught.value.problems] == [
         "1: algorithm: a plan names one algorithm (got algorithm: auto); "
         "write the algorithm itself, such as hash, instead of auto",
-        "4: shares: shares does not have one entry per worker (got parallelism: 3, shares); "
-        "write as many shares as parallelism says, or leave shares out",
-        "6: a plan file has one document; remove the others",
+        "5: a plan file has one document; remove the others",
     ]
 
 

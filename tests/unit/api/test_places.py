@@ -165,13 +165,8 @@ SCHEMA = "      schema: cell STRING, fare DOUBLE, at TIMESTAMP"
         (7, "      files: {path: 'gs://x/y', format: csv}", "sources.trips.files.path"),
         (7, f"      replay: {{path: 's3a://x/y', {REPLAY}}}", "sources.trips.replay.path"),
         (
-            7,
-            f"      replay: {{path: x, {REPLAY}, rateTrace: {{path: 's3a://x'}}}}",
-            "sources.trips.replay.rateTrace.path",
-        ),
-        (
             8,
-            f"{SCHEMA}\n      corruptRecords: {{policy: deadLetter, path: 's3a://x'}}",
+            f"{SCHEMA}\n      corruptRecords: {{policy: DeadLetter, path: 's3a://x'}}",
             "sources.trips.corruptRecords.path",
         ),
         (11, "  sink: {files: {path: 'gs://lake/revenue'}}", "sink.files.path"),

@@ -45,7 +45,6 @@ replays = st.fixed_dictionaries(
         st.just(replay)
         | positives.map(lambda speed: {**replay, "speed": speed})
         | positives.map(lambda rate: {**replay, "rate": rate})
-        | paths.map(lambda path: {**replay, "rateTrace": {"path": path, "scale": 2.0}})
     )
 )
 kafkas = st.fixed_dictionaries(
@@ -61,7 +60,7 @@ kafkas = st.fixed_dictionaries(
 beside = {
     "watermark": st.fixed_dictionaries({"column": st.just("at"), "delay": durations}),
     "timestampFormat": st.sampled_from(["iso", "seconds", "milliseconds", "microseconds"]),
-    "corruptRecords": st.sampled_from([{"policy": "drop"}, {"policy": "deadLetter", "path": "out/bad"}]),
+    "corruptRecords": st.sampled_from([{"policy": "Drop"}, {"policy": "DeadLetter", "path": "out/bad"}]),
 }
 schema = st.just("cell STRING, fare DECIMAL(10,2), at TIMESTAMP")
 sources = (
@@ -97,7 +96,7 @@ specs = st.fixed_dictionaries(
         "sink": sinks,
     },
     optional={
-        "state": st.sampled_from(["Running", "Suspended"]),
+        "suspend": st.booleans(),
         "batchInterval": durations,
         "partitioner": st.fixed_dictionaries(
             {},
@@ -146,9 +145,8 @@ def test_a_query_survives_yaml(document):
         algorithm=st.sampled_from([algorithm for algorithm in Algorithm if algorithm is not Algorithm.AUTO]),
         parameters=st.dictionaries(texts, scalars, max_size=3),
         replicas=counts,
-        parallelism=st.just(3),
+        parallelism=counts,
         executors=counts,
-        shares=st.none() | st.tuples(positives, positives, positives),
     )
 )
 def test_a_plan_survives_json_and_yaml(plan):

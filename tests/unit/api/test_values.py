@@ -78,15 +78,21 @@ def test_a_number_is_no_duration():
         TypeAdapter(Duration).validate_python(30)
 
 
-@pytest.mark.parametrize(("text", "size"), [("1k", 1024), ("512m", 512 << 20), ("2g", 2 << 30), ("1t", 1 << 40)])
+@pytest.mark.parametrize(("text", "size"), [("1k", 1024), ("512m", 512 << 20), ("2g", 2 << 30), ("1t", 1 << 40), ("2Ki", 2048),
+                         ("512Mi", 512 << 20), ("2Gi", 2 << 30), ("1Ti", 1 << 40)])  # fmt: skip
 def test_byte_size(text, size):
     assert ByteSize(text).bytes == size
 
 
-@pytest.mark.parametrize("text", ["2", "0g", "2G", "2Gi", "2gb", "1.5g", "2 g"])
+def test_a_size_is_the_same_as_kubernetes_and_as_spark_write_it():
+    assert ByteSize("512Mi") == ByteSize("512m") == "512m"
+
+
+@pytest.mark.parametrize("text", ["2", "0g", "2G", "2gi", "2GI", "2gb", "1.5g", "2 g"])
 def test_what_is_no_byte_size(text):
     with pytest.raises(ValueError) as caught:
         ByteSize(text)
     assert str(caught.value) == (
-        f'"{text}" is not a size; write a whole number and one of k, m, g, t (powers of 1024), such as 512m or 2g'
+        f'"{text}" is not a size; write a whole number and one of Ki, Mi, Gi, Ti, such as 512Mi or 2Gi, '
+        "or Spark's k, m, g, t for the same"
     )

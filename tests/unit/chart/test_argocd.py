@@ -17,7 +17,7 @@ from .tools import ROOT, tool
 SCRIPT = ROOT / "charts/argocd/health.lua"
 OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
 INVALID = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
-SUSPENDED = changed(MINIMAL, 12, "  state: Suspended")
+SUSPENDED = changed(MINIMAL, 12, "  suspend: true")
 SPECS = {"first": MINIMAL, "other": OTHER_SQL, "invalid": INVALID, "suspended": SUSPENDED}
 PAUSED = {"millrace.io/paused": "true"}
 

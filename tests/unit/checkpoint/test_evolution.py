@@ -128,7 +128,7 @@ def test_a_new_field_has_no_class():
         {"sparkConf": {"spark.ui.enabled": "true"}},
         {"sink": {"console": {"rows": 3}}},
         {"sink": {"files": {"path": "elsewhere", "format": "csv"}}},
-        {"state": "Suspended"},
+        {"suspend": True},
     ],
     ids=lambda spec: next(iter(spec)),
 )
@@ -140,7 +140,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
     ("source", "path", "value"),
     [
         (FILES, ("files", "maxFilesPerBatch"), 100),
-        (FILES, ("corruptRecords",), {"policy": "drop"}),
+        (FILES, ("corruptRecords",), {"policy": "Drop"}),
         (FILES, ("watermark", "delay"), "1 hour"),
         (FILES, ("schema",), "at TIMESTAMP, city STRING, fare DOUBLE, tip DOUBLE"),
         (FILES, ("schema",), "AT timestamp, city string, fare double"),

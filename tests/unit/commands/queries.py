@@ -42,7 +42,7 @@ BUSY: dict[str, Any] = {
         condition("Ready", "True", "Running", "the driver is ready"),
         condition("Progressing", "False", "Settled"),
         condition("MetricsAvailable", "True", "Fresh"),
-        condition("AtCapacity", "True", "AtQuota", "the quota allows 3 executors"),
+        condition("ScalingLimited", "True", "AtQuota", "the quota allows 3 executors"),
         condition("Degraded", "Unknown", "Unseen", "no batch has ended yet"),
     ],
     "plan": {
@@ -51,7 +51,6 @@ BUSY: dict[str, Any] = {
         "replicas": 2,
         "parallelism": 12,
         "executors": 3,
-        "shape": "3/12/2",
         "appliedEpoch": 3,
     },
     "load": {

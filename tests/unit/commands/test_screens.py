@@ -72,7 +72,7 @@ def test_a_condition_is_out_of_order_by_its_meaning():
         condition("Ready", "False", "Suspended"),
         condition("Progressing", "True", "Applying"),
         condition("MetricsAvailable", "True", "Fresh"),
-        condition("AtCapacity", "False", "Room"),
+        condition("ScalingLimited", "False", "Room"),
         condition("ScalingActive", "False", "Off"),
         condition("Degraded", "False", "Whole"),
     ]

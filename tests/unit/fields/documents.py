@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from pyarrow import csv
 
 from code_packages import entry, zipped
 
@@ -63,7 +64,9 @@ def write_inputs(folder: Path) -> None:
     (folder / "numbers.csv").write_text("n\n" + "\n".join(map(str, range(1000))) + "\n")
     (folder / "cities.json").write_text('{"at": 1600000000, "city": "Oslo", "n": 1}\n')
     pq.write_table(pa.table({"city": ["Oslo", "Rome"], "n": ["1", "many"]}), folder / "bad.parquet")
-    (folder / "rates.csv").write_text("hour,trips,load,start\n0,0.05,0.1,0\n30,0,0,10\n")
-    (folder / "faster.csv").write_text("hour,trips\n0,0.11\n")
+    read = csv.read_csv(folder / "cities.csv")
+    times = {name: read[name].cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("us", "UTC")) for name in ("at", "seen")}
+    cities = pa.table(times | {"city": read["city"], "n": read["n"].cast(pa.int32())})
+    pq.write_table(cities, folder / "cities.parquet")
     (folder / "first.pem").write_text("the first secret")
     (folder / "second.pem").write_text("the second secret")

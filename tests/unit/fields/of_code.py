@@ -25,5 +25,5 @@ def of_code() -> Iterator[Probe]:
     base = query(KAFKA)
     yield Probe("spec.code", base, (ABSENT, [CODE], [OTHER_CODE], [CODE, OTHER_CODE]), modules)
     given = query(KAFKA, code=[CODE])
-    yield Probe("spec.code[].uri", given, (CODE["uri"], OTHER_CODE["uri"], "file:none.zip"), modules)
-    yield Probe("spec.code[].sha256", given, (CODE["sha256"], OTHER_CODE["sha256"]), modules)
+    yield Probe("spec.code[].uri", given, (CODE["uri"], OTHER_CODE["uri"], "file:none.zip"), modules, one_fits=True)
+    yield Probe("spec.code[].sha256", given, (CODE["sha256"], OTHER_CODE["sha256"]), modules, one_fits=True)

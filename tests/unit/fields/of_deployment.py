@@ -36,14 +36,13 @@ from millrace_operator.lifecycle.scaling_inputs import (
     state_partitions,
     weighs_placements,
 )
-from millrace_operator.lifecycle.scaling_status import MetricsReason, ScalingResult, scaling_conditions
+from millrace_operator.lifecycle.scaling_status import MetricsReason, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
 from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod, executor_pod, partitioner_pod
 from millrace_operator.resources.restrictions import problems
 from millrace_operator.resources.spec_changes import REVISION
-from millrace_operator.scaling.shape import Shape
 from unit.lifecycle.cluster import KEY, SET, Cluster
 
 from .documents import FILES, KAFKA, ON_CLUSTER, query
@@ -239,15 +238,6 @@ def drivers(asked: StreamQuery) -> object:
     return deployed(asked).objects[SET]["spec"]["replicas"]
 
 
-def replanned(asked: StreamQuery) -> object:
-    """Return the plan after scaling, and then this spec in place of one that has no ``replanNonce``."""
-    before = asked.model_copy(update={"spec": asked.spec.model_copy(update={"replan_nonce": None})})
-    cluster = deployed(before)
-    cluster.memory.scaling = ScalingResult(change=Shape(3, 6, 4), epoch=1)
-    cluster.settle()
-    return deployed(asked, cluster=cluster).status.plan.shape
-
-
 def _named(asked: StreamQuery) -> dict[str, Any]:
     return asked.to_short_document() | {"metadata": {"name": KEY.name}}
 
@@ -325,6 +315,5 @@ def of_deployment() -> Iterator[Probe]:
     confs = (ABSENT, {"spark.sql.adaptive.enabled": "false"}, {"spark.master": "local"}, {"spark.sql.session.timeZone":
              "Europe/Oslo"})  # fmt: skip
     yield Probe("spec.sparkConf", ON_CLUSTER, confs, spark_settings)
-    yield Probe("spec.state", ON_CLUSTER, ("Running", "Suspended"), drivers)
+    yield Probe("spec.suspend", ON_CLUSTER, (False, True), drivers)
     yield Probe("spec.restartNonce", ON_CLUSTER, (ABSENT, 1, 2), revised)
-    yield Probe("spec.replanNonce", ON_CLUSTER, (ABSENT, 1), replanned)

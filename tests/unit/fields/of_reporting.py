@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.event_log import EventLog, compact, event_files
+from millrace_jobs.event_log import EventLog
 from millrace_jobs.lineage.transports import HttpTransport, transport_of
 from millrace_jobs.run.run_lineage import RunLineage
 from millrace_jobs.secrets import Secret
@@ -16,18 +16,6 @@ from .documents import KAFKA, ON_CLUSTER, query
 from .of_deployment import made, spark_settings
 from .of_kafka import ENV, secret_probes
 from .probe import ABSENT, Probe, probes, written
-
-
-def kept_files(asked: StreamQuery) -> object:
-    """Return what is left of a log of nine files."""
-    log = EventLog.of(asked, "checkpoint")
-    assert log is not None
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        for number in range(1, 10):
-            (folder / f"events_{number}_local-1.zstd").write_bytes(b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00")
-        compact(folder, log.spec.files)
-        return event_files(each.name for each in folder.iterdir())
 
 
 def kept_runs(asked: StreamQuery) -> object:
@@ -69,8 +57,7 @@ def of_reporting() -> Iterator[Probe]:
     logged = written(ON_CLUSTER, "spec.eventLog", {"path": "/data/events"})
     yield Probe("spec.eventLog", ON_CLUSTER, (ABSENT, {"path": "/data/events"}), spark_settings)
     paths = ("/data/events", "/data/others", "s3a://Lake")
-    yield from probes(logged, spark_settings, "spec.eventLog", path=paths, fileSize=("16m", "64m", "1m"))
-    yield from probes(logged, kept_files, "spec.eventLog", files=(4, 2))
+    yield from probes(logged, spark_settings, "spec.eventLog", path=paths)
     yield from probes(logged, kept_runs, "spec.eventLog", runs=(3, 1))
     receiver = {"url": "https://marquez:5000/api/v1/lineage"}
     sent = written(base, "spec.lineage", {"http": receiver})

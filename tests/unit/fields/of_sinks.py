@@ -133,9 +133,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield from connection_probes(f"{place}.{kind}", documents[kind], connection)
     yield Probe(f"{place}.kafka.transaction", documents["kafka"], ("Batch", "Partition"), see)
     yield Probe(f"{place}.kafka.transaction", documents["kafka"], ("Batch", "Auto"), see_one_partition)
-    yield Probe(f"{place}.table.transaction", documents["table"], ("Batch", "Partition", "Auto"), see)
     yield from of_schemas(f"{place}.kafka", documents["kafka"], see, number)
-    yield Probe(f"{place}.table.history", documents["table"], (ABSENT, HISTORY), see)
     for kind in ("postgres", "mysql"):
         yield from of_database(f"{place}.{kind}", documents[kind], see, number)
     yield from of_delta(f"{place}.delta", documents["delta"], see)
@@ -158,6 +156,7 @@ def of_schemas(place: str, base: Document, see: See, number: Number) -> Iterator
     in_avro = written(written(base, f"{place}.format", "avro"), f"{place}.schemas", schemas)
     without = written(base, f"{place}.schemas", schemas)
     yield Probe(f"{place}.format", without, ("json", "avro", "protobuf"), registered)
+    yield Probe(f"{place}.format", base, ("json",), see)
     yield Probe(f"{place}.schemas", written(base, f"{place}.format", "avro"), (ABSENT, schemas), see)
     naming = ("TopicName", "RecordName", "TopicRecordName")
     yield from probes(
@@ -334,7 +333,8 @@ def of_sinks() -> Iterator[Probe]:
     strategies = ("OnUpdate", "OnWindowEnd", "OnWindowClose")
     main = written(alone, "spec.sink", {"files": {"path": "main"}})
     yield from of_sink("spec.sink", alone, 0)
-    table = written(alone, "spec.sink", {"table": TOPIC | {"history": HISTORY}})
+    plain, table = (written(alone, "spec.sink", {"table": TOPIC | more}) for more in ({}, {"history": HISTORY}))
+    yield Probe("spec.sink.table.history", plain, (ABSENT, HISTORY), lambda asked: described(opened(asked, 0)))
     yield from probes(
         table,
         lambda asked: described(opened(asked, 0)),

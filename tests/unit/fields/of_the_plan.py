@@ -28,7 +28,6 @@ VALUES = {
     "parallelism": (4, 5),
     "executors": (2, 3),
     "placement": ("Inline", "Dedicated"),
-    "shares": (ABSENT, [1.0, 2.0, 1.0, 1.0], [1.0, 2.0]),
 }
 
 

@@ -31,8 +31,9 @@ class Probe:
         field: the path of the field, as ``walk`` writes it.
         base: the document that the values are written into; it has one name, or entry, for each ``*`` and ``[]``.
         values: two values or more.
-        see: the outcome; a refusal, with a message of its own, counts as one, too.
+        see: the outcome; a value that is refused has none.
         read: reads a document; raises MillraceError if it is refused.
+        one_fits: whether only one value is taken with the rest of the document, as that of a digest with its file.
     """
 
     field: str
@@ -40,24 +41,31 @@ class Probe:
     values: tuple[Any, ...]
     see: Callable[[Any], object]
     read: Callable[[Document], object] = read_query
+    one_fits: bool = False
 
     @property
-    def refuses(self) -> bool:
-        """Whether the field is refused in every form."""
-        given = [value for value in self.values if value is not ABSENT]
-        return not any(self._outcome(value)[0] for value in given)
+    def accepted(self) -> list[Any]:
+        """The values that are not refused."""
+        return [value for value in self.values if self._outcome(value)[0]]
+
+    @property
+    def shows(self) -> bool:
+        """Whether enough values are accepted: two, or one where the query cannot do without any, or none else fits."""
+        accepted = self.accepted
+        given = [value for value in accepted if value is not ABSENT]
+        is_needed = ABSENT in self.values and ABSENT not in accepted
+        return bool(given) and (len(accepted) > 1 or is_needed or self.one_fits)
 
     def failures(self) -> Iterator[str]:
-        """Yield why the probe does not show that the field takes effect."""
-        outcomes = [self._outcome(value) for value in self.values]
-        if not any(accepted for accepted, _ in outcomes):
-            yield f"{self.field}: no value is accepted: {outcomes}"
-        if self._outcome(self.values[0]) != outcomes[0]:
-            yield f"{self.field}: the outcome is another one each time: {outcomes[0]}"
-        for i, one in enumerate(outcomes):
-            for j in range(i):
-                if one == outcomes[j]:
-                    yield f"{self.field}: {self.values[j]!r} and {self.values[i]!r} make no difference: {one}"
+        """Yield which of the values that are accepted make no difference, or another one each time."""
+        outcomes = [(value, outcome) for value in self.values for taken, outcome in [self._outcome(value)] if taken]
+        for value, outcome in outcomes[:1]:
+            if self._outcome(value) != (True, outcome):
+                yield f"{self.field}: the outcome is another one each time: {outcome}"
+        for i, (value, outcome) in enumerate(outcomes):
+            for other, same in outcomes[:i]:
+                if outcome == same:
+                    yield f"{self.field}: {other!r} and {value!r} make no difference: {outcome}"
 
     def _outcome(self, value: Any) -> tuple[bool, object]:
         """Return whether a value is accepted, and its outcome or the reason why it is refused."""

@@ -7,7 +7,7 @@ from unit.api.documents import MINIMAL, changed
 from .cluster import KEY, SET
 
 RESTARTED = MINIMAL + "  restartNonce: 1\n"
-SUSPENDED = changed(MINIMAL, 12, "  state: Suspended")
+SUSPENDED = changed(MINIMAL, 12, "  suspend: true")
 
 
 def mounted(pod):

@@ -147,7 +147,7 @@ class UnderQuota(Operated):
         quota = {"kind": "ResourceQuota", "spec": {"hard": hard}, "status": {"hard": hard, "used": used}}
         metadata = {"name": "few-cores", "namespace": KEY.namespace, "uid": "q"}
         self.cluster.limits = [quota | {"metadata": metadata}]
-        self.seen = [*getattr(self, "seen", []), self.cluster.condition("AtCapacity")]
+        self.seen = [*getattr(self, "seen", []), self.cluster.condition("ScalingLimited")]
         return super().step(answer, situation)
 
 

@@ -9,7 +9,7 @@ from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY
 
-CANARY = changed(MINIMAL, 12, "  state: Suspended")
+CANARY = changed(MINIMAL, 12, "  suspend: true")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ SPECS = {
     "larger": MINIMAL + "  driver: {memory: 64g}\n",
     "in place": MINIMAL + "  executors: {initial: 3, max: 8}\n",
     "off": MINIMAL + "  scaling: {mode: 'Off'}\n",
-    "suspended": changed(MINIMAL, 12, "  state: Suspended"),
+    "suspended": changed(MINIMAL, 12, "  suspend: true"),
     "invalid": changed(MINIMAL, 10, "    sql: SELECT cel FROM trips"),
     "refused": changed(MINIMAL, 12, "  driver: {podTemplate: {spec: {nodeSelector: {'not a label': ssd}}}}"),
 }

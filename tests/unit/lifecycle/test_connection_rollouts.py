@@ -152,7 +152,7 @@ def test_a_query_that_is_set_aside_holds_up_no_other_one(held, how):
     if how == "paused":
         held["a"].put(query(), annotations={"millrace.io/paused": "true"})
     elif how == "suspended":
-        held["a"].put(query(state="Suspended"))
+        held["a"].put(query(suspend=True))
     else:
         held["a"].delete()
     held.settle()
@@ -178,7 +178,7 @@ def test_what_a_user_changes_does_not_wait(fleet):
     fleet.settle()
     assert fleet.not_ready() == ["a", "c"]
     assert fleet["c"].brokers == "kafka:9094"
-    fleet["d"].put(query(state="Suspended"))
+    fleet["d"].put(query(suspend=True))
     fleet.settle()
     assert fleet["d"].pod is None
     fleet["d"].put(query())

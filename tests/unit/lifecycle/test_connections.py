@@ -249,7 +249,7 @@ def test_an_outage_is_no_fault_of_a_spec_with_another_name_for_the_same_connecti
 
 def test_a_query_whose_connection_is_gone_is_suspended_and_resumed_only_with_it(healthy):
     healthy.reconciler.observations.connection_gone(connection(sasl=LOGIN))
-    healthy.put(query(state="Suspended"))
+    healthy.put(query(suspend=True))
     assert healthy.settle().phase == "Suspended"
     assert healthy.pod is None
     assert ready(healthy)[:2] == ("False", "ConnectionNotFound")
@@ -290,7 +290,7 @@ def test_a_query_that_is_too_large_with_its_connections_is_refused(healthy, brok
     said = r"the query takes (19|20)\d KiB with its Connections, of 128 KiB that one may take; shorten the Connections"
     assert re.match(said, message)
     assert runs(healthy) == before
-    healthy.put(many_sources(sources, state="Suspended"))
+    healthy.put(many_sources(sources, suspend=True))
     assert (healthy.settle().phase, healthy.pod, ready(healthy)[1]) == ("Suspended", None, "InvalidQuery")
     healthy.put(query())
     assert (healthy.settle().phase, healthy.pod is None) == ("Deploying", False)

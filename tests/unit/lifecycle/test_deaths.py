@@ -22,7 +22,7 @@ ACTS = {
     "acknowledge": lambda cluster: cluster.driver_follows(executors=1, partitions=8),
     "create": lambda cluster: cluster.put(MINIMAL),
     "scale": lambda cluster: cluster.put(changed(MINIMAL, 12, "  executors: {initial: 4}")),
-    "suspend": lambda cluster: cluster.put(changed(MINIMAL, 12, "  state: Suspended")),
+    "suspend": lambda cluster: cluster.put(changed(MINIMAL, 12, "  suspend: true")),
     "replace": lambda cluster: cluster.put(OTHER_SQL),
     "restart": lambda cluster: cluster.put(OTHER_SQL + "  restartNonce: 7\n"),
     "invalid": lambda cluster: cluster.put(changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")),

@@ -214,7 +214,7 @@ def test_to_suspend_and_resume_is_another_try(deployed):
     for _ in range(2):
         deployed.pod_fails(SAID.format("InvalidConfiguration"))
     assert deployed.status.phase == "Failed"
-    deployed.put(changed(MINIMAL, 12, "  state: Suspended"))
+    deployed.put(changed(MINIMAL, 12, "  suspend: true"))
     assert deployed.settle().phase == "Suspended"
     deployed.put(MINIMAL)
     status = deployed.settle()

@@ -142,7 +142,7 @@ def test_a_spec_whose_pod_is_refused_is_rolled_back_with_the_reason(running):
 
 
 def test_a_suspended_query_misses_no_pod(without_driver):
-    without_driver.put(changed(MINIMAL, 12, "  state: Suspended"))
+    without_driver.put(changed(MINIMAL, 12, "  suspend: true"))
     without_driver.settle()
     without_driver.pass_time(hours=1)
     assert asked(without_driver, DRIVER_POD) == []

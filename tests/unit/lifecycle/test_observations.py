@@ -39,7 +39,7 @@ def an_object(kind: str, name: str, **parts: Any) -> Document:
 
 
 def a_query(**parts: Any) -> Document:
-    return an_object("StreamQuery", KEY.name, **{"spec": {"state": "Suspended"}} | parts)
+    return an_object("StreamQuery", KEY.name, **{"spec": {"suspend": True}} | parts)
 
 
 def read(document: Document) -> Document:

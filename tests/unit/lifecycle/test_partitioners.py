@@ -111,7 +111,7 @@ def test_replicas_stay_until_the_driver_no_longer_needs_what_they_write(dedicate
 
 
 def test_a_suspended_query_has_no_replicas(dedicated):
-    dedicated.put(DEDICATED + "  state: Suspended\n")
+    dedicated.put(DEDICATED + "  suspend: true\n")
     assert dedicated.settle().phase == "Suspended"
     assert pods(dedicated) == []
     dedicated.put(DEDICATED)

@@ -24,7 +24,7 @@ SAID = (
 
 
 def suspended(text):
-    return text.replace("spec:\n", "spec:\n  state: Suspended\n", 1)
+    return text.replace("spec:\n", "spec:\n  suspend: true\n", 1)
 
 
 def policy(cluster, *images):

@@ -101,9 +101,8 @@ def test_a_new_operator_keeps_the_placement(placed):
         AUTO.replace("prompt", "hash"),
         AUTO.replace("prompt", "native"),
         AUTO.replace("Auto}", "Auto, parameters: {cutoff: 2}}"),
-        AUTO + "  replanNonce: 7\n",
     ],
-    ids=["inline", "sql", "algorithm", "native", "parameters", "replan"],
+    ids=["inline", "sql", "algorithm", "native", "parameters"],
 )
 def test_another_query_or_algorithm_begins_inline(placed, text):
     placed.put(text)

@@ -80,16 +80,6 @@ def test_a_plan_stays_within_the_bounds_of_the_spec(deployed, mode):
     assert plan(deployed).shape == "3/9/4"
 
 
-def test_another_replan_nonce_begins_with_the_plan_of_the_spec(deployed):
-    wants(deployed, 6, epoch=1, parallelism=16)
-    deployed.settle()
-    deployed.put(changed(MINIMAL, 12, "  replanNonce: 1"))
-    deployed.settle()
-    assert (plan(deployed).shape, plan(deployed).epoch) == ("1/8/2", 3)
-    deployed.pass_time(minutes=1)
-    assert plan(deployed).epoch == 3
-
-
 def test_a_plan_that_somebody_deletes_is_back_as_it_was(deployed):
     wants(deployed, 6, epoch=1)
     deployed.settle()

@@ -13,7 +13,7 @@ from unit.api.documents import MINIMAL, changed
 from .cluster import KEY
 
 BROKEN = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
-SUSPENDED = changed(MINIMAL, 12, "  state: Suspended")
+SUSPENDED = changed(MINIMAL, 12, "  suspend: true")
 
 
 def see(cluster, text):
@@ -38,7 +38,7 @@ def test_a_valid_query_is_deployed(cluster):
         ("Progressing", "True", "Deploying"),
         ("UpstreamReady", "True", "NoUpstream"),
         ("MetricsAvailable", "Unknown", "NotRunning"),
-        ("AtCapacity", "Unknown", "NotRunning"),
+        ("ScalingLimited", "Unknown", "NotRunning"),
         ("ScalingActive", "False", "NotRunning"),
         ("Degraded", "False", "AsExpected"),
     ]

@@ -8,7 +8,7 @@ from unit.api.documents import MINIMAL, changed
 from .cluster import SET
 
 OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
-SUSPENDED = changed(MINIMAL, 12, "  state: Suspended")
+SUSPENDED = changed(MINIMAL, 12, "  suspend: true")
 
 
 def runs(cluster):

@@ -359,7 +359,7 @@ def test_a_suspended_or_paused_query_is_not_tried(rejected):
     rejected.put(LARGER, {"millrace.io/paused": "true"})
     rejected.pass_time(hours=3)
     assert rejected.objects[POD]["metadata"]["uid"] == pod
-    rejected.put(LARGER + "  state: Suspended\n")
+    rejected.put(LARGER + "  suspend: true\n")
     rejected.settle()
     rejected.pass_time(hours=3)
     assert rejected.pod is None

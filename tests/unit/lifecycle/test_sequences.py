@@ -11,7 +11,7 @@ from .cluster import KEY, POD, stamp
 
 BROKEN = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
 OTHER_SQL = changed(MINIMAL, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
-SUSPENDED = "  state: Suspended\n"
+SUSPENDED = "  suspend: true\n"
 LARGE = "  executors: {initial: 20, max: 32}\n  parallelism: {initial: 40, max: 64}\n"
 HEALTHY = ("ConfigMap", "trips-by-cell-healthy")
 
@@ -240,7 +240,7 @@ def test_what_is_another_is_another(found, wanted):
 def test_a_driver_that_does_not_end_when_it_has_to_is_reported(healthy):
     """A suspended query, whose driver's node is lost: no event comes, so that the operator has to look by itself."""
     healthy.control = lambda: None
-    healthy.put(changed(MINIMAL, 12, "  state: Suspended"))
+    healthy.put(changed(MINIMAL, 12, "  suspend: true"))
     healthy.pod["metadata"]["deletionTimestamp"] = stamp(healthy.time)
     healthy.settle()
     assert healthy.condition("Degraded").status == "False"

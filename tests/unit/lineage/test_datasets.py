@@ -132,5 +132,5 @@ def test_what_sinks_write(sink, expected):
 
 
 def test_dead_letters_are_outputs_too():
-    found = written({"console": {}}, corruptRecords={"policy": "deadLetter", "topic": "trips-dead"})
+    found = written({"console": {}}, corruptRecords={"policy": "DeadLetter", "topic": "trips-dead"})
     assert found == [("kafka://kafka:9092", "trips-dead", None)]

@@ -6,7 +6,7 @@ import yaml
 
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
-from millrace_api.model.streamquery import QueryState, StreamQuery
+from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.manifests import objects, to_yaml
 from millrace_operator.resources.names import Manifest, Owner
@@ -62,7 +62,7 @@ apiVersion: millrace.io/v1alpha1
 kind: StreamQuery
 metadata: {name: trips-by-cell}
 spec:
-  state: Suspended
+  suspend: true
   sources:
     trips:
       rate: {recordsPerSecond: 100}
@@ -234,7 +234,7 @@ def objects_of(
 ) -> list[Manifest]:
     """Return the query's objects under its first plan."""
     query = query_of(text)
-    running, plan = query.spec.state is QueryState.RUNNING, Plan.initial(query.spec)
+    running, plan = not query.spec.suspend, Plan.initial(query.spec)
     replicas = Partitioners(plan.replicas, IMAGE) if plan.placement is Placement.DEDICATED else None
     owner = Owner(namespace, query.name, uid)
     metadata = query.metadata.model_copy(update={"namespace": namespace})

@@ -295,15 +295,8 @@ REFUSED = [
     (
         "files",
         {"files": ["/data/**"]},
-        ON_DATA | {"sources__trips": FILES | {"replay": REPLAY | {"rateTrace": {"path": "/data/r.csv"}}}},
-        {"sources__trips": FILES | {"replay": REPLAY | {"rateTrace": {"path": "/etc/r.csv"}}}},
-        'spec.sources.trips.replay.rateTrace.path: "/etc/r.csv" is not allowed',
-    ),
-    (
-        "files",
-        {"files": ["/data/**"]},
-        ON_DATA | {"sources__trips__corruptRecords": {"policy": "deadLetter", "path": "/data/dead"}},
-        {"sources__trips__corruptRecords": {"policy": "deadLetter", "path": "/other/dead"}},
+        ON_DATA | {"sources__trips__corruptRecords": {"policy": "DeadLetter", "path": "/data/dead"}},
+        {"sources__trips__corruptRecords": {"policy": "DeadLetter", "path": "/other/dead"}},
         'spec.sources.trips.corruptRecords.path: "/other/dead" is not allowed',
     ),
     (

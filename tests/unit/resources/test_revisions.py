@@ -12,7 +12,7 @@ from millrace_operator.resources.spec_changes import EFFECTS, replaced_fields, r
 from .cases import CASES, LOOKED_UP, SMALLEST, query_of
 
 CHANGES = {
-    "state": "Suspended",
+    "suspend": True,
     "emit": "OnUpdate",
     "batchInterval": "7s",
     "partitioner.algorithm": "hash",
@@ -40,7 +40,6 @@ CHANGES = {
     "eventLog": {"path": "/data/events"},
     "lineage": {"file": "lineage.jsonl"},
     "restartNonce": 4,
-    "replanNonce": 4,
     "query": {"sql": "SELECT cell, count(*) AS many FROM trips GROUP BY cell"},
     "sink": {"console": {}},
 }
@@ -107,9 +106,9 @@ def test_a_spec_that_is_rolled_back_to_opens_look_ups_only_to_those_that_are_wan
 
 
 def test_a_spec_without_look_ups_takes_the_other_fields_that_are_in_place():
-    wanted = looked_up().model_copy(update={"executors": query_of(SMALLEST).spec.executors, "replan_nonce": 7})
+    wanted = looked_up().model_copy(update={"executors": query_of(SMALLEST).spec.executors})
     assert with_in_place(without_lookups(), wanted) == without_lookups().model_copy(
-        update={"replan_nonce": 7, "executors": wanted.executors}
+        update={"executors": wanted.executors}
     )
 
 

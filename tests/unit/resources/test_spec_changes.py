@@ -61,9 +61,9 @@ def test_look_ups_are_opened_with_the_driver_replaced_and_to_other_namespaces_in
 
 
 def test_a_query_that_is_suspended_has_no_results():
-    ((_, _, _, suspended),) = changes({}, {"state": "Suspended"})
+    ((_, _, _, suspended),) = changes({}, {"suspend": True})
     assert "no results come until the query is resumed" in suspended
-    assert changes({"state": "Suspended"}, {})[0][3].startswith("a driver starts")
+    assert changes({"suspend": True}, {})[0][3].startswith("a driver starts")
 
 
 def test_the_warning_that_the_chart_ships_is_about_all_fields_that_replace_a_driver():

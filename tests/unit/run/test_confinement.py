@@ -94,21 +94,17 @@ def test_the_folder_itself_may_be_reached_by_a_link(data: Path, monkeypatch: pyt
     require_data(data / "a.csv")
 
 
-def test_a_recording_and_a_trace_of_rates_are_not_read_elsewhere(data: Path) -> None:
-    recording, rates, token = data / "a.csv", data / "rates.csv", data.parent / "token"
-    recording.write_text("cell,at\nx,2024-01-01T00:00:00Z\n", encoding="utf-8")
-    rates.write_text("time,rate\n0,1\n1,1\n", encoding="utf-8")
-    for path, trace in ((token, rates), (recording, token)):
-        replay = {"path": str(path), "format": "csv", "timeColumn": "at", "rateTrace": {"path": str(trace)}}
-        spec = SourceSpec.model_validate({"replay": replay, "schema": "cell STRING, at TIMESTAMP"}, by_name=False)
-        with pytest.raises(MillraceError, match=REFUSED):
-            open_source("trips", spec, data.parent / "state", data.parent / "state")
+def test_a_recording_is_not_read_elsewhere(data: Path) -> None:
+    replay = {"path": str(data.parent / "token"), "format": "csv", "timeColumn": "at"}
+    spec = SourceSpec.model_validate({"replay": replay, "schema": "cell STRING, at TIMESTAMP"}, by_name=False)
+    with pytest.raises(MillraceError, match=REFUSED):
+        open_source("trips", spec, data.parent / "state", data.parent / "state")
 
 
 def test_dead_letters_are_not_written_elsewhere(data: Path) -> None:
     (data / "dead").symlink_to("../state")
     for folder in (data / "dead", data / ".." / "state", data.parent / "new"):
-        letters = BadRecordHandler("trips", CorruptRecords("deadLetter", str(folder)), "0")
+        letters = BadRecordHandler("trips", CorruptRecords("DeadLetter", str(folder)), "0")
         with letters, pytest.raises(MillraceError, match=REFUSED):
             letters.reject("a.csv", BadRecord("x", "no reason", 1))
     assert list((data.parent / "state").iterdir()) == []

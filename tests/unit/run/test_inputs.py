@@ -20,7 +20,7 @@ def source(tmp_path, path):
 
 
 def spec(sink, letters=None, **parts):
-    corrupt = {"policy": "deadLetter", "path": letters} if letters else {}
+    corrupt = {"policy": "DeadLetter", "path": letters} if letters else {}
     files = {"files": {"path": "in", "format": "csv"}, "schema": "n INT", "corruptRecords": corrupt}
     document = {"sources": {"events": files}, "query": {"sql": "SELECT n FROM events"}, "sink": sink}
     return Spec.model_validate(document | parts, by_name=False)

@@ -14,7 +14,7 @@ BAD = BadRecord('a "bad" ünë\\xff', "no reason", 7)
 TARGET = "trips-000000000017-003.jsonl"
 
 
-def rejects(folder, policy="deadLetter"):
+def rejects(folder, policy="DeadLetter"):
     return BadRecordHandler("trips", CorruptRecords(policy, str(folder / "dead")), "000000000017-003")
 
 
@@ -63,18 +63,18 @@ def test_no_bad_records_no_file(tmp_path):
 
 
 def test_drop_counts_only(tmp_path):
-    with rejects(tmp_path, "drop") as taken:
+    with rejects(tmp_path, "Drop") as taken:
         taken.reject("in/a.csv", BAD)
     assert taken.records == 1
     assert not (tmp_path / "dead").exists()
 
 
 def test_fail_names_file_line_text_and_what_to_do(tmp_path):
-    with pytest.raises(MillraceError) as error, rejects(tmp_path, "fail") as taken:
+    with pytest.raises(MillraceError) as error, rejects(tmp_path, "Fail") as taken:
         taken.reject("in/a.csv", BadRecord("x" * 1000, "too long", 7))
     text = str(error.value)
     assert text.startswith("in/a.csv:7: source trips cannot decode 'xxx")
-    assert "...': too long; correct it or the schema, or set corruptRecords.policy to drop or deadLetter" in text
+    assert "...': too long; correct it or the schema, or set corruptRecords.policy to Drop or DeadLetter" in text
     assert len(text) < 400
 
 

@@ -68,7 +68,7 @@ def test_every_record_once_and_in_order(file_format, tables, header, mark, line_
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("policy", ["drop", "deadLetter", "fail"])
+@pytest.mark.parametrize("policy", ["Drop", "DeadLetter", "Fail"])
 @given(rows=ROWS, data=st.data(), block_bytes=st.integers(1, 300), replicas=st.sampled_from(REPLICAS))
 def test_bad_records_anywhere(file_format, policy, rows, data, block_bytes, replicas):
     bad_lines = data.draw(st.lists(st.sampled_from(BAD_LINES[file_format]), max_size=8))
@@ -81,7 +81,7 @@ def test_bad_records_anywhere(file_format, policy, rows, data, block_bytes, repl
         source = open_files(folder, file_format, header=False, corrupt=corrupt)
         write(folder, "in/a", [line for _, line in lines])
         end = source.latest(source.initial(), everything=True)
-        if policy == "fail" and bad:
+        if policy == "Fail" and bad:
             with pytest.raises(MillraceError) as error:
                 list(rows_of(source, source.initial(), end, 1))
             (problem,) = error.value.problems
@@ -91,7 +91,7 @@ def test_bad_records_anywhere(file_format, policy, rows, data, block_bytes, repl
         slices = list(rows_of(source, source.initial(), end, replicas))
         assert [row for part in slices for row in part.rows] == [row for row, _ in lines if row is not None]
         assert sum(part.rejected for part in slices) == len(bad)
-        assert dead_letters(folder) == (bad if policy == "deadLetter" else [])
+        assert dead_letters(folder) == (bad if policy == "DeadLetter" else [])
 
 
 def dead_letters(folder):
@@ -112,7 +112,7 @@ def test_records_do_not_depend_on_where_csv_is_cut(text, block_bytes, near):
             mock.patch.object(file_formats, "BLOCK_BYTES", block_bytes),
             mock.patch.object(file_formats, "LONGEST_LINE", max(near, len(text) + 1)),
         ):
-            source = open_files(folder, "csv", header=False, corrupt=CorruptRecords("deadLetter", f"{folder}/dead"))
+            source = open_files(folder, "csv", header=False, corrupt=CorruptRecords("DeadLetter", f"{folder}/dead"))
             Path(folder, "in/a").write_text(text, "utf-8", newline="")
             end = source.latest(source.initial(), everything=True)
             parts = list(rows_of(source, source.initial(), end, replicas))
@@ -129,7 +129,7 @@ def test_a_quote_that_no_record_is_long_enough_to_keep_open(tmp_path):
         parts = [part.rows for part in rows_of(source, source.initial(), end, 7)]
     assert [row[1] for rows in parts for row in rows] == list(range(1, 40))
     write(tmp_path, "in/a", ['"a name,1,1.0,true', *lines[1:]])
-    source = open_files(tmp_path, "csv", header=False, log="again", corrupt=CorruptRecords("drop"))
+    source = open_files(tmp_path, "csv", header=False, log="again", corrupt=CorruptRecords("Drop"))
     end = source.latest(source.initial(), everything=True)
     with (
         mock.patch.object(file_formats, "LONGEST_LINE", 64),

@@ -66,18 +66,18 @@ def test_a_pacer_goes_on_from_the_row_it_is_asked_for_first():
 
 
 @pytest.mark.parametrize(
-    ("text", "options"),
+    ("text", "scale"),
     [
-        ("time,rate\n5,10\n7,20\n", {}),
-        ("time|rate\n1661724000|10\n1661724002|20\n", {}),
-        ("date,rate\n2020-02-01 00:00:00,10\n2020-02-01 00:00:02,20\n", {}),
-        ("date,rate\n2020-02-01T00:00:00Z,10\n2020-02-01T01:00:02+01:00,20\n", {}),
-        ("rate;x;time\n1;?;0\n2;?;2\n", {"time_column": "time", "rate_column": "rate", "scale": 10}),
+        ("time,rate\n5,10\n7,20\n", 1),
+        ("time|rate\n1661724000|10\n1661724002|20\n", 1),
+        ("date,rate\n2020-02-01 00:00:00,10\n2020-02-01 00:00:02,20\n", 1),
+        ("date,rate\n2020-02-01T00:00:00Z,10\n2020-02-01T01:00:02+01:00,20\n", 1),
+        ("time;rate;x\n0;1;?\n2;2;?\n", 10),
     ],
 )
-def test_traces_of_several_forms(tmp_path, text, options):
+def test_traces_of_several_forms(tmp_path, text, scale):
     (tmp_path / "trace.csv").write_text(text)
-    pace = read_rate_trace(str(tmp_path / "trace.csv"), **options)
+    pace = read_rate_trace(str(tmp_path / "trace.csv"), scale=scale)
     assert (pace.times.tolist(), pace.rates.tolist()) == ([0, 2], [10, 20])
 
 
@@ -85,7 +85,7 @@ def test_traces_of_several_forms(tmp_path, text, options):
     ("text", "message"),
     [
         ("", "trace.csv:1: the rate trace has no second column; its first line is empty; write a header with a"),
-        ("a,b\n1,2\n", "trace.csv:1: the rate trace has no column rate; it has a, b"),
+        ("a\n1\n", "trace.csv:1: the rate trace has no second column; it has a; write a header with a"),
         ("t,rate\n", "trace.csv: the rate trace has no rate above 0"),
         ("t,rate\n1,0\n", "trace.csv: the rate trace has no rate above 0"),
         ("t,rate\n1,2\nx,3\n", "trace.csv:3: 'x' is not a time"),
@@ -103,7 +103,7 @@ def test_a_trace_that_is_none_says_where(tmp_path, text, message):
     file = tmp_path / "trace.csv"
     file.write_text(text)
     with pytest.raises(MillraceError) as error:
-        read_rate_trace(str(file), rate_column=None if not text else "rate")
+        read_rate_trace(str(file))
     assert str(error.value).removeprefix(f"{tmp_path}/").startswith(message)
 
 

@@ -29,7 +29,7 @@ def test_floats_that_are_equal_are_one_key(read, kind, one, other):
 
 
 def test_records_without_a_key_are_counted(read):
-    table = read("DOUBLE", "1.0,1", ",2", ",3", "x,4", corrupt=CorruptRecords("drop"))
+    table = read("DOUBLE", "1.0,1", ",2", ",3", "x,4", corrupt=CorruptRecords("Drop"))
     assert (table.rows.num_rows, table.incomplete, table.rejected) == (1, 2, 1)
 
 

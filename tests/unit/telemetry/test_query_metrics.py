@@ -174,7 +174,7 @@ def test_a_run_that_failed_is_counted_once_however_long_its_pod_shows_it(cluster
 
 
 def test_a_query_without_a_driver_wants_no_executors(cluster):
-    cluster.put(changed(MINIMAL, 12, "  state: Suspended"))
+    cluster.put(changed(MINIMAL, 12, "  suspend: true"))
     cluster.settle()
     found = of_cluster(cluster)
     assert found["millrace_query_executors", "wanted"] == 0

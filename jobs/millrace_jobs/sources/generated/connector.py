@@ -13,9 +13,7 @@ class RateConnector(SourceConnector[RateSourceSpec]):
 
     def open(self, spec: RateSourceSpec, context: SourceContext) -> Source:
         """Return the source."""
-        drift = spec.drift.seconds if spec.drift else None
-        per_second = spec.records_per_second
-        return RateSource(context.name, per_second, keys=spec.keys, skew=spec.skew, drift=drift, seed=spec.seed)
+        return RateSource(context.name, spec.records_per_second, keys=spec.keys, skew=spec.skew, seed=spec.seed)
 
 
 class NexmarkConnector(SourceConnector[NexmarkSourceSpec]):

@@ -32,7 +32,7 @@ class BadMessageHandler(RejectedRecords):
         self._topic = DeadLetterTopic(source, corrupt.topic, connection) if corrupt.topic else None
 
     def reject(self, message: Message, reason: str) -> None:
-        """Leave out one message. Raises MillraceError under the policy ``fail``, or if the letter cannot be stored."""
+        """Leave out one message. Raises MillraceError under the policy ``Fail``, or if the letter cannot be stored."""
         (topic, number), offset = partition_of(message), offset_of(message)
 
         def problem() -> Problem:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.kafka import KafkaOffsets, KafkaSourceSpec
+from millrace_api.model.kafka import EndingOffsets, KafkaOffsets, KafkaSourceSpec
 from millrace_api.model.registries import Avro, Protobuf, RegistryLogin
 from millrace_api.model.sources import RecordFormat, SourceSpec
 from millrace_api.sql.schema_ddl import parse_schema
@@ -82,7 +82,7 @@ def _subscription(name: str, kafka: KafkaSourceSpec) -> Subscription:
     )
 
 
-def _moment(offsets: KafkaOffsets | None, timestamp: str | None, field: str) -> Moment | None:
+def _moment(offsets: KafkaOffsets | EndingOffsets | None, timestamp: str | None, field: str) -> Moment | None:
     if timestamp is not None:
         try:
             return math.ceil(datetime.fromisoformat(timestamp).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Recordings as sources, replayed as streams: at N times their own speed, at a constant rate, or along a rate trace.
+"""Recordings as sources, replayed as streams: at N times their own speed, or at a constant rate.
 
 A file is first converted to a recording, in which any row can be read without reading the rows before it. A recording
 is a folder in the cache with ``records.arrow`` (Arrow IPC, uncompressed, memory-mapped), ``clock.i64`` (running maximum
@@ -46,7 +46,7 @@ from millrace_jobs.sources.formats.column_types import TIMESTAMP
 from millrace_jobs.sources.formats.file_formats import file_format
 from millrace_jobs.sources.formats.format_reader import MAX_ROWS, FormatReader, field_type, field_values
 from millrace_jobs.sources.generated.rows import report_due
-from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pace, Pacer, RatePace, read_rate_trace
+from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pace, Pacer, RatePace
 
 _DECODING = 2
 """The version of how files are decoded. Raise it when a file gives other records: recordings are then made again."""
@@ -80,7 +80,7 @@ def require_file(name: str, path: str) -> None:
 class ReplaySource(Source):
     """The records of one CSV, JSON or Parquet file in file order; position ``{"row": k}``: k rows consumed.
 
-    The pace is ``rate``, in records per second or a trace of it. Without a rate, it is ``speed`` times the pace of
+    The pace is ``rate``, in records per second. Without a rate, it is ``speed`` times the pace of
     the event times in ``time_column``. The clock of the pace starts with the first call of ``latest`` in this
     process, at the current row of the query, so that a restart continues from there. ``everything`` ignores the pace.
 
@@ -103,7 +103,7 @@ class ReplaySource(Source):
         cache_directory: str,
         *,
         speed: float = 1.0,
-        rate: float | RatePace | None = None,
+        rate: float | None = None,
         max_rows_per_batch: int | None = None,
         header: bool = True,
         delimiter: str = ",",
@@ -134,7 +134,7 @@ class ReplaySource(Source):
         self._state = None if state is None else state / "replayed.json"
         self._due = 0
         self._speed = speed
-        self._rate = RatePace.constant(rate) if isinstance(rate, float | int) else rate
+        self._rate = None if rate is None else RatePace.constant(rate)
         self._clock = clock
 
     @cached_property
@@ -256,7 +256,7 @@ def _recording(
 ) -> _Recording:
     """Return the recording of ``path``, converting the file unless that was done before with the same ``settings``.
 
-    Raises MillraceError if the file cannot be read, the policy ``fail`` finds a bad record, or nothing can be stored.
+    Raises MillraceError if the file cannot be read, the policy ``Fail`` finds a bad record, or nothing can be stored.
     """
     target = Path(cache_directory, _fingerprint(path, schema, time_column, settings))
     try:
@@ -360,7 +360,7 @@ class ReplayConnector(SourceConnector[ReplaySourceSpec]):
     """Opens recordings."""
 
     def check(self, spec: ReplaySourceSpec, context: SourceContext) -> None:
-        """Check the columns of the recording, and the trace of its rate, without reading records."""
+        """Check the columns of the recording without reading records."""
         require_file(context.name, spec.path)
         file_format(
             spec.format.value,
@@ -369,7 +369,6 @@ class ReplayConnector(SourceConnector[ReplaySourceSpec]):
             delimiter=spec.delimiter,
             timestamp_format=context.source.timestamp_format.value,
         ).check(spec.path)
-        _pace_of(spec)
 
     def open(self, spec: ReplaySourceSpec, context: SourceContext) -> Source:
         """Return the source of a recording."""
@@ -381,18 +380,10 @@ class ReplayConnector(SourceConnector[ReplaySourceSpec]):
             spec.time_column,
             str(context.cache),
             speed=spec.speed or 1.0,
-            rate=_pace_of(spec),
+            rate=spec.rate,
             header=spec.header,
             delimiter=spec.delimiter,
             timestamp_format=context.source.timestamp_format.value,
             corrupt=context.corrupt,
             state=context.state,
         )
-
-
-def _pace_of(replay: ReplaySourceSpec) -> float | RatePace | None:
-    if replay.rate_trace is None:
-        return replay.rate
-    trace = replay.rate_trace
-    require_data(trace.path)
-    return read_rate_trace(trace.path, time_column=trace.time_column, rate_column=trace.rate_column, scale=trace.scale)
