@@ -24,6 +24,7 @@ START = datetime(2024, 5, 1, 12)
 VALUES = {"records": "count(*)", "total": "sum(value)"}
 QUESTIONS = {
     "groups": Question(keys={"key": "key"}, values=VALUES, window=Hop("moment", size=20, slide=20)),
+    "moments": Question(keys={"moment": "moment"}, values=VALUES, window=Hop("moment", size=20, slide=20)),
     "windows alone": Question(keys={}, values=VALUES, window=Hop("moment", size=25, slide=20)),
 }
 RECORDS = [[(START + timedelta(seconds=6 * batch + n), f"key {n % 3}", n) for n in range(10)] for batch in range(8)]
@@ -53,7 +54,12 @@ ROUTED, NATIVE = ("pkg", 2, 2), ("native", 2, 2)
 
 @pytest.mark.parametrize(
     ("asked", "placings"),
-    [("groups", [ROUTED, NATIVE]), ("windows alone", [ROUTED]), ("windows alone", [NATIVE])],
+    [
+        ("groups", [ROUTED, NATIVE]),
+        ("moments", [ROUTED, NATIVE]),
+        ("windows alone", [ROUTED]),
+        ("windows alone", [NATIVE]),
+    ],
 )
 def test_results_come_only_in_batches_that_close_windows(spark, tmp_path, batches, asked: str, placings: list[Placing]):
     question = QUESTIONS[asked]

@@ -168,12 +168,19 @@ def single_record_partials(records: DataFrame, query: Aggregation, types: Struct
     """
     if query.where:
         records = records.where(query.where)
-    columns = [F.expr(key.sql).alias(key.name) for key in query.keys]
-    columns.extend(F.expr(part.initial).cast(types[part.name].dataType).alias(part.name) for part in query.parts)
+    keys = [F.expr(key.sql).alias(key.name) for key in query.keys]
+    parts = [F.expr(part.initial).cast(types[part.name].dataType).alias(part.name) for part in query.parts]
     if query.window is None:
-        return records.select(*columns)
-    columns.append(F.col(f"`{query.window.column}`").alias(AT))
-    return records.select(*columns).withColumn("window", window_column(query.window))
+        return records.select(*keys, *parts)
+    at = F.col(f"`{query.window.column}`").alias(AT)
+    if _WATERMARK in records.select(at).schema[AT].metadata:
+        # Spark allows groups one event time. It is that of the window, also where its column is a key beside it.
+        keys = [F.expr(key.sql).alias(key.name, metadata={}) for key in query.keys]
+    return records.select(*keys, *parts, at).withColumn("window", window_column(query.window))
+
+
+_WATERMARK = "spark.watermarkDelayMs"
+"""The metadata by which Spark knows the column of a watermark."""
 
 
 _START = "start"
