@@ -1,4 +1,4 @@
-"""Arguments and options of ``millrace get``, which the jobs package has for files and the operator's for a cluster.
+"""Arguments and options of ``millrace get``.
 
 It imports only what the command line has loaded already.
 """

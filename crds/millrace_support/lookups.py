@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace_api.errors import MillraceError, Problem, TransientError
+from millrace_support.terminal_texts import printable
 
 TOKEN_VARIABLE = "MILLRACE_LOOKUPS_TOKEN"  # noqa: S105 - the name of a variable
 """Environment variable with the bearer token for a URL."""
@@ -164,9 +165,9 @@ def show_answer(answer: TableAnswer, lookup: Lookup, *, as_json: bool) -> bool:
     count = "1 row" if len(rows) == 1 else f"{len(rows):,} rows"
     console.print(Text(f"{count} of {answer.query} {_time(answer)}{batch}"))
     for key in missing:
-        console.print(Text(f"no row has the key {_printable(key)}"))
+        console.print(Text(f"no row has the key {printable(key)}"))
     if answer.next is not None:
-        console.print(Text(f"there are more rows: --after {_printable(answer.next)}", overflow="fold"))
+        console.print(Text(f"there are more rows: --after {printable(answer.next)}", overflow="fold"))
     return not missing
 
 
@@ -188,7 +189,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     names = list(rows[0])
     for name in names:
         is_number = all(isinstance(row.get(name), Numeral | None) for row in rows)
-        table.add_column(Text(_printable(name)), overflow="fold", justify="right" if is_number else "left")
+        table.add_column(Text(printable(name)), overflow="fold", justify="right" if is_number else "left")
     for row in rows:
         table.add_row(*(Text(_cell(row.get(name))) for name in names))
     return table
@@ -197,7 +198,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _cell(value: Any) -> str:
     if value is None:
         return "NULL"
-    return _printable(value if isinstance(value, str) else _json(value))
+    return printable(value if isinstance(value, str) else _json(value))
 
 
 def _json(value: Any) -> str:
@@ -209,8 +210,3 @@ def _json(value: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{_json(name)}: {_json(each)}" for name, each in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _printable(text: str) -> str:
-    """Return a text on one line with control characters escaped, so that rows cannot control the terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -20,6 +20,15 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.produce.command import produce
 from millrace_jobs.run.checkpoint_command import checkpoint
 from millrace_support.lookup_options import After, AnswerFormat, AtTime, Keys, Limit, Prefix, WindowStart
+from millrace_support.query_targets import (
+    ClusterOptions,
+    ConnectionFiles,
+    Context,
+    Kubeconfig,
+    Namespace,
+    is_on_cluster,
+    on_cluster,
+)
 
 if TYPE_CHECKING:
     from millrace_api.model.streamquery import StreamQuery
@@ -41,10 +50,6 @@ app.add_typer(checkpoint, name="checkpoint")
 
 QueryFile = Annotated[Path, typer.Argument(help="YAML file with a StreamQuery.", show_default=False)]
 QueryName = Annotated[str | None, typer.Option(help="Name of the query, if the file has several.")]
-ConnectionFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--connections", help="YAML file with Connections that the query refers to.", show_default=False),
-]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what Spark prints.")]
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may take after Ctrl-C or SIGTERM.")]
 
@@ -194,13 +199,28 @@ def validate(
 
 @app.command()
 def explain(
-    file: QueryFile,
-    plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query under.")] = None,
+    target: Annotated[
+        str,
+        typer.Argument(help="YAML file with a StreamQuery, or the name of one on the cluster.", show_default=False),
+    ],
+    plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query of a file under.")] = None,
     query: QueryName = None,
     connections: ConnectionFiles = None,
     debug: Debug = False,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Explain whether a query is routed or runs natively, and why, and draw its plan."""
+    """Explain how a query runs, and why.
+
+    For a file: whether the query is routed or runs natively, and why, and its plan. For a query on the cluster:
+    its last scaling decision in full.
+    """
+    cluster = ClusterOptions(namespace, context, kubeconfig)
+    if is_on_cluster(target, cluster, {"--plan": plan, "--query": query, "--connections": connections}):
+        on_cluster["explain"](target, cluster)
+        return
+    file = Path(target)
     chosen = _query_for_spark(file, query, connections, debug=debug)
     from millrace_api.validation.connections import used_connections
     from millrace_jobs.run.job import Job
@@ -214,7 +234,13 @@ def explain(
 
 @app.command()
 def get(
-    target: Annotated[str, typer.Argument(help="YAML file with a StreamQuery, or a URL.", show_default=False)],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a StreamQuery on the cluster; the YAML file of one that runs on this machine; or a URL.",
+            show_default=False,
+        ),
+    ],
     keys: Keys = None,
     prefix: Prefix = False,
     window: WindowStart = None,
@@ -224,16 +250,27 @@ def get(
     format: AnswerFormat = "table",
     query: QueryName = None,
     connections: ConnectionFiles = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Look up rows of a running query's result table, as of a committed batch; exit with status 1 if a KEY has none."""
-    from millrace_jobs.run.lookups import table_url
-    from millrace_jobs.run.query_file import errors_located_in, query_of
+    """Look up rows of a running query's result table, as of a committed batch.
+
+    Without KEY, show the first rows in the order of keys. Exit with status 1 if a KEY has no row.
+    """
     from millrace_support.lookups import Lookup, look_up_at, show_answer
 
+    cluster = ClusterOptions(namespace, context, kubeconfig)
+    named = is_on_cluster(target, cluster, {"--query": query, "--connections": connections})
     lookup = Lookup(keys or (), prefix, window, at, limit, after)
-    if target.startswith(("http://", "https://")):
+    if named:
+        answer = on_cluster["get"](target, cluster, lookup)
+    elif target.startswith(("http://", "https://")):
         answer = look_up_at(target, lookup)
     else:
+        from millrace_jobs.run.lookups import table_url
+        from millrace_jobs.run.query_file import errors_located_in, query_of
+
         file = Path(target)
         chosen = query_of(file, query, connections or ())
         with errors_located_in(file, chosen.name):

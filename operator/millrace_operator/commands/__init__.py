@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import typer
 
-from . import diff, explain, get, model, operator, queries, uninstall
+from millrace_support.query_targets import on_cluster
+
+from . import by_name, diff, model, operator, queries, uninstall
 
 
 def add_to(app: typer.Typer) -> None:
@@ -15,8 +17,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(model.app, name="model")
     app.command()(operator.operator)
     app.command(hidden=True)(uninstall.check_uninstall)
-    explain.extend_explain(app)
-    get.extend_get(app)
+    on_cluster.update(explain=by_name.explain, get=by_name.get)
     for command in (
         queries.status,
         diff.diff,

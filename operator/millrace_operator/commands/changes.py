@@ -13,7 +13,7 @@ from millrace_api.model.status import ConditionStatus, ConditionType, Phase
 from millrace_api.model.streamquery import Annotation
 
 from .connection import Cluster
-from .formatting import printable
+from .formatting import one_line
 from .query_view import PAUSES, QueryView
 from .user_queries import UserQueries
 
@@ -183,7 +183,7 @@ def _progress(query: QueryView) -> str:
     ready, plan = query.condition(ConditionType.READY), query.status.plan
     text = f"phase {query.phase}"
     if ready is not None:
-        text += f", Ready {ready.status} ({ready.reason}{': ' if ready.message else ''}{printable(ready.message)})"
+        text += f", Ready {ready.status} ({ready.reason}{': ' if ready.message else ''}{one_line(ready.message)})"
     if plan is not None:
         applied = "none" if plan.applied_epoch is None else f"{plan.applied_epoch}"
         text += f", a plan of {plan.executors} executors (epoch {plan.epoch}, applied {applied})"

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from millrace_api.errors import MillraceError
+from millrace_support.query_targets import Context, Kubeconfig, Namespace
 
-from .queries import Context, Kubeconfig, Namespace, connected
+from .queries import connected
 
 
 class DiffFormat(StrEnum):

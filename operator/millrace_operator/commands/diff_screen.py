@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..resources.spec_changes import FieldChange
-from .formatting import console, facts_table, printable
+from .formatting import console, facts_table, one_line
 from .query_diff import QueryDiff
 
 _LONGEST = 60
@@ -56,7 +56,7 @@ def _table(changes: Sequence[FieldChange]) -> Table:
         table.add_column(name, overflow="fold")
     for each in changes:
         cells = (each.path, _shown(each.old), _shown(each.new), each.consequence)
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
     return table
 
 

@@ -18,7 +18,7 @@ from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
 from ..scaling.decision.search import REPLICAS, Forecast
 from .connection import Cluster
-from .formatting import ago, console, facts_table, printable
+from .formatting import ago, console, facts_table, one_line
 from .query_view import QueryView
 from .user_queries import UserQueries
 
@@ -54,7 +54,7 @@ def screen(name: str, decision: Decision, now: datetime) -> RenderableType:
     head = Text.assemble((name, "bold"), " ", (change, "yellow" if decision.changed else "green"))
     decided = "decided", f"{time:%Y-%m-%d %H:%M:%S}Z, {ago(time.isoformat(), now)}"
     legend = Text("plans are executors/parallelism/replicas; W is batch time over batch interval", "dim")
-    return Group(head, Text(printable(decision.sentence)), facts_table([decided, *_facts(decision)]), legend)
+    return Group(head, Text(one_line(decision.sentence)), facts_table([decided, *_facts(decision)]), legend)
 
 
 def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
@@ -107,5 +107,5 @@ def _scaling_active(view: QueryView) -> str:
     condition = view.condition(ConditionType.SCALING_ACTIVE)
     if condition is None:
         return "whether scaling is active is not reported either"
-    message = f": {printable(condition.message)}" if condition.message else ""
+    message = f": {one_line(condition.message)}" if condition.message else ""
     return f"ScalingActive is {condition.status} ({condition.reason}{message})"

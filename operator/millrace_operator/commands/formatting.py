@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from millrace_support.terminal_texts import count_text, printable
+
 _WIDE = 160
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -27,21 +29,13 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in facts:
-        table.add_row(name, Text(printable(text)))
+        table.add_row(name, Text(one_line(text)))
     return table
 
 
 def count(number: float | None) -> str:
-    """Format a count in at most six characters: ``9,999``, ``12.3k``, ``4.56M``; ``-`` if it is unknown."""
-    if number is None:
-        return "-"
-    if number < 9_999.5:
-        return f"{number:,.0f}"
-    for suffix in ("k", "M", "G", "T"):
-        number /= 1000
-        if number < 999.5:
-            return f"{number:.{2 if number < 9.995 else 1 if number < 99.95 else 0}f}{suffix}"
-    return f"{number:.0e}T"
+    """Format a count as ``count_text`` does; ``-`` if it is unknown."""
+    return "-" if number is None else count_text(number)
 
 
 def figure(number: float | None) -> str:
@@ -69,7 +63,6 @@ def ago(time: str | None, now: datetime) -> str:
     return "at an unknown time" if passed == "-" else f"{passed} ago"
 
 
-def printable(text: str) -> str:
+def one_line(text: str) -> str:
     """Return a text of the cluster on one line, with control characters escaped for the terminal."""
-    line = " ".join(text.split())
-    return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    return printable(" ".join(text.split()))

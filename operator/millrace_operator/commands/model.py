@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.query_targets import Context, Kubeconfig, Namespace
 
-from .queries import Context, Kubeconfig, Namespace, connected
+from .queries import connected
 
 if TYPE_CHECKING:
     from ..capacity.live_flow import LiveFlow

@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.query_targets import Context, Kubeconfig, Namespace
 
 if TYPE_CHECKING:
     from .connection import Cluster
 
 Name = Annotated[str, typer.Argument(help="Name of a StreamQuery.", show_default=False)]
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace; by default that of the kubeconfig's context.")
-]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; by default the current one.")]
-Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig; by default KUBECONFIG or ~/.kube/config.")]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show the queries of all namespaces.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the change is carried out.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait.")]

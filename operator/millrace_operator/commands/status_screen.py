@@ -24,7 +24,7 @@ from millrace_api.model.status import (
 )
 
 from .connection import Cluster
-from .formatting import age, ago, console, count, facts_table, figure, printable
+from .formatting import age, ago, console, count, facts_table, figure, one_line
 from .query_view import QueryView, change_of
 from .user_queries import UserQueries
 
@@ -176,7 +176,7 @@ def queries_table(views: Iterable[QueryView], now: datetime, *, everywhere: bool
     table.add_column("last decision")
     for view in sorted(views, key=_order):
         cells = (f"{view.namespace}/{view.name}" if everywhere else view.name, *_cells(view, now))
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
     return table
 
 

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from .connection import Cluster
-from .formatting import console, printable
+from .formatting import console, one_line
 from .status_screen import queries_table
 from .user_queries import WatchedQueries
 
@@ -52,7 +52,7 @@ def picture(queries: WatchedQueries, where: str, now: datetime, *, everywhere: b
     )
     parts: list[RenderableType] = [head]
     if queries.problem:
-        parts.append(Text(f"not up to date: {printable(queries.problem)}", "bold red"))
+        parts.append(Text(f"not up to date: {one_line(queries.problem)}", "bold red"))
     parts.append(queries_table(views, now, everywhere=everywhere))
     return Group(*parts)
 

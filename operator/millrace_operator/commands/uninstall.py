@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.query_targets import Context, Kubeconfig
 
-from .queries import Context, Kubeconfig, connected
+from .queries import connected
 
 _NAMED = 10
 """Number of queries that the message names."""

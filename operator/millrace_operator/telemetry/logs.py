@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from millrace_support.refusals import refusal
+from millrace_support.terminal_texts import printable
 
 _SUBJECT: ContextVar[dict[str, Any] | None] = ContextVar("subject", default=None)
 
@@ -90,11 +91,7 @@ class TextFormatter(logging.Formatter):
         text = f"{_time_of(record)} {record.levelname:7} {query}{record.getMessage()}"
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
-        return "\n    ".join(map(_printable, text.splitlines()))
-
-
-def _printable(line: str) -> str:
-    return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+        return "\n    ".join(map(printable, text.splitlines()))
 
 
 def _time_of(record: logging.LogRecord) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 import millrace_jobs.cli
 from millrace_jobs.cli import main
-from millrace_operator.commands.explain import is_file
+from millrace_support.query_targets import is_file
 from spark.cli import Result
 from unit.api.documents import ON_CLUSTER
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from millrace_operator.commands import explain_screen, status_screen
-from millrace_operator.commands.formatting import age, count, printable
+from millrace_operator.commands.formatting import age, count, one_line
 from millrace_operator.commands.query_view import QueryView
 from millrace_operator.commands.status_screen import queries_table
 from millrace_operator.scaling.decision.decision import Decision, Reason
@@ -163,5 +163,5 @@ def test_what_is_no_time_has_no_age():
 
 @given(st.text())
 def test_no_text_can_steer_a_terminal(text):
-    assert printable(text).isprintable()
-    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", printable(text))
+    assert one_line(text).isprintable()
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", one_line(text))

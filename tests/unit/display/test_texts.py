@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import PIN
-from millrace_jobs.display.live import count_text, duration_text, moment_text, plan_text
+from millrace_jobs.display.live import duration_text, moment_text, plan_text
 from millrace_jobs.display.plain import cell_text
+from millrace_support.terminal_texts import count_text
 
 
 @pytest.mark.parametrize(
