@@ -167,7 +167,9 @@ class ResultSchema:
             elif latest is None:
                 hint = "register a schema there, or write register: true"
                 raise self._problem(f"the subject {self.subject} has no schema in the registry", hint)
-            elif not isinstance(number := latest.get("id"), int):
+            elif isinstance(known := latest.get("id"), int):
+                number = known
+            else:
                 message = f"the registry's answer for the subject {self.subject} has no id"
                 raise self._problem(message, "check the registry")
             between, encode = self.format.encoder(self.columns, self.record, schema)
