@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import ClosingWindows
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
@@ -63,4 +64,4 @@ def test_results_that_do_not_only_come_when_windows_close_may_come_at_any_time()
     assert marks(batches, replace(ROUTED, ahead=(0,))) == [True, True]
     assert marks(batches, replace(ROUTED, window=None)) == [True, True]
     assert marks(batches, replace(ROUTED, aggregation=None)) == [True, True]
-    assert marks(batches, None) == [True, True]
+    assert marks(batches, Native("SELECT 1", "")) == [True, True]
