@@ -2,7 +2,7 @@
 
 It imports the errors and the models.
 
-Names are resolved within sqlglot's scopes, but not by its ``qualify``: that ends at the first error, does not tell an
-unknown column from an ambiguous one, takes aliases in WHERE, which Spark does not, refuses ``window.start``
-of a subquery, and leaves no position of what it writes for a star or for USING.
+Names are resolved within sqlglot's scopes, but not by its ``qualify``, which ends at the first error, reports unknown
+and ambiguous columns alike, accepts aliases in WHERE, rejects ``window.start`` of a subquery, and leaves no position
+in the columns that it writes for a star or for USING.
 """
