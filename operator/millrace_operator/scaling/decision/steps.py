@@ -1,4 +1,8 @@
-"""The steps that a case can call for: scaling out or in, making do, undoing the last step, or growing carefully."""
+"""The steps that a case can call for: scaling out or in, making do, undoing the last step, or growing carefully.
+
+A step searches candidates (``search``, with the model of ``batch_time``) within the limits of ``guards``; the decision
+goes back to ``scaler``, which begins to follow it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..batch_time.batch_model import BatchLoad
-from ..batch_time.calibration import Calibration
 from ..shape import Bounds, Range, Shape
-from ..zones import LoadDriver, Zone, Zones
+from ..zones import LoadDriver, Zone
 from .changes import LOWER, Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
 from .guards import Limits, counted, quota_limit
+from .learned import Learned
 from .search import ALIKE, Mask, Need, Search, predicted
 from .settings import Guard, Settings
 
@@ -23,45 +27,48 @@ class Case:
 
     Attributes:
         settings, bounds, situation: what the user allows, and what is known besides metrics.
-        zones: the zone of W, and what drives it.
+        learned: what was learned of the job, this observation included.
         inputs: the numbers that the decision rests on.
         target: W that plans are made for; below the setting if batches vary much.
-        calibration: builds the model that predicts batch times.
         limits: limits on the plans to choose from.
         largest: the largest recent demand, records per second; None if it is not known for long enough.
-        urgent: whether the plan is certainly overloaded, and not just close to it for long.
-        fewest_tried, most_tried: fewest and most executors that recent batches ran on.
-        last_change: the last change of plan; None before the first.
-        downtime: seconds of processing that a change costs.
-        underused_for: seconds for which fewer cores have been enough.
     """
 
     settings: Settings
     bounds: Bounds
     situation: Situation
-    zones: Zones
+    learned: Learned
     inputs: Inputs
     target: float
-    calibration: Calibration
     limits: Limits
     largest: float | None
-    urgent: bool
-    fewest_tried: int
-    most_tried: int
-    last_change: Change | None
-    downtime: float
-    underused_for: float
 
     @cached_property
     def zone(self) -> Zone:
         """The zone that W is in."""
-        return self.zones.zone
+        return self.learned.zones.zone
 
     @cached_property
     def drivers(self) -> frozenset[LoadDriver]:
         """What drives W into its zone, including the rate if demand exceeds arrivals without any lag."""
         rising = self.inputs.demand > self.inputs.arrival and not self.inputs.lag
-        return self.zones.drivers() | ({LoadDriver.RATE} if rising else frozenset())
+        return self.learned.zones.drivers() | ({LoadDriver.RATE} if rising else frozenset())
+
+    @cached_property
+    def urgent(self) -> bool:
+        """Whether the plan is certainly overloaded, and not just close to it for long."""
+        return self.zone is Zone.OVERLOADED or self.learned.keeping_up.falling_behind
+
+    @cached_property
+    def tried(self) -> Range:
+        """The fewest and the most executors that recent batches ran on."""
+        tried = self.learned.memory.tried(self.situation.now)
+        return Range(min(tried), max(tried))
+
+    @property
+    def last_change(self) -> Change | None:
+        """The last change of plan; None before the first."""
+        return self.learned.memory.change
 
     @property
     def added(self) -> bool:
@@ -82,7 +89,7 @@ class Case:
         shape, inputs = self.situation.plan, self.inputs
         if self.situation.executors_ready != shape.executors:
             return 1.0
-        usual = predicted(self.calibration.model(), shape, inputs.arrival * inputs.interval, inputs.interval)
+        usual = predicted(self.learned.calibration.model(), shape, inputs.arrival * inputs.interval, inputs.interval)
         return max(inputs.batches_at_arrival / usual.utilization, 1.0)
 
     def on(self, guard: Guard) -> bool:
@@ -93,7 +100,7 @@ class Case:
         """Search candidates under ``rate`` records per second; those fit that stay ``margin`` under the target."""
         load = BatchLoad(rate * self.inputs.interval, self.inputs.interval)
         need = Need(load, self.target * (1 - ALIKE) - margin, self.settings.target - margin, caution)
-        return Search(self.calibration.model(), self.bounds, self.situation.plan, executors, need, self.bias)
+        return Search(self.learned.calibration.model(), self.bounds, self.situation.plan, executors, need, self.bias)
 
     def stay(self, reason: Reason | Guard, detail: str = "") -> Decision:
         """Return a decision to change nothing."""
@@ -154,7 +161,7 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     """Return the best candidate and the reason for it; other tasks on as many cores have to promise some room."""
     roomy = (search.cores > search.cores[0]) | (search.cautious <= search.need.limit - case.settings.step / 2)
     likely = allowed & search.likely & roomy
-    untried = allowed & (search.executors > case.most_tried)
+    untried = allowed & (search.executors > case.tried.high)
     certain = search.cheapest(likely & search.fits, case.drivers)
     if certain is None and untried.any() and (case.urgent or likely.any()):
         return Reason.TRIAL, search.proportional(untried)
@@ -199,7 +206,8 @@ def scale_in(case: Case) -> Decision:
     saved = 1 - search.cores[best] / search.cores[0]
     if steady and case.since_change < LONG * delay and saved < SMALL:
         return _explained(case.stay(Guard.FLAPPING), case, search, best)
-    if case.on(Guard.SCALE_IN_LIMITED) and saved * max(case.underused_for, delay) <= case.downtime:
+    underused_for = case.learned.demand.underused_for(case.situation.now)
+    if case.on(Guard.SCALE_IN_LIMITED) and saved * max(underused_for, delay) <= case.learned.memory.downtime:
         return _explained(case.stay(Guard.SCALE_IN_LIMITED), case, search, best)
     return _explained(case.move(search.shapes[best], Reason.SCALE_IN), case, search, best, wanted)
 
@@ -212,7 +220,7 @@ def _certain(case: Case, search: Search) -> Mask:
     fewer: Mask = search.cores < search.cores[0]
     if not case.on(Guard.UNCERTAIN):
         return fewer & search.likely
-    known: Mask = (search.executors >= case.fewest_tried) | (search.usual <= case.settings.target)
+    known: Mask = (search.executors >= case.tried.low) | (search.usual <= case.settings.target)
     return fewer & search.fits & ~search.wide & known
 
 

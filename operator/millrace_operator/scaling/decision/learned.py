@@ -1,0 +1,87 @@
+"""What the scaler has learned of a job: the zone of its load, its batch times, its demand, and its changes of plan.
+
+Each observation is added here once; next, ``steps.Case`` is what a decision depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..batch_time.calibration import Calibration
+from ..observation import Observation
+from ..zones import Zone, Zones
+from .changes import ChangeMemory, ChangeOutcome
+from .decision import Situation
+from .demand import Demand
+from .keeping_up import KeepingUp
+from .settings import Settings
+
+CONTINUES = 0.5
+"""Share of the forecast growth to plan for: a trend may end at any time, and noise may look like one."""
+
+
+class _Saved(Protocol):
+    """A part of what was learned, in JSON types."""
+
+    def save(self) -> dict[str, Any]: ...
+    def restore(self, saved: Mapping[str, Any]) -> None: ...
+
+
+class Learned:
+    """What was learned of one job, bounded in memory.
+
+    Attributes:
+        zones: the zone of W, and what drives it.
+        calibration: builds the model that predicts batch times.
+        demand: the rate that arrives, and what was required of late.
+        memory: changes of plan, and how they turned out.
+        keeping_up: whether the plan keeps up with arrivals.
+        judged: batches after the grace period by which a change is judged.
+    """
+
+    def __init__(self, settings: Settings, calibration: Calibration) -> None:
+        self._settings = settings
+        self.judged = max(settings.window // 2, 1)
+        self.zones = Zones(settings.target, settings.step, settings.window, settings.grace)
+        self.calibration = calibration
+        self.demand = Demand(settings.scale_in_delay)
+        self.memory = ChangeMemory()
+        self.keeping_up = KeepingUp(settings.drain_seconds)
+        self._parts: dict[str, _Saved] = {
+            "zones": self.zones,
+            "calibration": self.calibration,
+            "demand": self.demand,
+            "memory": self.memory,
+            "keeping_up": self.keeping_up,
+        }
+
+    def add(self, seen: Observation, situation: Situation) -> ChangeOutcome | None:
+        """Record an observation, and return the outcome of the last change once it is known."""
+        self.zones.add(seen)
+        self.calibration.add(seen)
+        self.demand.add(seen)
+        self.keeping_up.add(seen, situation.plan, self.demand, self.calibration)
+        outcome = self.memory.observe(seen, situation.now, self._settings.grace, self.judged)
+        if outcome is not None and not outcome.helped:
+            self.memory.failed(outcome, situation.now)
+        return outcome
+
+    def expect(self, seen: Observation, now: float) -> float:
+        """Record what the forecast asks for, once per observation, and return it in records per second."""
+        settings, demand = self._settings, self.demand
+        outlook = self.zones.forecast(self.memory.startup + (settings.grace + settings.window) * seen.interval)
+        coming = demand.level if outlook is None else demand.level + (outlook.value - demand.level) * CONTINUES
+        self.keeping_up.expect(coming / demand.level if demand.level else 1.0, settings.target)
+        required = demand.required(coming, settings.drain_seconds)
+        demand.remember(now, required, self.zones.zone is Zone.UNDERUSED)
+        return required
+
+    def save(self) -> dict[str, Any]:
+        """Return all of it in JSON types."""
+        return {name: part.save() for name, part in self._parts.items()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Continue from what ``save`` returned."""
+        for name, part in self._parts.items():
+            part.restore(saved[name])
