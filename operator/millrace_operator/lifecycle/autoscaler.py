@@ -1,4 +1,8 @@
-"""Periodic checks of running queries that decide their size; the reconciler carries out the decisions."""
+"""Periodic checks of running queries that decide their size; the reconciler carries out the decisions.
+
+What a scaler gets is in ``scaling_inputs``; it decides in ``scaling.decision.scaler``, and ``scaling_status`` has what
+the status says of it. Next is ``reconcile``, where ``target.plan_for`` makes a plan of the change.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from millrace_api.model.status import LastScaling, Phase
 from millrace_api.model.streamquery import Spec
 
 from ..metrics_source.client import PrometheusError
-from ..scaling.decision.decision import Decision, Reason
+from ..scaling.decision.decision import Decision, Reason, Situation
 from ..scaling.observation import Answer
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
@@ -102,8 +106,26 @@ class Autoscaler:
         self._queue.stop()
         self._ticker.join()
 
+    def _tick(self) -> None:
+        while not self._stopped.wait(PERIOD):
+            for key in self._reconciler.observations.queries():
+                self._queue.add(key)
+
+    def _work_on(self, key: QueryKey) -> None:
+        try:
+            with about(key):
+                self.check(key)
+        except Exception as error:  # one failing query must not stop the checks of the others
+            log.warning("the scaling check failed: %s", in_short(error))
+
     def check(self, key: QueryKey) -> None:
-        """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting."""
+        """Fetch a query's metrics, decide on its size, and notify the reconciler if the result is worth reporting.
+
+        1. Observe: plan, executors, quota and pauses (``situation_of``), and the newest metrics (``_answer``).
+        2. Decide (``scaler.step``), and note what was decided and how old the metrics are (``_note``).
+        3. Report (``_result``): the reconciler writes it to the status, and its next step carries the change out.
+        4. Save what was learned, so that a restarted operator can resume from it.
+        """
         observed = self._reconciler.observations.of(key)
         if observed is None:
             return
@@ -118,7 +140,11 @@ class Autoscaler:
         now = self._clock()
         seconds = now.timestamp()
         state = _state_of(memory, observed, spec, plan, seconds)
-        result = self._decide(key, observed, spec, plan, state, now)
+        situation = situation_of(observed, spec, plan, now)
+        answer, failure = self._answer(key, situation.now, situation.executors_ready)
+        decision = state.scaler.step(answer, situation)
+        self._note(decision, answer, situation, state)
+        result = self._result(decision, failure, situation, state, observed, spec, now)
         if memory.scaling is None or result.deserves_write(memory.scaling, seconds - state.notified):
             state.notified, memory.scaling = seconds, result
             self._reconciler.queue.add(key)
@@ -126,12 +152,18 @@ class Autoscaler:
             apply(self._objects, observed, saved_state(observed.owner, state.last, state.scaler))
             state.saved, state.epoch = seconds, plan.epoch
 
-    def _decide(
-        self, key: QueryKey, observed: ObservedQuery, spec: Spec, plan: Plan, state: ScalerState, now: datetime
-    ) -> ScalingResult:
-        situation = situation_of(observed, spec, plan, now)
-        answer, failure = self._answer(key, situation.now, situation.executors_ready)
-        decision = state.scaler.step(answer, situation)
+    def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
+        """Return the newest metrics of a query, or None and the reason."""
+        if self._ask is None:
+            hint = "start the operator with --prometheus-url URL"
+            return None, (MetricsReason.NO_PROMETHEUS, f"no Prometheus is configured; {hint}")
+        try:
+            return self._ask(key, now, ready), None
+        except PrometheusError as error:
+            return None, (MetricsReason.UNREACHABLE, str(error))
+
+    def _note(self, decision: Decision, answer: Answer | None, situation: Situation, state: ScalerState) -> None:
+        """Remember a decision that rests on an answer, and the load and the time of a usable one."""
         if decision.reason is not Reason.NO_ANSWER:
             state.last = decision
             self._metrics.decided(str(decision.reason))
@@ -140,6 +172,18 @@ class Autoscaler:
         if answer is not None and not is_missing(decision):
             state.answered = situation.now
             state.load = load_of(decision, answer, situation.executors_ready) or state.load
+
+    def _result(
+        self,
+        decision: Decision,
+        failure: tuple[MetricsReason, str] | None,
+        situation: Situation,
+        state: ScalerState,
+        observed: ObservedQuery,
+        spec: Spec,
+        now: datetime,
+    ) -> ScalingResult:
+        """Return what the reconciler gets: the change, and the parts of the status that are about scaling."""
         missing = situation.now - state.answered >= SILENCE
         metrics: tuple[MetricsReason, str] = (MetricsReason.AVAILABLE, "")
         if missing or self._ask is None:
@@ -148,7 +192,7 @@ class Autoscaler:
             last_scaling=self._last_scaling(observed.status.last_scaling, decision, spec),
             change=decision.plan if decision.changed else None,
             placement=placement_of(decision),
-            epoch=plan.epoch,
+            epoch=situation.epoch,
             load=None if missing else state.load,
             conditions=scaling_conditions(spec, state.last, metrics, observed.generation, now, paused=situation.paused),
         )
@@ -161,28 +205,6 @@ class Autoscaler:
         if known is not last and decision.prediction_error is not None:
             self._metrics.predicted(decision.prediction_error)
         return last_scaling_of(decision, last) or known
-
-    def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
-        """Return the newest metrics of a query, or None and the reason."""
-        if self._ask is None:
-            hint = "start the operator with --prometheus-url URL"
-            return None, (MetricsReason.NO_PROMETHEUS, f"no Prometheus is configured; {hint}")
-        try:
-            return self._ask(key, now, ready), None
-        except PrometheusError as error:
-            return None, (MetricsReason.UNREACHABLE, str(error))
-
-    def _tick(self) -> None:
-        while not self._stopped.wait(PERIOD):
-            for key in self._reconciler.observations.queries():
-                self._queue.add(key)
-
-    def _work_on(self, key: QueryKey) -> None:
-        try:
-            with about(key):
-                self.check(key)
-        except Exception as error:  # one failing query must not stop the checks of the others
-            log.warning("the scaling check failed: %s", in_short(error))
 
 
 def _state_of(memory: QueryMemory, observed: ObservedQuery, spec: Spec, plan: Plan, now: float) -> ScalerState:

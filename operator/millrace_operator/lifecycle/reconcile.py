@@ -1,4 +1,7 @@
-"""Reconciliation loop: observes a query, validates it, and takes the next step towards its spec."""
+"""Reconciliation loop: observes a query, validates it, and takes the next step towards its spec.
+
+What it observes is in ``observations``; ``step`` says what comes next, and ``applying`` changes the objects.
+"""
 
 from __future__ import annotations
 
@@ -159,11 +162,24 @@ class Reconciler:
         """Stop after the steps in progress; the next start finds the remaining work again."""
         self.queue.stop()
 
+    def _work_on(self, key: QueryKey) -> None:
+        with about(key, self.observations.generation(key)):
+            try:
+                with self._metrics.reconcile():
+                    self.reconcile(key)
+                self.queue.forget(key)
+            except Exception as error:  # one failing query must not stop the others
+                self._on_error(key, error)
+                log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
+
     def reconcile(self, key: QueryKey) -> None:
         """Take the next step for one query; do nothing if it matches its spec.
 
-        Planned actions are written to the status before they are carried out, so that they are visible there even after
-        a crash between two requests. The next round derives the remaining work from the observed state.
+        1. Observe (``_observed``): the query and its objects, as the watches have left them in ``observations``.
+        2. Validate (``query_of``): the spec, with its Connections in place, or why it is not valid.
+        3. Complete (``_completed``) what was observed by what no watch of the query reports.
+        4. Decide (``step.next_step``): the status to write, and the actions to carry out.
+        5. Take the step (``_take``). The next round derives the remaining work from the observed state.
         """
         now = self._clock()
         observed = self._observed(key, now)
@@ -175,30 +191,12 @@ class Reconciler:
             self.queue.add_later(key, UNSEEN_SECONDS)
             return
         query = self.query_of(key, observed)
-        is_readable = observed.unreadable is None
-        missing = missing_pods(observed, running_spec(observed, query), self._defaults) if is_readable else []
-        refused = memory.pods.refused(missing, self._refuses, now)
-        observed = replace(
-            observed,
-            upstream=self.chains.upstream_of(*key),
-            rollout=lambda *change: self.rollouts.of(*key, *change),
-            refused=refused,
-            new_secret=_unused_secret(memory, observed),
-        )
-        failed = recent_failures(observed.failed_executors, observed.driver, now)
-        memory.counts.executors_failed({each.uid: each.attempt.reason for each in failed})
+        observed = self._completed(key, memory, observed, query, now)
         refusal = memory.refusal.of(observed)
         waits = refusal is not None and refusal.until > now
         step = next_step(observed, query, self._defaults, now, memory.scaling, refusal if waits else None)
         try:
-            pause = self._pause(key, memory, observed, step)
-            if pause > 0:
-                self.queue.add_later(key, pause)
-            else:
-                self._dry_run(observed, step, everything=refusal is not None and not waits)
-                self._requests.spend(key.namespace, len(step.actions) + (step.status != observed.status))
-                self._write_status(key, memory, observed, step.status)
-                self._act(key, memory, observed, step)
+            self._take(key, memory, observed, step, tries_everything=refusal is not None and not waits)
         except RefusedError as error:
             if waits:
                 raise  # even the last healthy spec is refused: only the queue's back-off applies
@@ -221,21 +219,6 @@ class Reconciler:
                 self.queue.add_later(key, max((due - now).total_seconds(), 0.0) + REQUEUE_MARGIN)
         if not waits:
             memory.refusal.forget()
-
-    def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
-        """Return the validated query, or why it is not valid.
-
-        Queries of one namespace are checked one after the other: a check can take seconds, which its author chooses,
-        and all of them share one interpreter.
-        """
-        if (unreadable := observed.unreadable) is not None:
-            return unreadable
-        checked = self._checked.get(key, observed)
-        if checked is None:
-            with self._checks.setdefault(key.namespace, threading.Lock()):
-                checked = self._validated(observed)
-            self._checked.put(key, observed, checked)
-        return checked
 
     def _observed(self, key: QueryKey, now: datetime) -> ObservedQuery | None:
         """Return what is known of a query; read it again if it was not kept, and there may be room for it now."""
@@ -283,9 +266,20 @@ class Reconciler:
             return False
         return observed.deleted_at is None or now < observed.deleted_at + DRAIN_MARGIN
 
-    def _refuses(self, pod: Manifest) -> RefusedError | None:
-        self._requests.spend(pod["metadata"]["namespace"], 1)
-        return self._objects.refuses(pod)
+    def query_of(self, key: QueryKey, observed: ObservedQuery) -> StreamQuery | MillraceError:
+        """Return the validated query, or why it is not valid.
+
+        Queries of one namespace are checked one after the other: a check can take seconds, which its author chooses,
+        and all of them share one interpreter.
+        """
+        if (unreadable := observed.unreadable) is not None:
+            return unreadable
+        checked = self._checked.get(key, observed)
+        if checked is None:
+            with self._checks.setdefault(key.namespace, threading.Lock()):
+                checked = self._validated(observed)
+            self._checked.put(key, observed, checked)
+        return checked
 
     def _validated(self, observed: ObservedQuery) -> StreamQuery | MillraceError:
         try:
@@ -301,20 +295,48 @@ class Reconciler:
         except Exception as error:  # a library gives up on it: it may wait for another spec, and says so
             return MillraceError(Problem(f"the query cannot be checked: {in_short(error)}", "write it in another way"))
 
-    def _write_status(self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, now: Status) -> None:
-        """Write the status if it has changed, and post events for notable changes."""
-        before = observed.status
-        if now == before:
+    def _completed(
+        self,
+        key: QueryKey,
+        memory: QueryMemory,
+        observed: ObservedQuery,
+        query: StreamQuery | MillraceError,
+        now: datetime,
+    ) -> ObservedQuery:
+        """Add the query's chain, its turn to follow Connections, and the pods that the API server refuses."""
+        is_readable = observed.unreadable is None
+        missing = missing_pods(observed, running_spec(observed, query), self._defaults) if is_readable else []
+        refused = memory.pods.refused(missing, self._refuses, now)
+        failed = recent_failures(observed.failed_executors, observed.driver, now)
+        memory.counts.executors_failed({each.uid: each.attempt.reason for each in failed})
+        return replace(
+            observed,
+            upstream=self.chains.upstream_of(*key),
+            rollout=lambda *change: self.rollouts.of(*key, *change),
+            refused=refused,
+            new_secret=_unused_secret(memory, observed),
+        )
+
+    def _refuses(self, pod: Manifest) -> RefusedError | None:
+        self._requests.spend(pod["metadata"]["namespace"], 1)
+        return self._objects.refuses(pod)
+
+    def _take(
+        self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, step: Step, *, tries_everything: bool
+    ) -> None:
+        """Take a step, or queue the query for when its pace allows one: dry runs, then the status, then the actions.
+
+        Planned actions are written to the status before they are carried out, so that they are visible there even after
+        a crash between two requests.
+        """
+        pause = self._pause(key, memory, observed, step)
+        if pause > 0:
+            self.queue.add_later(key, pause)
             return
-        self.observations.query_seen(self._queries.write_status(key, observed.owner.uid, now))
-        memory.pace.written(self._seconds())
-        if is_canary(observed.body):  # its status changes with every touch
-            return
-        memory.counts.status_written(before, now)
-        for each in events_of(before, now):
-            log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
-            if not each.logged and memory.events.take(self._seconds()) and self._events.take(key.namespace):
-                self._queries.post_event(key, observed.owner.uid, each)
+        self._dry_run(observed, step, everything=tries_everything)
+        self._requests.spend(key.namespace, len(step.actions) + (step.status != observed.status))
+        self._write_status(key, memory, observed, step.status)
+        self._act(key, memory, observed, step)
 
     def _pause(self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, step: Step) -> float:
         """Return the seconds until the step may be taken; one with actions waits only for its namespace's budget."""
@@ -342,6 +364,21 @@ class Reconciler:
             for each in manifests:
                 self._requests.spend(observed.owner.namespace, 1)
                 apply(self._objects, observed, each, dry_run=True)
+
+    def _write_status(self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, now: Status) -> None:
+        """Write the status if it has changed, and post events for notable changes."""
+        before = observed.status
+        if now == before:
+            return
+        self.observations.query_seen(self._queries.write_status(key, observed.owner.uid, now))
+        memory.pace.written(self._seconds())
+        if is_canary(observed.body):  # its status changes with every touch
+            return
+        memory.counts.status_written(before, now)
+        for each in events_of(before, now):
+            log.log(logging.WARNING if each.warning else logging.INFO, "%s: %s", each.reason, each.message)
+            if not each.logged and memory.events.take(self._seconds()) and self._events.take(key.namespace):
+                self._queries.post_event(key, observed.owner.uid, each)
 
     def _act(self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, step: Step) -> None:
         if not step.actions:
@@ -380,16 +417,6 @@ class Reconciler:
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():
                 self._queries.remove_finalizer(key, observed.body, FINALIZER)
-
-    def _work_on(self, key: QueryKey) -> None:
-        with about(key, self.observations.generation(key)):
-            try:
-                with self._metrics.reconcile():
-                    self.reconcile(key)
-                self.queue.forget(key)
-            except Exception as error:  # one failing query must not stop the others
-                self._on_error(key, error)
-                log.warning("trying again in %.1f s: %s", self.queue.retry(key), in_short(error))
 
 
 def _unused_secret(memory: QueryMemory, observed: ObservedQuery) -> str | None:
