@@ -1,4 +1,7 @@
-"""The input of a run: its sources and static tables, and notes on what it waits for or did not find."""
+"""The input of a run: its sources and static tables, and notes on what it waits for or did not find.
+
+``job`` opens them before it starts Spark.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.checkpoint_overlap import overlaps, place_parts
 from millrace_api.validation.places import is_object
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.marker import checkpoint_above
 from millrace_jobs.disk import absolute_path, cache_folder
 from millrace_jobs.places import Place
@@ -133,6 +137,16 @@ def waiting_note(sources: Mapping[str, Source]) -> str:
         return ""
     read = f"all records were read of the {', and of the '.join(inputs)}"
     return f"{read}: waiting for new files; --once and --available-now end a run here"
+
+
+def unread_note(
+    spec: Spec, sources: Mapping[str, Source], checkpoint: Checkpoint, before: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Return why a run that has ended has read nothing, from the offsets ``before``; empty if that is not known."""
+    after = checkpoint.committed()
+    if before and all(offset["position"] == before[name]["position"] for name, offset in after.items()):
+        return nothing_new_note(spec, checkpoint.root)
+    return no_record_note(sources, after)
 
 
 def nothing_new_note(spec: Spec, checkpoint: Place) -> str:

@@ -1,4 +1,9 @@
-"""The run loop: it starts Spark's query, follows the plan, watches the batches, restarts, and ends in order."""
+"""The run loop: it starts Spark's query, follows the plan, watches the batches, restarts, and ends in order.
+
+Before a batch, ``steering`` writes what it runs under, which ``pipeline.reader`` reads in Spark's own process for
+sources. Its tasks run what ``queries`` has built. Its results come back here, to ``QueryRun._write``, and go to a sink;
+its progress comes through ``listener``, and goes to ``steering`` and to ``observer``.
+"""
 
 from __future__ import annotations
 
@@ -180,11 +185,6 @@ class QueryRun:
         """End the run after the running batch."""
         self._draining = True
 
-    def _stop_query(self) -> None:
-        """Stop Spark's query if it is running, so that it never writes to a closed sink."""
-        if self._query is not None:
-            self._query.stop()
-
     def _stream_with_restarts(self, closing_time: int | None) -> bool:
         """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
         failed = False
@@ -250,35 +250,6 @@ class QueryRun:
             self.accepted()
         return self._query
 
-    def _require_alive(self) -> None:
-        """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""
-        if not jvm.is_running():
-            raise jvm_gone()
-        if self.checkpoint.lost is not None:
-            raise self.checkpoint.lost
-        if self.replicas is not None:
-            self.replicas.require_running()
-
-    def _reason_to_stop(self, stream: _Stream) -> _StopReason | None:
-        """Return why the running batch is to be the last of this query, or None."""
-        if stream.paced and stream.clock.set_back() > self.spec.batch_interval.seconds:
-            self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
-            return _StopReason.CLOCK_SET_BACK
-        reason = None
-        if not self._matches_plan(stream.mode):
-            reason = _StopReason.MODE_CHANGED
-        elif self._draining:
-            reason = _StopReason.DRAINING
-        elif stream.paced and self._is_exhausted():
-            reason = _StopReason.EXHAUSTED
-        if reason is not None and self._draining:
-            self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
-        return reason
-
-    def _can_stop(self, query: StreamingQuery) -> bool:
-        """Whether the last batch is finished; the loop has already drained the sources, so no other batch can begin."""
-        return not query.status["isTriggerActive"] and self.checkpoint.unfinished_pin() is None
-
     def _instruct_sources(self, stream: _Stream) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
         for message in self.tables.messages() if self.tables is not None else ():
@@ -287,10 +258,6 @@ class QueryRun:
         self._steering.instruct_sources(draining=draining, closing_time=stream.closing_time)
         if stream.mode is RoutingMode.DEDICATED and self.replicas is not None:
             self.replicas.instruct(self._steering.pin, self._consumed, self._steering.most)
-
-    def _matches_plan(self, mode: RoutingMode) -> bool:
-        """Whether the plan wants the query in this mode."""
-        return self.query.mode(self._steering.pin) is mode
 
     def _sources_of(self, mode: RoutingMode) -> Mapping[str, Source]:
         """Return the sources of a query in this mode: those that were opened, or what replicas make of them."""
@@ -302,11 +269,6 @@ class QueryRun:
         if not self._matches_plan(mode):
             return self.replicas.finish()
         return self.replicas.begin(_positions(self.checkpoint.begun()), self._steering.pin)
-
-    def _is_exhausted(self) -> bool:
-        """Whether the sources that the query reads have no more records; only these have an offset."""
-        offsets = self._committed
-        return bool(offsets) and all(self.sources[offset["source"]].exhausted(offset["position"]) for offset in offsets)
 
     def _start(self, sources: Mapping[str, Source], *, mode: RoutingMode, paced: bool) -> StreamingQuery:
         routed = mode is not RoutingMode.NATIVE
@@ -335,13 +297,12 @@ class QueryRun:
         except (PySparkException, Py4JJavaError) as error:  # a checkpoint that Spark rejects
             raise self._explained(str(error)) from None
 
-    def _explained(self, text: str) -> MillraceError:
-        """Return why the query failed, with its failure class."""
-        damage = self.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
-        return failed_query(text, damage)
-
     def _write(self, results: DataFrame, number: int) -> None:
-        """Write the results of a batch to the sink (Spark's ``foreachBatch`` hook)."""
+        """Write the results of a batch to the sink (Spark's ``foreachBatch`` hook), after which Spark commits it.
+
+        Nothing of the batch is computed before the sink acts on ``results``. Until then, the lease is checked, and what
+        the tasks have to know of the batch is announced.
+        """
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
         self.checkpoint.begin(number, self._planned)
@@ -392,11 +353,59 @@ class QueryRun:
         self._settings.follow(self._steering.pin.workers)
         self.watcher.batch(report)
 
+    def _require_alive(self) -> None:
+        """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""
+        if not jvm.is_running():
+            raise jvm_gone()
+        if self.checkpoint.lost is not None:
+            raise self.checkpoint.lost
+        if self.replicas is not None:
+            self.replicas.require_running()
+
+    def _can_stop(self, query: StreamingQuery) -> bool:
+        """Whether the last batch is finished; the loop has already drained the sources, so no other batch can begin."""
+        return not query.status["isTriggerActive"] and self.checkpoint.unfinished_pin() is None
+
+    def _reason_to_stop(self, stream: _Stream) -> _StopReason | None:
+        """Return why the running batch is to be the last of this query, or None."""
+        if stream.paced and stream.clock.set_back() > self.spec.batch_interval.seconds:
+            self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
+            return _StopReason.CLOCK_SET_BACK
+        reason = None
+        if not self._matches_plan(stream.mode):
+            reason = _StopReason.MODE_CHANGED
+        elif self._draining:
+            reason = _StopReason.DRAINING
+        elif stream.paced and self._is_exhausted():
+            reason = _StopReason.EXHAUSTED
+        if reason is not None and self._draining:
+            self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
+        return reason
+
+    def _is_exhausted(self) -> bool:
+        """Whether the sources that the query reads have no more records; only these have an offset."""
+        offsets = self._committed
+        return bool(offsets) and all(self.sources[offset["source"]].exhausted(offset["position"]) for offset in offsets)
+
+    def _matches_plan(self, mode: RoutingMode) -> bool:
+        """Whether the plan wants the query in this mode."""
+        return self.query.mode(self._steering.pin) is mode
+
+    def _explained(self, text: str) -> MillraceError:
+        """Return why the query failed, with its failure class."""
+        damage = self.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
+        return failed_query(text, damage)
+
     def _release_results(self) -> None:
         """Move event time on until Spark's operators hold no result back."""
         end = EndOfInput(self.spark, self.spec, self.query, self.checkpoint)
         while not self._draining and (time := end.closing_time(self._query, self._latest_event)) is not None:
             self._stream_with_restarts(time)
+
+    def _stop_query(self) -> None:
+        """Stop Spark's query if it is running, so that it never writes to a closed sink."""
+        if self._query is not None:
+            self._query.stop()
 
 
 def _positions(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, Position]:

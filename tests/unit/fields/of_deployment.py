@@ -89,11 +89,12 @@ def chosen(asked: StreamQuery) -> object:
     )
     with Job(asked) as job:
         job._given = None
-        job._compiled = CompiledQuery(routed, None, True)
-        job._checkpoint = SimpleNamespace(last_pin=lambda: None, state_partitions=4)
         job._display = SimpleNamespace(message=lambda _: None)
-        job._spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
-        plans = job._plans()
+        opened = SimpleNamespace(
+            checkpoint=SimpleNamespace(last_pin=lambda: None, state_partitions=4),
+            spark=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)),
+        )
+        plans = job._plans(opened, CompiledQuery(routed, None, True))
         current = plans.current()
     assert current is not None
     first = current.algorithm.value
