@@ -1,4 +1,7 @@
-"""The command line: the commands that run, check and prepare queries, and those of other packages."""
+"""The command line: the commands that run, check and prepare queries, and those of other packages.
+
+A command that runs a query reads it (``run.query_file``), starts the JVM (``jvm``), and runs a ``run.job.Job``.
+"""
 
 from __future__ import annotations
 

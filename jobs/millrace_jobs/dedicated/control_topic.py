@@ -1,4 +1,7 @@
-"""The control topic: the newest record of each key, from the driver to its replicas and between replicas."""
+"""The control topic: the newest record of each key, from the driver to its replicas and between replicas.
+
+The replicas follow it in ``command`` and ``generation``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The driver's side of the replicas: it begins their generations, and instructs them."""
+"""The driver's side of the replicas: it begins their generations, and instructs them.
+
+The replicas read its instructions from ``control_topic``; the job reads what they place by ``routed_source``.
+"""
 
 from __future__ import annotations
 

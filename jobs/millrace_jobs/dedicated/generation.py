@@ -1,4 +1,8 @@
-"""The work of a replica in one generation: interval after interval, each of them one transaction."""
+"""The work of a replica in one generation: interval after interval, each of them one transaction.
+
+In an interval, records pass ``raw_reader``, ``intake``, ``placing`` and ``interval``; then they are the job's, in
+``routed_source``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Raw messages to projected records and the hashes of their keys: what a job's own route stage does first."""
+"""Raw messages to projected records and the hashes of their keys: what a job's own route stage does first.
+
+The projected records go to ``placing``.
+"""
 
 from __future__ import annotations
 

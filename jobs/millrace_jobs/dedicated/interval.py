@@ -1,4 +1,7 @@
-"""One interval of a replica: packs, their manifest and the raw offsets behind them, written in one transaction."""
+"""One interval of a replica: packs, their manifest and the raw offsets behind them, written in one transaction.
+
+Next, the job's ``routed_source`` reads the manifest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Placing of a replica's records on workers: partitioner, output buffers, and what is known of an interval."""
+"""Placing of a replica's records on workers: partitioner, output buffers, and what is known of an interval.
+
+The packs go to ``interval``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A replica's share of the raw topics: a member of the consumer group, and how far it has read."""
+"""A replica's share of the raw topics: a member of the consumer group, and how far it has read.
+
+Its messages go to ``intake``.
+"""
 
 from __future__ import annotations
 

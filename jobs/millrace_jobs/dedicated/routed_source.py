@@ -3,6 +3,8 @@
 Its position is that of the raw topics, up to which all records are in a batch, with an entry ``PLACED`` that names the
 manifests of the last batch: generation, version, id of the routed topic, and ``begin`` and ``end``, its offsets in the
 topic of manifests. A query can therefore go on with the raw topics, and a batch that was begun can be read from them.
+
+``pipeline.reader`` asks for its batches, and combines the packs in its tasks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Combining: a worker reduces the records it was sent to partial results, one per key and window or pane."""
+"""Combining: a worker reduces the records it was sent to partial results, one per key and window or pane.
+
+Next, ``queries.routed.merge`` merges them in the state store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Report of one finished batch: Spark's progress and the notes of replicas and workers, in one record."""
+"""Report of one finished batch: Spark's progress and the notes of replicas and workers, in one record.
+
+``run.loop`` gives it to ``steering`` and to the watchers of the run.
+"""
 
 from __future__ import annotations
 

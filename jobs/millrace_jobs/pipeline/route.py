@@ -1,4 +1,7 @@
-"""Routing: a replica places the records of its slice, block by block, on the workers of the pinned plan."""
+"""Routing: a replica places the records of its slice, block by block, on the workers of the pinned plan.
+
+Spark's shuffle carries the blocks to ``combine``.
+"""
 
 from __future__ import annotations
 

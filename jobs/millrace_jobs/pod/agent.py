@@ -1,4 +1,7 @@
-"""The agent in a driver's pod: it scales the executors to the plan, and acknowledges applied plans."""
+"""The agent in a driver's pod: it scales the executors to the plan, and acknowledges applied plans.
+
+The acknowledgement is in the plan's ConfigMap, where the operator reads it as ``ObservedQuery.applied``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A driver's pod as a platform: Spark in client mode, a plan from a ConfigMap, and executors in separate pods."""
+"""A driver's pod as a platform: Spark in client mode, a plan from a ConfigMap, and executors in separate pods.
+
+The plan comes from ``plan_watch``; ``agent`` has executors follow it, and acknowledges it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The plan in a ConfigMap, as the operator writes it, followed by a watch that survives outages of the API server."""
+"""The plan in a ConfigMap, as the operator writes it, followed by a watch that survives outages of the API server.
+
+``pod.agent`` scales the executors to it, and ``run.steering`` puts it into the next batch.
+"""
 
 from __future__ import annotations
 

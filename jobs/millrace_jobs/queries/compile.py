@@ -1,4 +1,7 @@
-"""Compilation of a query: Spark analyzes its SQL, and one kind of execution is chosen to run it."""
+"""Compilation of a query: Spark analyzes its SQL, and one kind of execution is chosen to run it.
+
+Its kind compiles it further (``routed.compile``, ``tables.compile``). The others use it as ``execution.CompiledQuery``.
+"""
 
 from __future__ import annotations
 

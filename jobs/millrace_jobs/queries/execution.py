@@ -1,4 +1,7 @@
-"""What callers ask of a compiled query, whatever runs it."""
+"""What callers ask of a compiled query, whatever runs it.
+
+``compile`` makes a ``CompiledQuery``; ``run.loop`` builds its DataFrame, which leads to the folder of its kind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How the sources of a query are read: as streaming DataFrames, with their watermarks and the notes of their tasks."""
+"""How the sources of a query are read: as streaming DataFrames, with their watermarks and the notes of their tasks.
+
+``pipeline.reader`` reads them, batch by batch.
+"""
 
 from __future__ import annotations
 

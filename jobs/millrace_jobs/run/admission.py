@@ -6,6 +6,8 @@ is fixed as well (a task starts, a state store commits). Batches of different si
 
 The estimate errs on the side of small batches, so the limit may grow many times over from one batch to the next.
 Admission never holds back what arrives within an interval: if a job is too slow, its batches grow with its load.
+
+``steering`` writes the limits for ``pipeline.reader``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The end of a bounded input: the event time that makes all results final, derived from what Spark's operators hold."""
+"""The end of a bounded input: the event time that makes all results final, derived from what Spark's operators hold.
+
+``loop`` then runs another batch, whose only record is this time.
+"""
 
 from __future__ import annotations
 

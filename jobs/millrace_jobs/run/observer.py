@@ -1,4 +1,7 @@
-"""What a job shows of its run: each event goes to the display, the metrics, the probes and the platform."""
+"""What a job shows of its run: each event goes to the display, the metrics, the probes and the platform.
+
+It is the last room of a batch. The next one begins with what ``steering`` has learned.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The partitioner's replicas of one run: what the run loop asks of them, whoever runs their processes."""
+"""The partitioner's replicas of one run: what the run loop asks of them, whoever runs their processes.
+
+``dedicated.coordinator`` instructs them, and hands on the source that reads what they place.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Steering of the next batch: its plan, what its partitioners have learned, its size, and Spark's settings for it."""
+"""Steering of the next batch: its plan, what its partitioners have learned, its size, and Spark's settings for it.
+
+What it writes, ``pipeline.reader`` reads (``plan.control``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The interface of sinks: a sink writes the results of a batch, and does not duplicate them after a crash."""
+"""The interface of sinks: a sink writes the results of a batch, and does not duplicate them after a crash.
+
+``run.loop`` hands over each batch; Spark commits it once the sink has written it.
+"""
 
 from __future__ import annotations
 

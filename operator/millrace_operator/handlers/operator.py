@@ -1,4 +1,7 @@
-"""Assembly, start and stop of the operator."""
+"""Assembly, start and stop of the operator; and the events of queries, which are stored and queued.
+
+An event goes to ``lifecycle.observations``, and its query to the queue of ``lifecycle.reconcile``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Watches of the objects that belong to queries, found by label, of Connections, and of what limits pods."""
+"""Watches of the objects that belong to queries, found by label, of Connections, and of what limits pods.
+
+An event goes to ``lifecycle.observations``, and its query to the queue of ``lifecycle.reconcile``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fixes for kopf's watches, which miss deletions and end the operator on errors: see ``PatchedWatches``."""
+"""Fixes for kopf's watches, which miss deletions and end the operator on errors: see ``PatchedWatches``.
+
+Each event goes to ``handlers.operator``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Objects that queries own: their kinds, and changes to them on the API server."""
+"""Objects that queries own: their kinds, and changes to them on the API server.
+
+``handlers.owned_objects`` watches what becomes of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""StreamQueries on the API server: status, finalizer and events."""
+"""StreamQueries on the API server: status, finalizer and events.
+
+``lifecycle.reconcile`` makes these requests; what a request returns goes back to ``lifecycle.observations``.
+"""
 
 from __future__ import annotations
 

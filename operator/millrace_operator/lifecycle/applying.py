@@ -1,4 +1,7 @@
-"""Changes to the objects of a query, none of which reaches an object that is not the query's."""
+"""Changes to the objects of a query, none of which reaches an object that is not the query's.
+
+``kube.object_api`` makes the requests; what they return goes back to ``observations``.
+"""
 
 from __future__ import annotations
 

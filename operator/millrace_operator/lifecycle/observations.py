@@ -1,4 +1,7 @@
-"""Cache of the observed cluster state by query, filled from watches so that reads need no API request."""
+"""Cache of the observed cluster state by query, filled from watches so that reads need no API request.
+
+``handlers`` write to it; ``reconcile`` reads an ``observe.ObservedQuery`` of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A query as last observed, with all objects that belong to it."""
+"""A query as last observed, with all objects that belong to it.
+
+``observations`` makes one for each step of a query; ``step`` decides by it.
+"""
 
 from __future__ import annotations
 

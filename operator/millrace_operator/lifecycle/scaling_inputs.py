@@ -1,6 +1,8 @@
 """What the scaler gets besides metrics: settings, plan and executors from the cluster, and the state saved there.
 
 All functions are pure, apart from ``restore``, which changes the scaler.
+
+``autoscaler`` hands it to ``scaling.decision.scaler``.
 """
 
 from __future__ import annotations

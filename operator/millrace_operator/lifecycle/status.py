@@ -1,4 +1,7 @@
-"""Desired status of a query, computed from observations; pure and deterministic functions."""
+"""Desired status of a query, computed from observations; pure and deterministic functions.
+
+It is a part of a ``step.Step``, which ``reconcile`` takes.
+"""
 
 from __future__ import annotations
 

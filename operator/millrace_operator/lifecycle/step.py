@@ -1,4 +1,8 @@
-"""Next step of a query, computed from its spec and the observed state; pure and deterministic functions."""
+"""Next step of a query, computed from its spec and the observed state; pure and deterministic functions.
+
+What the driver should run is in ``target``, its objects in ``resources.manifests``, and the status in ``status``. Then
+``reconcile`` writes the status and carries out the actions.
+"""
 
 from __future__ import annotations
 

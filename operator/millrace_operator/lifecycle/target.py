@@ -1,4 +1,7 @@
-"""What a driver should run: the applied spec, or the last healthy one after a failure; and the plan. Pure functions."""
+"""What a driver should run: the applied spec, or the last healthy one after a failure; and the plan. Pure functions.
+
+Next, ``resources.manifests`` makes the objects, for ``step``.
+"""
 
 from __future__ import annotations
 

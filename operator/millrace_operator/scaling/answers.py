@@ -1,4 +1,7 @@
-"""Conversion of untrusted answers of the metrics to reliable observations, or to a reason for none."""
+"""Conversion of untrusted answers of the metrics to reliable observations, or to a reason for none.
+
+The observation is what ``difference`` finds between two answers; next, ``decision.learned`` learns from it.
+"""
 
 from __future__ import annotations
 

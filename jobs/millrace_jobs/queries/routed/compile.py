@@ -1,4 +1,7 @@
-"""Compilation of what replicas and workers do, for an aggregation in SQL and for a Python class."""
+"""Compilation of what replicas and workers do, for an aggregation in SQL and for a Python class.
+
+The result is a ``routed.Routed``, which builds the DataFrame of a query.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Parts of built-in aggregates are merged by Spark's aggregation or, where it is not every change that is emitted, by the
 operators on tables. The states of Python aggregators are merged by Spark's ``transformWithState``, as one blob per
 window and bucket.
+
+The results go to the query's sink (``sinks.base``), in one action with all that is before them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A decision about the size of a job, with everything that it rests on."""
+"""A decision about the size of a job, with everything that it rests on.
+
+``lifecycle.scaling_status`` has what the status says of it.
+"""
 
 from __future__ import annotations
 

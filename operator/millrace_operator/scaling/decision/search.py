@@ -1,4 +1,7 @@
-"""Search among the shapes near the present one for the cheapest that is predicted to meet the demand."""
+"""Search among the shapes near the present one for the cheapest that is predicted to meet the demand.
+
+``batch_time.batch_model`` predicts; ``steps`` chooses among what was found.
+"""
 
 from __future__ import annotations
 
