@@ -134,7 +134,7 @@ def next_step(
     if is_canary(observed.body):
         return Step(canary_status(observed, now))
     if observed.deleted_at is not None:
-        return _delete(observed, observed.deleted_at, now)
+        return _step_to_delete(observed, observed.deleted_at, now)
     if (unreadable := observed.unreadable) is not None:
         return Step(invalid_status(observed, unreadable, now), requeue_at=now + READ_AGAIN_AFTER)
     if isinstance(query, MillraceError):
@@ -152,8 +152,8 @@ def next_step(
         status = status_of(observed, target, now, progress=paused, scaling=scaling)
         return Step(status, requeue_at=_due(observed, target, now))
     if _must_drain(observed, target, defaults):
-        return _drain(observed, target, defaults, now)
-    return _apply(observed, target, defaults, now, scaling)
+        return _step_to_drain(observed, target, defaults, now)
+    return _step_to_apply(observed, target, defaults, now, scaling)
 
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
@@ -196,7 +196,7 @@ def _keep_running(
     if observed.healthy is None or not (restarts or follows):
         return Step(status(), requeue_at=due)
     target = target_of(observed, observed.query_with(observed.healthy[1]), defaults, now)
-    step = _apply(observed, target, defaults, now, scaling)
+    step = _step_to_apply(observed, target, defaults, now, scaling)
     return replace(step, status=status(step.status))
 
 
@@ -213,7 +213,7 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefa
     return observed.configuration not in [each["metadata"]["name"] for each in desired]
 
 
-def _drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime) -> Step:
+def _step_to_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime) -> Step:
     replacements: tuple[Manifest, ...] = ()
     if target.may_run:
         desired = _objects(observed, target, plan_for(observed, target.query), defaults, _UNKNOWN)
@@ -242,7 +242,7 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
     return ProgressingReason.REPLACING, message
 
 
-def _apply(
+def _step_to_apply(
     observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime, scaling: ScalingResult | None
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
@@ -280,7 +280,7 @@ def _shown_name(observed: ObservedQuery, missing: Manifest) -> str:
     return name.rpartition("-")[0] if observed.owner.is_configuration(name) else name
 
 
-def _delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Step:
+def _step_to_delete(observed: ObservedQuery, deleted_at: datetime, now: datetime) -> Step:
     """Remove the finalizer once the driver has ended; the garbage collector then deletes the owned objects."""
     if not _has_finalizer(observed):
         return Step(observed.status)
