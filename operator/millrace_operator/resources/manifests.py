@@ -1,6 +1,6 @@
 """All objects of a query, in the order in which they are applied.
 
-``lifecycle.step`` compares them with what is there, and ``lifecycle.applying`` applies what is missing.
+``lifecycle.step`` compares them with those that were observed, and ``lifecycle.applying`` applies what is missing.
 """
 
 from __future__ import annotations
