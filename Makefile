@@ -15,7 +15,7 @@ LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint format generate chart-files package bench bench-name demo constraints clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated format generate chart-files package bench bench-name demo constraints clean
 
 help:  ## List the targets, on one screen
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ lint: setup  ## Check style, types, imports, and generated files
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory lint-generated
+
+lint-generated:
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
 	$(BIN)/millrace crd --kind Connection | diff crds/connections.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
