@@ -107,6 +107,14 @@ def test_make_test_runs_every_folder_of_tests():
     assert folders == {f"tests/{folder}" for folder in there}
 
 
+def test_tests_do_not_import_tests():
+    """What they share is in modules without the prefix; in Azure, a checkpoint goes through the tests of S3 again."""
+    again = ROOT / "tests/object_store/test_azure.py"
+    files = [path for path in (ROOT / "tests").rglob("*.py") if path != again]
+    found = re.compile(r"^ *(from \S*\btest_\w+ import|from \S+ import test_|import \S*\btest_)", re.M)
+    assert [str(path.relative_to(ROOT)) for path in files if found.search(path.read_text())] == []
+
+
 def test_every_example_is_run_by_a_test():
     by_name = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     numbers = {*EXAMPLES, *NEXMARK}
