@@ -28,7 +28,7 @@ from millrace_api.model.values import ByteSize, Duration, PositiveDuration
 from millrace_operator.lifecycle.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
-from millrace_operator.lifecycle.scaling_status import ActiveReason, LimitedReason, MetricsReason
+from millrace_operator.lifecycle.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
@@ -253,7 +253,8 @@ def _anchor(path: str) -> str:
 
 def _reasons() -> dict[str, Meanings]:
     """Return the reasons of each condition type, in the order of a status."""
-    short = {Reason.AT_CAPACITY.value: docstrings(Reason)[Reason.AT_CAPACITY]} | docstrings(Guard)
+    short = {Reason.AT_CAPACITY.value: docstrings(Reason)[Reason.AT_CAPACITY]}
+    short |= {each.value: docstrings(Guard)[each] for each in LIMITS}
     reasons: dict[ConditionType, Meanings] = {
         ConditionType.READY: docstrings(ReadyReason),
         ConditionType.PROGRESSING: docstrings(ProgressingReason),

@@ -118,7 +118,7 @@ def test_a_producer_that_is_kept_writes_the_next_batch_unless_another_worker_has
     writer, used = PartitionWriter(driver.topic, driver.transactions.id, "trips"), []
     monkeypatch.setattr(partition_writer, "require_whole", lambda: None)
     for number, worker in ((0, "A"), (3, "A"), (4, "B"), (5, "A")):  # it had no results in between
-        about = BatchForTasks.of(ResultBatch(number, 1, 0), driver.name, LONGEST, producers)
+        about = BatchForTasks(number, 1, 0, len(producers), driver.name, LONGEST, producers)
         task = SimpleNamespace(partitionId=lambda: 0, getLocalProperty=lambda _, about=about: json.dumps(asdict(about)))
         monkeypatch.setattr(partition_writer, "TaskContext", SimpleNamespace(get=lambda task=task: task))
         monkeypatch.setattr(partition_writer, "_producers", workers[worker])

@@ -114,7 +114,7 @@ executors:
   initial: 1
   max: 1
   cores: 1
-  memory: 512m
+  memory: 512Mi
   podTemplate:  # on the driver's node: a volume of most storage classes is mounted on one node at a time
     spec:
       affinity:
@@ -122,6 +122,6 @@ executors:
           requiredDuringSchedulingIgnoredDuringExecution:
             - topologyKey: kubernetes.io/hostname
               labelSelector: {matchLabels: {millrace.io/query: {{ . }}, millrace.io/role: driver}}
-driver: {cores: 1, memory: 1g}
+driver: {cores: 1, memory: 1Gi}
 scaling: {mode: "Off"}
 {{- end }}

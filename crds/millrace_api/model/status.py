@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from millrace_api.model.base import Model
 from millrace_api.model.deployment import Algorithm, Placement
@@ -237,6 +238,19 @@ class Status(Model):
     answered_touch: str | None = Field(
         default=None, description="Of the operator's own canary: the time of the last touch that a worker has seen."
     )
+
+    @classmethod
+    def reported(cls, document: Mapping[str, Any]) -> Self:
+        """Return the status that an operator, of this version or another, has reported; empty if it cannot be read.
+
+        Conditions of a type that this version does not know are left out, since all else does not depend on them.
+        """
+        known = tuple(ConditionType)
+        conditions = [each for each in document.get("conditions") or () if each.get("type") in known]
+        try:
+            return cls.model_validate({**document, "conditions": conditions}, by_name=False)
+        except ValidationError:
+            return cls()
 
     def rejects(self, revision: str) -> bool:
         """Return whether the spec of this revision was rolled back, and is not being tried again."""

@@ -38,7 +38,7 @@ _CONSUMER: dict[str, object] = {
 
 
 class StoppingRecordError(MillraceError):
-    """A record that stops the query: it does not decode under the policy ``fail``, or it is gone."""
+    """A record that stops the query: it does not decode under the policy ``Fail``, or it is gone."""
 
 
 class ReassignedError(Exception):

@@ -110,7 +110,7 @@ class BadRecordHandler(RejectedRecords):
     """Handler of the bad records in one slice of a file; dead letters have source, file, line, reason and text."""
 
     def reject(self, file: str, bad: BadRecord) -> None:
-        """Leave out one record. Raises MillraceError under the policy ``fail``, or if the letter cannot be written."""
+        """Leave out one record. Raises MillraceError under the policy ``Fail``, or if the letter cannot be written."""
         said = f"source {self._source} cannot decode"
         if self._left_out(lambda: Problem(f"{said} {quoted(bad.text)}: {bad.reason}", FIX_HINT, file, bad.line)):
             self._letters.write({"file": file, "line": bad.line, "reason": bad.reason, "text": bad.text})

@@ -191,7 +191,9 @@ def _recording(path: Path | None, wanted: _Wanted) -> Recording:
     if path is None:
         return _of_query(str(wanted.query), *wanted.cluster)
     if path.suffix in (".yaml", ".yml"):
-        hint = "write `millrace flow` for a flow in YAML, or the name of a running query with --query NAME"
+        hint = (
+            "write `millrace flow`, in a checkout, for a flow in YAML, or the name of a running query with --query NAME"
+        )
         raise MillraceError(Problem(f"{path} is no recording of a query", hint))
     from .recording import read_recording
 

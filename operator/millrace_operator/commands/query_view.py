@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pydantic import ValidationError
-
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, LastScaling, Status
 from millrace_api.model.streamquery import Annotation
 
@@ -52,10 +50,7 @@ class QueryView:
     @cached_property
     def status(self) -> Status:
         """Status reported by the operator; empty if none was reported, or if this version cannot parse it."""
-        try:
-            return Status.model_validate(self.body.get("status") or {}, by_name=False)
-        except ValidationError:
-            return Status()
+        return Status.reported(self.body.get("status") or {})
 
     @property
     def is_readable(self) -> bool:

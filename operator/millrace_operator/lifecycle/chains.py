@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
 from millrace_api.model.status import ConditionStatus, ConditionType, Status
 
 from .chain import Link, Upstream, UpstreamState
@@ -207,10 +205,7 @@ def reported_state(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state_of(document: Mapping[str, Any]) -> UpstreamState:
-    try:
-        status = Status.model_validate(document, by_name=False)
-    except ValidationError:  # another version of Millrace wrote it
-        return UpstreamState()
+    status = Status.reported(document)
     ready = condition_of(status, ConditionType.READY)
     holds = ready is not None and ready.status is ConditionStatus.TRUE
     return UpstreamState(status.phase, parse_time(ready.last_transition_time) if ready is not None and holds else None)

@@ -9,8 +9,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
-
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
@@ -186,10 +184,7 @@ class ObservedQuery:
     @cached_property
     def status(self) -> Status:
         """Last reported status; empty before the first, and if this version cannot read it."""
-        try:
-            return Status.model_validate(self.body.get("status") or {}, by_name=False)
-        except ValidationError:
-            return Status()
+        return Status.reported(self.body.get("status") or {})
 
     @cached_property
     def plan(self) -> Plan | None:

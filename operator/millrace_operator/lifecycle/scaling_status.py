@@ -216,6 +216,10 @@ def _activity(
     return (ActiveReason.ACTIVE if spec.scaling.mode is ScalingMode.ACTIVE else ActiveReason.ADVISE), sentence
 
 
+LIMITS = (Guard.BOUNDS, Guard.QUOTA, Guard.CLUSTER, Guard.SCALE_OUT_PAUSED, Guard.INEFFECTIVE)
+"""The guards that can keep a query from the executors that it needs."""
+
+
 def _shortage(decision: Decision | None) -> str | None:
     """Return what keeps the query from getting the executors that it needs; None if nothing does."""
     if decision is None:

@@ -54,6 +54,8 @@ def _differs(field: str) -> str:
     one, other = (f"{each}.spec.?{field.replace('.', '.?')}" for each in ("object", "oldObject"))
     if field == _NO_SETTINGS:
         one, other = f"{one}.orValue({{}})", f"{other}.orValue({{}})"
+    if field.endswith(".memory"):  # 2Gi and 2g are one size
+        one, other = (f"{each}.orValue('').lowerAscii().replace('i', '')" for each in (one, other))
     return f"{one} != {other}"
 
 

@@ -20,7 +20,7 @@ texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs
 paths = texts.filter(lambda path: path_problem(path) is None)
 counts = st.integers(1, 1000)
 durations = st.builds("{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", " minutes", "h", " days"]))
-sizes = st.builds("{}{}".format, counts, st.sampled_from("kmgt"))
+sizes = st.builds("{}{}".format, counts, st.sampled_from(("k", "m", "g", "t", "Mi", "Gi")))
 positives = st.floats(0.001, 1e9)
 scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | texts
 secrets = st.fixed_dictionaries({"env": names}) | st.fixed_dictionaries(

@@ -408,7 +408,7 @@ class Cluster:
 
     @property
     def status(self):
-        return Status.model_validate((self.query or {}).get("status") or {}, by_name=False)
+        return Status.reported((self.query or {}).get("status") or {})
 
     def condition(self, type):
         return next(each for each in self.status.conditions if each.type == type)

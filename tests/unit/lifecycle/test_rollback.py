@@ -288,6 +288,15 @@ def rejected(healthy):
     return healthy
 
 
+def test_it_is_not_run_again_by_an_operator_that_does_not_know_a_condition(rejected):
+    of_another_version = rejected.query["status"]["conditions"][0] | {"type": "AtSea"}
+    rejected.query["status"]["conditions"].append(of_another_version)
+    rejected.start_operator()
+    rejected.pass_time(minutes=1)
+    assert rejected.status.rejected is not None
+    assert runs(rejected) == rejected.before
+
+
 def test_it_is_said_when_it_is_tried_again(rejected):
     at = stamp(rejected.time + timedelta(hours=1))
     assert rejected.status.rejected.retry_time == at

@@ -14,7 +14,7 @@ from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
 from millrace_operator.lifecycle.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
-from millrace_operator.lifecycle.scaling_status import ActiveReason, LimitedReason, MetricsReason
+from millrace_operator.lifecycle.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
@@ -30,7 +30,7 @@ REASONS = {
     "Progressing": (ProgressingReason,),
     "UpstreamReady": (UpstreamReason,),
     "MetricsAvailable": (MetricsReason,),
-    "ScalingLimited": (LimitedReason, Guard),
+    "ScalingLimited": (LimitedReason, LIMITS),
     "ScalingActive": (ActiveReason,),
     "Degraded": (DegradedReason, FailureClass),
     "Scaling decisions": (Reason, Guard),
