@@ -14,8 +14,8 @@ from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
 from .conftest import new_namespace
+from .observed import PATIENCE, wait_until
 from .operators import running_operator, start_operator
-from .test_operator import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 

@@ -17,8 +17,8 @@ import yaml
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from unit.resources.cases import CASES, SMALLEST, objects_of
 
+from .observed import status_of, wait_until
 from .operators import running_operator
-from .test_operator import status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 

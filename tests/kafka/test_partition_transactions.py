@@ -9,7 +9,6 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
@@ -21,6 +20,7 @@ from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import DRIVER, BatchTransactions, OvertakenError, PartitionTransactions
 
+from .partition_streams import number_of
 from .topics import admin, committed, open_transactions
 
 pytestmark = pytest.mark.kafka
@@ -63,15 +63,6 @@ def commit(attempt, driver, number, *values):
 
 def values(broker, topic):
     return [message.value.decode() for message in committed(broker, topic)]
-
-
-def number_of(broker, topic, group):
-    """The offset of a group, and its note."""
-    place = [TopicPartition(topic, 0)]
-    client = admin(broker)  # which must live until the answer is there
-    asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, place)])
-    (offset,) = asked[group].result(30).topic_partitions
-    return offset.offset, json.loads(offset.metadata or "{}")
 
 
 def forget(broker, group):

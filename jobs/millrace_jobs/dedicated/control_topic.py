@@ -127,8 +127,8 @@ class ControlReader:
                 else:
                     others.append((key, value))
             except ValueError as error:  # the others are adopted first: the next call goes on after all of them
-                message = f"the record {key} of the control topic cannot be read: {error}"
-                unreadable = MillraceError(Problem(message, "run partitioners in the version of the driver"))
+                why = f"the record {key} of the control topic cannot be read: {error}"
+                unreadable = MillraceError(Problem(why, "run partitioners in the version of the driver"))
         if unreadable is not None:
             raise unreadable
         return others
