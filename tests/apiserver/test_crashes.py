@@ -63,7 +63,7 @@ class Place:
         if text == DELETED:
             return not queries["items"] and not self.kubectl("get", KINDS, "-l", LABEL, "-o", "name")
         (query,) = queries["items"]
-        wanted, pods = ("Suspended", []) if "Suspended" in text else ("Deploying", ["trips-by-cell-driver-0"])
+        wanted, pods = ("Suspended", []) if text == SUSPENDED else ("Deploying", ["trips-by-cell-driver-0"])
         found = query.get("status", {})
         driver = found.get("driver") or {}
         return bool(

@@ -81,8 +81,10 @@ def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(ku
     names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
     wait_until(lambda: kubectl("get", *names, "-o", "name").count("trips-by-cell") == len(names))
     wait_until(lambda: status_of(kubectl, "trips-by-cell").get("driver", {}).get("pod") == "trips-by-cell-driver-0")
-    _, row = kubectl("get", "sq").splitlines()
-    assert row.split()[:4] == ["trips-by-cell", "Deploying", "native", "3/8/2"]
+    header, row = kubectl("get", "sq", "-o", "wide").splitlines()
+    assert header.split()[:3] == ["NAME", "READY", "REASON"]
+    assert row.split()[:3] == ["trips-by-cell", "False", "Deploying"]
+    assert "native 3 8 2 Inline" in " ".join(row.split())
 
     configuration = mounted_configuration(kubectl)
     kubectl("delete", "service/trips-by-cell-driver", configuration)

@@ -97,7 +97,7 @@ def test_a_record_that_is_gone_is_withdrawn_and_can_be_made_again(place: ObjectP
     record.take()
     (place / "commit.json").unlink()
     for _ in range(2):
-        record.withdraw()
+        record.remove()
     record.take()
     again = CommitRecord(place / "commit.json", "a")
     again.read()
