@@ -23,7 +23,7 @@ from millrace_research.arena.figures import RunFigures, Settling
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"
-BEGIN, END = "<!-- arena: written by make bench-arena -->", "<!-- end of arena -->"
+BEGIN, END = "<!-- arena: written by make bench NAME=arena -->", "<!-- end of arena -->"
 _PROCESSES = 2
 
 

@@ -15,9 +15,9 @@ from lab.control_plane import ControlPlane
 from lab.kwok import running_kwok
 from unit.resources.cases import SMALLEST
 
+from .observed import status_of, wait_until
 from .operators import running_operator
-from .test_fleet import is_quiet, writes
-from .test_operator import status_of, wait_until
+from .quiet_fleet import is_quiet, writes
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(900)]
 

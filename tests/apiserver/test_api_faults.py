@@ -21,8 +21,8 @@ from lab.processes import Process
 
 from .conftest import install_crd
 from .deployed import apply_queries, are_deployed
+from .observed import wait_until
 from .operators import ask, start_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 

@@ -12,8 +12,8 @@ import pytest
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
+from .observed import wait_until
 from .operators import running_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 

@@ -15,11 +15,11 @@ from unit.chart.tools import CHART, VALUES, documents, find, rendered, tool
 from unit.commands.queries import BUSY
 from unit.resources.cases import SMALLEST
 
+from .crd_documents import VALID
+from .granted_rights import live
 from .in_a_pod import run_in_a_pod
+from .observed import wait_until
 from .operators import ask, running_operator, start_operator
-from .test_crd import VALID
-from .test_operator import wait_until
-from .test_rbac import live
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 

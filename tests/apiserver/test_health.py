@@ -12,8 +12,8 @@ from lab.api_proxy import ApiProxy, Fault, HoldWatch, Refuse
 from lab.ports import free_port
 
 from .deployed import apply_queries, are_deployed
+from .observed import wait_until
 from .operators import ask, running_operator
-from .test_operator import wait_until
 
 KINDS = "sa,cm,svc,pod,role,rolebinding,netpol,pdb,sts,connections.millrace.io"
 CONNECTION = {

@@ -14,8 +14,8 @@ from lab.tcp_proxy import TcpProxy
 
 from .conftest import new_namespace
 from .deployed import apply_queries, are_deployed
+from .observed import wait_until
 from .operators import PATIENCE, ask, start_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 

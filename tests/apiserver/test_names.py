@@ -11,8 +11,8 @@ import yaml
 
 from unit.resources.cases import CASES, SMALLEST, objects_of
 
+from .observed import ready_of, status_of, wait_until
 from .operators import running_operator
-from .test_operator import ready_of, status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 

@@ -17,8 +17,8 @@ from millrace_operator.kube.client import own_account
 from spark.cli import PATIENCE
 from unit.resources.cases import SMALLEST
 
+from .observed import ready_of, status_of, wait_until
 from .operators import running_operator, start_operator
-from .test_operator import ready_of, status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 

@@ -15,10 +15,10 @@ from lab.processes import Process
 from millrace_operator.lifecycle.quota_room import room_for
 from unit.resources.cases import CASES, SMALLEST
 
+from .granted_rights import RULES, Right, grant, rights
+from .observed import ready_of, status_of, wait_until
 from .operators import running_operator
-from .test_operator import ready_of, status_of, wait_until
-from .test_rbac import RULES, Right, grant, rights
-from .test_scaling import _make_ready
+from .played_pods import make_ready
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -119,7 +119,7 @@ def test_executors_without_room_are_reported_and_the_query_is_ready(kubectl: Kub
     make_quota(kubectl, {"limits.memory": "4Gi"})
     kubectl("apply", "-f", "-", document=SMALLEST)
     wait_until(lambda: has_driver(kubectl))
-    _make_ready(kubectl, DRIVER_POD)
+    make_ready(kubectl, DRIVER_POD)
     wait_until(lambda: is_degraded(kubectl, "QuotaExceeded", "executor pods exist", "exceeded quota: few"))
     assert condition(kubectl, "Ready")["status"] == "True"
     made = kubectl("get", "pods", "-o", "name").split()

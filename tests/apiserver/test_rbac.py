@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -13,39 +13,14 @@ import yaml
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST, objects_of
 
+from .granted_rights import RULES, Right, grant, live, rights
+from .observed import wait_until
 from .operators import running_operator
-from .test_operator import status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
-RULES = yaml.safe_load((Path(__file__).parents[2] / "charts/millrace/files/operator-rules.yaml").read_text())["rules"]
-CHANGES = ("scaled", "  executors: {initial: 3}\n"), ("replaced", "  image: example.org/other:2\n")
-
 
 NAMESPACE = "restricted"
-DEDICATED = "  partitioner: {algorithm: prompt, placement: Dedicated}\n"
-
-
-class Right(NamedTuple):
-    """One verb on one resource."""
-
-    group: str
-    resource: str
-    verb: str
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
-
-
-def rights(rules: list[dict[str, Any]]) -> set[Right]:
-    """All that rules allow."""
-    return {
-        Right(group, resource, verb)
-        for rule in rules
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 def rules_without(right: Right) -> list[dict[str, Any]]:
@@ -75,21 +50,6 @@ APPLIED = {
 CREATED = {right for right in rights(RULES) if right.verb == "create" and right.resource in APPLIED}
 
 
-def grant(plane: ControlPlane, user: str, rules: list[dict[str, Any]]) -> None:
-    """Let a user do what rules say, everywhere."""
-    group = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
-        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
-    }
-    done = plane.kubectl("apply", "-f", "-", document=[role, binding])
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[Right, dict[str, Any]]:
     """What the operator asks for in the life of a query, with its own rights alone: a request of each kind."""
@@ -115,23 +75,6 @@ def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[
             resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
             found[Right(about.get("apiGroup", ""), resource, event["verb"])] = event
     return found
-
-
-def live(kubectl: Callable[..., str]) -> None:
-    """A query is created, scaled, replaced, given replicas in pods of their own, suspended, resumed and deleted."""
-    changes = [SMALLEST + more for _, more in CHANGES]
-    states = [SMALLEST, *changes, SMALLEST + DEDICATED, SMALLEST + "  suspend: true\n", SMALLEST]
-    for generation, text in enumerate(states, start=1):
-        kubectl("apply", "-f", "-", document=text)
-        wait_until(lambda generation=generation: _is_settled(kubectl, generation))  # type: ignore[misc]
-    kubectl("delete", "sq", "trips-by-cell")
-    wait_until(lambda: not kubectl("get", "sts,svc,pod", "-l", "millrace.io/query=trips-by-cell", "-o", "name"))
-
-
-def _is_settled(kubectl: Callable[..., str], generation: int) -> bool:
-    status = status_of(kubectl, "trips-by-cell")
-    reasons = {each["type"]: each["reason"] for each in status.get("conditions", ())}
-    return status.get("observedGeneration") == generation and reasons["Progressing"] in ("Deploying", "Settled")
 
 
 def test_it_is_refused_nothing(plane: ControlPlane, used: dict[Right, dict[str, Any]]) -> None:

@@ -15,8 +15,8 @@ from millrace_operator.kube.object_api import LIMITING, OWNED
 from millrace_operator.telemetry.contract import CONTRACT
 
 from .deployed import apply_queries, are_deployed
+from .observed import wait_until
 from .operators import ask, running_operator, start_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 

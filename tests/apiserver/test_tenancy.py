@@ -12,8 +12,8 @@ import yaml
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SECURED, SMALLEST
 
+from .observed import ready_of, status_of, wait_until
 from .operators import running_operator
-from .test_operator import ready_of, status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 

@@ -14,7 +14,7 @@ from lab.control_plane import ControlPlane, running_control_plane
 from unit.api.documents import MINIMAL, PYTHON, changed
 
 from .conftest import CRD
-from .test_crd import STATUS, VALID
+from .crd_documents import STATUS, VALID
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 

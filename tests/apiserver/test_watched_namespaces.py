@@ -17,9 +17,9 @@ from unit.chart.tools import documents, rendered
 from unit.resources.cases import SMALLEST
 
 from .conftest import new_namespace
+from .observed import wait_until
 from .operators import ask, running_operator
 from .raw_requests import queries_in, send
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(900)]
 

@@ -20,7 +20,7 @@ from millrace_jobs.sinks.kafka.table import TableSink
 from spark.streams import Stream
 from spark.tables import parquet
 
-from .test_sink_streams import COLUMNS, POSITIVE, SCHEMA, SPARK_WINDOW, UPDATES, WINDOWS, answer, crash, made
+from .sink_streams import COLUMNS, POSITIVE, SCHEMA, SPARK_WINDOW, UPDATES, WINDOWS, answer, crash, made
 from .topics import committed, table_of
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from millrace_api.errors import MillraceError
 
 from . import topics
+from .late_queries import document
 from .live import LiveQuery
 from .sources import everything, opened, remove, transaction, values
-from .test_state import document
 
 pytestmark = pytest.mark.kafka
 

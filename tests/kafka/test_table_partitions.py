@@ -20,8 +20,8 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 from spark.streams import Stream
 
 from .partition_attempts import MARKS
-from .test_partition_streams import checkpoint_id, die_in_part, expected, updates
-from .test_sink_streams import COLUMNS, UPDATES, answer, crash, given, into, made
+from .partition_streams import checkpoint_id, die_in_part, expected, updates
+from .sink_streams import COLUMNS, UPDATES, answer, crash, given, into, made
 from .topics import PATIENCE, committed, open_transactions, table_of
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]

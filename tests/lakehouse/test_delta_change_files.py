@@ -21,7 +21,7 @@ from millrace_jobs.sources.formats import parquet_format
 from millrace_jobs.sources.lakehouse.data_files import DeletionVector
 
 from .changed import FEED, Kept, changing, create
-from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
+from .delta_logs import OUTSIDE, PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
 
 
 @pytest.fixture

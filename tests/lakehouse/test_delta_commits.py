@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import threading
@@ -11,49 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSinkSpec
-from millrace_jobs.disk import absolute_path
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse import delta_sink
-from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
 from millrace_jobs.sinks.lakehouse.delta_files import add_actions, commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaTarget
 from millrace_jobs.sinks.lakehouse.sink import NO_BATCH, REMOVED
-from millrace_jobs.stores.objects import ObjectPath
 
+from .delta_tables import SCHEMA, files, folder_of, taken, target
 from .tables import FRESH, asked, delta_table
 
 pytestmark = pytest.mark.in_turn
-
-SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
-
-
-def folder_of(place: str) -> Folder:
-    return ObjectPath.of(place) if place.startswith("s3a:") else absolute_path(place)
-
-
-def target(place: str, checkpoint: str = "a-checkpoint", query: str = "counts", **fields) -> DeltaTarget:
-    spec = DeltaSinkSpec.model_validate({"path": place, **fields})
-    return DeltaTarget(folder_of(place), spec, SCHEMA, query, checkpoint)
-
-
-def taken(place: str, last: LastBatch = FRESH, **fields) -> DeltaTarget:
-    found = target(place, **fields)
-    found.take(last)
-    return found
-
-
-def files(place: str, rows: list[tuple[str, int]]) -> list[DataFile]:
-    """Write a file as a task would."""
-    batch = pa.RecordBatch.from_pylist([{"k": k, "n": n} for k, n in rows], SCHEMA)
-    (report,) = FileWriter(folder_of(place), "batch-", SCHEMA)(iter([batch]))
-    (each,) = report.to_pylist()
-    return [DataFile(each["name"], each["size"], {}, pq.read_metadata(io.BytesIO(each["footer"])))]
 
 
 def append(to: DeltaTarget, place: str, number: int) -> None:

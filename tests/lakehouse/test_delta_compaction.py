@@ -21,9 +21,9 @@ from millrace_jobs.sinks.lakehouse import delta_sink
 from millrace_jobs.sinks.lakehouse.delta_files import commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink, DeltaTarget
 
+from .delta_logs import PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
 from .streamed import ids, opened, rows
 from .tables import FRESH, delta_table
-from .test_delta_features import PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
 

@@ -18,10 +18,10 @@ from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_jobs.lakehouse.delta_store import delta_place
 from millrace_jobs.places import remove_all
 from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
-from millrace_jobs.stores.clients import s3_endpoint
 
+from .delta_logs import PLAIN, WrittenLog, numbers
+from .delta_tables import add, options
 from .streamed import COLUMNS, ids, next_rows, opened, rows
-from .test_delta_features import PLAIN, WrittenLog, numbers
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -33,18 +33,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return f"s3a://{BUCKET}/streams/{tmp_path.name}/table"
-
-
-def options(place: str) -> dict[str, str]:
-    return {"allow_http": "true", "aws_endpoint_url": s3_endpoint() or ""} if place.startswith("s3") else {}
-
-
-def add(place: str, first: int, count: int = 10, **how: Any) -> None:
-    """Append rows with these numbers, in two partitions with odd names."""
-    numbers = range(first, first + count)
-    content = {"id": pa.array(numbers, pa.int64()), "city": [["a b%", "é/z"][number % 2] for number in numbers]}
-    how = {"mode": "append", "partition_by": ["city"], "storage_options": options(place)} | how
-    write_deltalake(place, pa.table(content | how.pop("more", {})), **how)
 
 
 def delta(place: str, version: int | None = None) -> DeltaTable:

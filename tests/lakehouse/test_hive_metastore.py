@@ -21,9 +21,9 @@ from millrace_jobs.sinks.base import LastBatch
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergTarget
 
 from .answers import answering
+from .iceberg_commits import append, numbers, taken
 from .iceberg_tables import iceberg_spec
 from .streamed import opened
-from .test_iceberg_commits import append, numbers, taken
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.timeout(300)]
 

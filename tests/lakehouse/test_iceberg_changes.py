@@ -16,9 +16,9 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import DELETED, Source
 
 from .changed import CHANGING, Kept
+from .iceberg_snapshots import compacted, created, delete, in_file, numbered
 from .iceberg_tables import iceberg_table
 from .streamed import opened
-from .test_iceberg_source import compacted, created, delete, in_file, numbered
 
 CITIES = ("a b%", "é/z", None)
 

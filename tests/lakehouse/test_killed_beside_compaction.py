@@ -25,10 +25,10 @@ from pyiceberg.table import Table
 from millrace_jobs.lakehouse.errors import MetastoreError
 
 from .commit_until_killed import EACH, rows_of
+from .delta_tables import taken
 from .iceberg_tables import iceberg_content, iceberg_table
 from .listed import files_of_delta
 from .tables import delta_table
-from .test_delta_commits import taken
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.timeout(300)]
 

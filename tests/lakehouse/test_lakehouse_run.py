@@ -15,9 +15,9 @@ from lab.processes import Mark
 from lab.waiting import wait_until
 from spark.answers import assert_same, duckdb_rows, rows_of, with_zones
 from spark.cli import Project
+from spark.killed_queries import QUESTION as ALL_GROUPS
+from spark.killed_queries import Process, choose_plan, document, recording
 from spark.questions import Hop, Question
-from spark.test_kill import QUESTION as ALL_GROUPS
-from spark.test_kill import Process, choose_plan, document, recording
 
 from .iceberg_tables import iceberg_content, iceberg_table
 from .tables import content, delta_table

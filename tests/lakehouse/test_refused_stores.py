@@ -19,11 +19,11 @@ from millrace_jobs.run.failures import attributed_to, class_of
 from millrace_jobs.sources.connector import open_table
 
 from .answers import answering
+from .delta_tables import add
+from .iceberg_snapshots import created, numbered
 from .iceberg_tables import iceberg_sink
 from .streamed import COLUMNS, opened
 from .tables import FRESH, delta_sink
-from .test_delta_source import add
-from .test_iceberg_source import created, numbered
 
 Fields = dict[str, Any]
 

@@ -30,7 +30,7 @@ from millrace_jobs.sources.static_tables import TableLimits, WholeTable, static_
 from spark.cli import Project
 
 from .answers import answering
-from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, column, numbers
+from .delta_logs import OUTSIDE, PLAIN, WrittenLog, column, numbers
 
 ROWS = pa.table(
     {

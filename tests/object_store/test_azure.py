@@ -18,6 +18,7 @@ from millrace_jobs.sinks.files.object_sink import CommitRecord
 from millrace_jobs.stores.objects import ObjectPath
 from millrace_jobs.stores.spark import AZURE_CLIENT
 
+from .store_runs import MILLRACE, Run, batches, millrace, race
 from .test_checkpoint_command import (  # noqa: F401 - the same in this store
     query,
     test_a_checkpoint_goes_to_an_object_store_and_back,
@@ -39,8 +40,6 @@ from .test_object_path import (  # noqa: F401 - the same in this store
     test_an_object_is_read_as_it_was_written,
     test_of_many_that_create_one_object_one_does,
 )
-from .test_runs import MILLRACE, Run, batches, millrace
-from .test_two_drivers import race
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -98,7 +97,7 @@ def test_a_record_that_is_gone_is_withdrawn_and_can_be_made_again(place: ObjectP
     record.take()
     (place / "commit.json").unlink()
     for _ in range(2):
-        record.withdraw()
+        record.remove()
     record.take()
     again = CommitRecord(place / "commit.json", "a")
     again.read()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builders import a_query
 from lab.s3_server import S3Server
 from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError
@@ -19,7 +20,6 @@ from millrace_jobs.run.failures import class_of, explain_failure
 from millrace_jobs.run.query_file import check_file
 from millrace_jobs.stores.objects import ObjectPath
 from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
-from unit.checkpoint.test_checkpoint import a_query
 
 
 @pytest.mark.parametrize("status", [403, 503])

@@ -14,9 +14,9 @@ from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
 from millrace_jobs.stores.objects import ObjectPath
 from spark.answers import assert_same, duckdb_rows, latest, rows_of
-from spark.test_kill import QUESTION
+from spark.killed_queries import QUESTION
 
-from .test_runs import Run, batches
+from .store_runs import Run, batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.in_turn]
 

@@ -6,25 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from builders import a_query
 from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
-from unit.checkpoint.test_checkpoint import a_query
 
-
-def entry(text):
-    return f'v1\n{{"batchWatermarkMs":0}}\n{{"source":"s","position":"{text}"}}'
-
-
-def logged(place, number, text=""):
-    """Spark's entry of a batch."""
-    (place / "spark" / "offsets" / str(number)).write_bytes(entry(text or number).encode())
-
-
-def offsets(place, number):
-    return (place / "spark" / "offsets" / str(number)).read_text()
+from .leases import entry, logged, offsets
 
 
 def planned(place):

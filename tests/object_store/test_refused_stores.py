@@ -23,7 +23,7 @@ from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 from millrace_jobs.stores import clients
 from millrace_jobs.stores.objects import ObjectPath
 
-from .test_files_source import put
+from .stored_inputs import put
 
 
 def use_checkpoint(place: ObjectPath, folder: Path) -> None:

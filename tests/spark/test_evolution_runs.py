@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from .cli import Project
+from .result_files import files_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
@@ -33,15 +34,6 @@ def results(project: Project, folder: str = "out") -> Counter[tuple[str, ...]]:
     for row, times in project.results(folder).items():
         found[row[:-1]] += times
     return found
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Everything in a folder but who drives the query."""
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name != "lock"
-    }
 
 
 def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import all_rows
-from unit.sources.formats.test_typed_columns import VALUES, bits
+from unit.sources.formats.typed_values import VALUES, bits
 
 DDL = ", ".join(f"c{i} {kind}" for i, kind in enumerate(VALUES))
 SCHEMA = declared_schema(DDL)

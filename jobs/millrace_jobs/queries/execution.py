@@ -33,10 +33,6 @@ from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sources.base import Source
 from millrace_jobs.windows import Window
 
-_FIELD = "spec.partitioner.placement"
-_INLINE = "write placement: Inline"
-
-
 _WHEN = {
     Emit.ON_UPDATE: "every change",
     Emit.ON_WINDOW_END: "first at the window's end, then every change",
@@ -181,31 +177,6 @@ class Execution(ABC):
     @abstractmethod
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
         """Return why replicas in processes of their own cannot place the records of the query; None if they can."""
-
-
-def unrouted_problem(why: str) -> Problem:
-    """Return that replicas cannot place the records of a query, which is not routed."""
-    return Problem(f"placement Dedicated needs a query that is routed: {why}", _INLINE, field=_FIELD)
-
-
-def source_problem(source: SourceSpec) -> Problem | None:
-    """Return why replicas cannot read a source; None if they can."""
-    kafka = source.kafka
-    if kafka is None or not (kafka.topic or kafka.topics):
-        message = "placement Dedicated reads whole topics of Kafka, by name"
-        return Problem(message, f"{_INLINE}, or name them in topic: or topics:", field=_FIELD)
-    if kafka.ending_timestamp is not None:
-        message = "placement Dedicated does not know which records are before endingTimestamp"
-        return Problem(message, f"{_INLINE}, or write endingOffsets: latest", field=_FIELD)
-    return None
-
-
-def expression_problem(only_spark: object) -> Problem | None:
-    """Return why replicas cannot evaluate a projection; ``only_spark`` is what of it only Spark can, as text."""
-    if not isinstance(only_spark, str):
-        return None
-    message = f"placement Dedicated needs expressions that Arrow computes, which {only_spark} is not"
-    return Problem(message, f"{_INLINE}, or write another expression (docs/pipeline.md lists them)", field=_FIELD)
 
 
 def source_step(name: str, source: SourceSpec) -> str:

@@ -124,7 +124,7 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     spec, sql = query.spec, query.spec.query.sql
     dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
     if spec.query.python is not None and dedicated:
-        from millrace_jobs.queries.execution import source_problem
+        from millrace_jobs.queries.dedicated_needs import source_problem
 
         problem = source_problem(spec.sources[spec.query.python.source or next(iter(spec.sources))])
         return [] if problem is None else [problem]

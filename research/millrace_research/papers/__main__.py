@@ -22,8 +22,8 @@ from millrace_research.papers.verdicts import table, verdict_text
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "partitioning.md"
 RECORDED = ROOT / "bench" / "recorded" / "papers.json"
-BEGIN, END = "<!-- claims: written by make bench-papers -->", "<!-- end of claims -->"
-COOPERATION = "<!-- cooperation: written by make bench-papers -->", "<!-- end of cooperation -->"
+BEGIN, END = "<!-- claims: written by make bench NAME=papers -->", "<!-- end of claims -->"
+COOPERATION = "<!-- cooperation: written by make bench NAME=papers -->", "<!-- end of cooperation -->"
 
 
 def main() -> None:

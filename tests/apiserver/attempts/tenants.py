@@ -13,7 +13,7 @@ import yaml
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
-from ..test_operator import wait_until
+from ..observed import wait_until
 
 Document = dict[str, Any]
 

@@ -12,9 +12,9 @@ from lab.control_plane import ControlPlane
 from lab.processes import Process
 
 from .. import raw_requests
+from ..observed import wait_until
 from ..operators import ask
 from ..raw_requests import queries_in
-from ..test_operator import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]

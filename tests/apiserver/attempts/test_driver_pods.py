@@ -17,7 +17,7 @@ from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import made_executor
 
-from ..test_operator import wait_until
+from ..observed import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]

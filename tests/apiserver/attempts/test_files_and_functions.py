@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..test_operator import wait_until
+from ..observed import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]

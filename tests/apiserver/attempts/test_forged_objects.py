@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ..test_operator import mounted_configuration, wait_until
+from ..observed import mounted_configuration, wait_until
 from .tenants import Document, Tenant, config_map, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]

@@ -11,9 +11,9 @@ import pytest
 from lab.control_plane import ControlPlane
 from lab.processes import Process
 
+from ..observed import wait_until
 from ..operators import ask
 from ..raw_requests import queries_in, send
-from ..test_operator import wait_until
 from .tenants import Document, Tenant, config_map, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]

@@ -6,8 +6,8 @@ import pytest
 
 from lab.processes import Process
 
+from ..observed import wait_until
 from ..operators import ask
-from ..test_operator import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]

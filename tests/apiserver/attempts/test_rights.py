@@ -9,8 +9,8 @@ import pytest
 
 from lab.processes import Process
 
+from ..observed import mounted_configuration
 from ..operators import ask
-from ..test_operator import mounted_configuration
 from .tenants import OPERATORS, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]

@@ -21,18 +21,8 @@ from millrace_api.validation.connections import (
 from millrace_api.validation.loading import load_queries, read_connection, read_query, validate_file
 from millrace_jobs.run.query_file import check_file, warnings_about
 
-CONNECTION = """\
-apiVersion: millrace.io/v1alpha1
-kind: Connection
-metadata: {name: trips}
-spec:
-  kafka:
-    bootstrapServers: kafka:9093
-    tls: {}
-    sasl: {mechanism: PLAIN, username: {env: KAFKA_USER}, password: {env: KAFKA_PASSWORD}}
-    options: {client.rack: a}
-    registry: {url: "https://registry", login: {token: {env: REGISTRY_TOKEN}}}
-"""
+from .connection_documents import CONNECTION
+
 QUERY = """\
 apiVersion: millrace.io/v1alpha1
 kind: StreamQuery

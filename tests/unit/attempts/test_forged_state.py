@@ -136,8 +136,9 @@ def test_an_object_that_is_relabeled_again_and_again_is_kept_once() -> None:
 
     informer = Informer(Server(), kind, None, note, WatchHealth(kind.plural), lambda: None)  # type: ignore[arg-type]
     informer._run()
-    kept = [key for key, found in observations._objects.items() if found]
+    kept = [key for key, found in observations._records.items() if found.objects]
     assert [key.name for key in kept] == ["query-49"]
+    assert len(observations._records) == 1
 
 
 def test_the_objects_of_a_query_name_no_other_namespace() -> None:

@@ -228,12 +228,12 @@ def _named(document: Document, name: str) -> Document:
 
 def test_buckets_that_are_not_full_are_not_looked_through_at_each_token() -> None:
     buckets, looked = TokenBuckets(25, 60.0, clock=lambda: 0.0), []
-    before = buckets._full_at
+    before = buckets._buckets
     for number in range(20_000):
         buckets.take(number)
-        if buckets._full_at is not before:
+        if buckets._buckets is not before:
             looked.append(number)
-            before = buckets._full_at
+            before = buckets._buckets
     assert all(later >= 2 * earlier for earlier, later in pairwise(looked))
 
 

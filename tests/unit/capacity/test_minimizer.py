@@ -44,7 +44,7 @@ def test_no_configuration_has_fewer_tasks(batching, batches, flow):
 
 @settings(max_examples=60, deadline=None)
 @given(flow=flows(largest=4, connections=(HASH, BROADCAST), bandwidths=(None, 2000.0)))
-def test_nor_with_broadcasts(flow):
+def test_no_configuration_with_broadcasts_has_fewer_tasks(flow):
     rates = dict.fromkeys(flow.sources, RATE)
     try:
         found = minimize(flow, rates)
@@ -76,7 +76,7 @@ def test_example_12_a_task_cannot_be_filled_by_processing_alone():
     assert minimize(flow, {"s": 10.0})["v"].tasks == 11
 
 
-def test_but_can_where_there_is_no_queue_to_wait_for():
+def test_a_task_without_queues_is_filled_by_processing_alone():
     assert minimize(chain(0.0, 1.0, 0.0), {"s": 10.0})["v"].tasks == 10
 
 

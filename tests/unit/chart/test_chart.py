@@ -7,20 +7,18 @@ import shutil
 import tomllib
 
 import pytest
-import typer.main
 import yaml
 
 from millrace_api.validation.loading import read_query
-from millrace_operator.commands import operator, queries, uninstall
 from millrace_operator.leadership.shard import Shard
 from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
 from unit.resources.cases import SMALLEST, objects_of
 
+from .parsed_options import parsed
 from .schemas import policy_schema
 from .tools import CHART, ROOT, VALUES, documents, find, rendered, tool
 
-COMMANDS = {"operator": operator.operator, "status": queries.status, "check-uninstall": uninstall.check_uninstall}
 RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
 
 
@@ -33,15 +31,6 @@ def operators_options(text):
 def deployment(text):
     """The operator's only Deployment, or that of its first shard."""
     return next(each for each in documents(text) if each["kind"] == "Deployment")
-
-
-def parsed(command):
-    """A command line of Millrace, as its parser reads it."""
-    program, name, *arguments = command
-    assert program == "millrace"
-    app = typer.Typer()
-    app.command()(COMMANDS[name])
-    return typer.main.get_command(app).make_context(name, list(arguments)).params
 
 
 @pytest.mark.parametrize("values", VALUES)

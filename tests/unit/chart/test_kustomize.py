@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from .test_chart import parsed
+from .parsed_options import parsed
 from .tools import CHART, ROOT, documents, find, rendered, tool
 
 BASE = ROOT / "charts/kustomize"

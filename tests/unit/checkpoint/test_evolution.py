@@ -1,6 +1,5 @@
 """Which changes of a query a checkpoint survives; every field of the API is decided about."""
 
-from copy import deepcopy
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -13,15 +12,8 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.evolution import change_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 
-SQL = (
-    "SELECT window.start AS since, city, count(*) AS trips, sum(fare) AS fare FROM trips "
-    "WHERE fare > 0 GROUP BY window(at, '10 minutes'), city HAVING count(*) > 1"
-)
-FILES = {
-    "files": {"path": "data/*.csv", "format": "csv"},
-    "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
-    "watermark": {"column": "at", "delay": "10 minutes"},
-}
+from .changed_queries import FILES, SQL, a_query, changed
+
 KAFKA = {
     "kafka": {"bootstrapServers": "a:9092", "topic": "trips"},
     "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
@@ -47,37 +39,8 @@ PYTHON = {
 }
 
 
-def a_query(source=FILES, query=None, **spec):
-    return StreamQuery.model_validate(
-        {
-            "apiVersion": "millrace.io/v1alpha1",
-            "kind": "StreamQuery",
-            "metadata": {"name": "fares"},
-            "spec": {
-                "sources": {"trips": source},
-                "query": query or {"sql": SQL},
-                "sink": {"files": {"path": "out"}},
-            }
-            | spec,
-        }
-    )
-
-
 def with_sql(sql, **more):
     return a_query(query={"sql": sql}, **more)
-
-
-def changed(source, *path, value):
-    """A source with one thing changed; None takes it away."""
-    source = deepcopy(source)
-    inner = source
-    for key in path[:-1]:
-        inner = inner.setdefault(key, {})
-    if value is None:
-        inner.pop(path[-1])
-    else:
-        inner[path[-1]] = value
-    return source
 
 
 def fields_of(model, path=""):

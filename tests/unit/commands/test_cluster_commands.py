@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import inspect
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 import millrace_jobs.cli
-from millrace_jobs.cli import main
 from millrace_support.query_targets import is_file
-from spark.cli import Result
 from unit.api.documents import ON_CLUSTER
 
 COMMANDS = [
@@ -30,21 +27,6 @@ COMMANDS = [
     ["top"],
 ]
 SECRET = "a-token-nobody-may-see"
-
-
-@pytest.fixture
-def millrace(tmp_path, monkeypatch, capfd):
-    """Runs a command in this process, in a folder of its own, where KUBECONFIG names no file that is there."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", "kubeconfig")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["millrace", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Result(end.value.code, *capfd.readouterr())
-
-    return run
 
 
 def kubeconfig(server: str, **changes: object) -> None:

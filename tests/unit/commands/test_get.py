@@ -7,8 +7,6 @@ from millrace_operator.commands import pod_lookups
 from millrace_operator.commands.query_view import QueryView
 from millrace_support.lookups import Lookup
 
-from .test_cluster_commands import millrace  # noqa: F401
-
 
 @pytest.mark.parametrize(
     ("sink", "said"),
@@ -42,5 +40,5 @@ def test_a_query_whose_rows_cannot_be_looked_up(monkeypatch, sink, said):
         (("trips", "--prefix"), "--prefix takes one KEY, not 0"),
     ],
 )
-def test_options_that_do_not_apply(millrace, arguments, said):  # noqa: F811
+def test_options_that_do_not_apply(millrace, arguments, said):
     millrace("get", *arguments).assert_failed(said)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from millrace_operator.lifecycle.connection_rollouts import ConnectionRollouts
 
 from .cluster import KEY, NOW, copied, stamp
+from .connected import LOGIN, connection, query, runs, shown
 from .fleet import Fleet
-from .test_connections import LOGIN, connection, query, runs, shown
 
 NAMES = ("a", "b", "c", "d")
 

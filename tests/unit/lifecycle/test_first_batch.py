@@ -6,8 +6,8 @@ from millrace_operator.lifecycle.refusals import PodRefusedError, QuotaExceededE
 from unit.resources.cases import SMALLEST
 
 from .cluster import stamp
-from .test_missing_pods import LIMIT
-from .test_partitioners import DEDICATED
+from .dedicated_queries import DEDICATED
+from .waiting_pods import LIMIT
 
 QUERY = SMALLEST + "  scaling: {mode: 'Off'}\n"
 SQL = QUERY.replace("count(*) AS n", "count(*) AS trips")

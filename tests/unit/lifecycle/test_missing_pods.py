@@ -12,16 +12,12 @@ from millrace_operator.resources.pod_defaults import PodDefaults
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, REPLICAS, SET
-from .test_partitioners import DEDICATED
+from .dedicated_queries import DEDICATED
+from .waiting_pods import LIMIT
 
 QUOTA = QuotaExceededError('pods "x" is forbidden: exceeded quota: few')
 SECURITY = PodRefusedError('pods "x" is forbidden: violates PodSecurity "restricted:latest"')
 DRIVER_POD, EXECUTOR_POD = POD[1], "trips-by-cell-exec"
-LIMIT = {
-    "kind": "ResourceQuota",
-    "metadata": {"name": "few", "namespace": KEY.namespace, "uid": "few", "resourceVersion": "1"},
-    "spec": {"hard": {"pods": "1"}},
-}
 
 
 def asked(cluster, name):

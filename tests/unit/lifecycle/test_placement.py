@@ -15,11 +15,11 @@ from millrace_operator.scaling.shape import Shape
 from millrace_research.arena.simulation.run import PlacedShape, simulate
 from millrace_research.arena.simulation.traces import constant
 from unit.scaling.deciding import BOUNDS, scenario
-from unit.scaling.test_placement import DEDICATED, FIRST, HEAVY, RATE
+from unit.scaling.placed import DEDICATED, FIRST, HEAVY, RATE
 
 from .cluster import KEY, NOW, POD, REPLICAS, stamp
-from .test_autoscaler import Operated
-from .test_partitioners import INLINE, KAFKA, OTHER_SQL, pods, running, wanted
+from .dedicated_queries import INLINE, KAFKA, OTHER_SQL, pods, running, wanted
+from .operated import Operated
 
 AUTO = KAFKA + "  partitioner: {algorithm: prompt, placement: Auto}\n"
 BEFORE, AFTER = Shape(1, 8, 2), Shape(1, 8, 3)

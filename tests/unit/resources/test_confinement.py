@@ -206,7 +206,7 @@ def test_a_query_does_not_write_into_its_own_checkpoint_with_or_without_a_policy
     assert list(checkpoint_overlaps(query(sink={"files": {"path": f"{own}-results"}}))) == []
 
 
-def test_nor_by_another_mount_of_the_same_claim() -> None:
+def test_a_query_does_not_write_into_its_own_checkpoint_by_another_mount_of_its_claim() -> None:
     checkpoints = {"persistentVolumeClaim": {"claimName": "checkpoints"}}
     asked = query(("/mnt/all", checkpoints), sink={"files": {"path": "/mnt/all/trips-by-cell/spark"}})
     assert [each.field for each in checkpoint_overlaps(asked)] == ["spec.sink.files.path"]
@@ -217,7 +217,7 @@ def test_nor_by_another_mount_of_the_same_claim() -> None:
 
 
 @pytest.mark.parametrize("below", ["", "bank", "bank/spark/state"])
-def test_nor_within_a_policy_where_another_query_may_have_its_own(below: str) -> None:
+def test_a_policy_keeps_a_query_from_writing_where_another_may_have_its_checkpoint(below: str) -> None:
     mount = {"name": "checkpoint", "mountPath": "/mnt", **({"subPath": below} if below else {})}
     asked = query(sink={"files": {"path": "/mnt/results"}}).to_document()
     for pods, name in (("driver", "driver"), ("executors", "executor")):

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from apiserver.test_crd import VALID
+from apiserver.crd_documents import VALID
 from millrace_api.crd import GROUP, VERSION
 from millrace_api.model.plan import Applied, Plan
 from millrace_api.model.streamquery import DRIVER, PARTITIONER

@@ -11,17 +11,7 @@ from millrace_operator.resources.pods import driver_pod, executor_pod, partition
 from millrace_operator.resources.restrictions import problems
 
 from .cases import CASES, SMALLEST, query_of
-
-ROLES = ("driver", "executors", "partitioner.pod")
-"""Fields of the spec with a pod template."""
-
-
-def templated(template, role):
-    document = yaml.safe_load(SMALLEST)
-    above, *below = role.split(".")
-    part = {"podTemplate": template}
-    document["spec"][above] = {below[0]: part} if below else part
-    return StreamQuery.model_validate(document, by_name=False)
+from .templated import ROLES, container, templated
 
 
 def with_setting(name, value):
@@ -32,10 +22,6 @@ def with_setting(name, value):
 
 def with_template(spec, role="driver"):
     return templated({"spec": spec}, role)
-
-
-def container(**parts):
-    return {"containers": [{"name": "driver", **parts}]}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -15,7 +15,7 @@ from millrace_operator.telemetry.query_metrics import QueryCounts, QueryRow
 from unit.api.documents import MINIMAL, changed
 from unit.lifecycle.cluster import KEY, Cluster
 
-from .test_metrics import show
+from .exported import show
 
 ROW = QueryRow(
     ("shop", "trips"),

@@ -25,7 +25,8 @@ from millrace_api.sql.groups import (
 )
 from millrace_api.sql.outline import outline
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.execution import Execution, source_step, transactions, unrouted_problem
+from millrace_jobs.queries.dedicated_needs import unrouted_problem
+from millrace_jobs.queries.execution import Execution, source_step, transactions
 from millrace_jobs.queries.native.joins import with_joins_of_sql
 from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import keys_of_groups, updates_table

@@ -16,7 +16,7 @@ from millrace_api.sql.groups import group_expressions, is_window, select_aliases
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.projection import deviating_setting
-from millrace_jobs.queries.execution import expression_problem, source_problem
+from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
 from millrace_jobs.queries.sql_aggregates import (
     GroupingKey,
     NotRoutableError,
@@ -73,9 +73,11 @@ class Aggregation:
 
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
         """Return why replicas in processes of their own cannot place the records, as far as it is known here."""
+        if (problem := source_problem(spec.sources[self.source])) is not None:
+            return problem
         columns, setting = [sql for _, sql in self.block_columns], deviating_setting(spec.spark_conf.get)
         found = setting or compile_columns(self.block_filter, columns, schemas[self.source])
-        return source_problem(spec.sources[self.source]) or expression_problem(found)
+        return expression_problem(found) if isinstance(found, str) else None
 
 
 def aggregation_of(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:

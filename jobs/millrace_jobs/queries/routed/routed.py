@@ -32,13 +32,12 @@ from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection,
 from millrace_jobs.pipeline.reader import SourceTask
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
 from millrace_jobs.queries.execution import (
     Execution,
     ResultTraits,
-    expression_problem,
     outputs,
     seconds,
-    source_problem,
 )
 from millrace_jobs.queries.reading import RunContext, observe_notes, read, records, rows_of, watermark_of
 from millrace_jobs.queries.results import keys_of_groups, updates_table
@@ -300,9 +299,10 @@ class Routed(Execution):
 
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
         """Return what of the source or of its expressions they cannot do."""
-        return source_problem(spec.sources[self.source]) or expression_problem(
-            compile_projection(self.projection, schemas[self.source])
-        )
+        if (problem := source_problem(spec.sources[self.source])) is not None:
+            return problem
+        compiled = compile_projection(self.projection, schemas[self.source])
+        return expression_problem(compiled) if isinstance(compiled, str) else None
 
 
 def _types(schema: pa.Schema) -> list[str]:

@@ -20,7 +20,8 @@ from millrace_jobs.changes import CHANGE, WEIGHT
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import NATIVE, is_routed
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.execution import Execution, ResultTraits, outputs, seconds, source_step, unrouted_problem
+from millrace_jobs.queries.dedicated_needs import unrouted_problem
+from millrace_jobs.queries.execution import Execution, ResultTraits, outputs, seconds, source_step
 from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import window_in_key
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES

@@ -76,7 +76,7 @@ class PendingBatch:
         times: the times that the history then answers for.
         rows: the columns ``key`` and ``value``, and FROM if the table has a history; a row without a value is removed.
         removed: keys of further rows to be removed, as an Arrow array of text; None for none.
-        earlier: changes of earlier versions, as ``history.split_newest`` returns them; None without a history.
+        earlier: changes of earlier versions, as ``table_results.split_newest`` returns them; None without a history.
     """
 
     batch: LastWritten

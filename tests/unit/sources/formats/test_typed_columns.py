@@ -16,24 +16,7 @@ from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schem
 from millrace_jobs.sources.formats.parquet_format import LegacyCalendar, ParquetFormat, legacy_calendar
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, suitable_type, type_name
 
-DOUBLES = st.floats()
-INSTANTS = st.datetimes(timezones=st.just(UTC))
-VALUES = {
-    "BOOLEAN": st.booleans(),
-    "TINYINT": st.integers(-(2**7), 2**7 - 1),
-    "SMALLINT": st.integers(-(2**15), 2**15 - 1),
-    "INT": st.integers(-(2**31), 2**31 - 1),
-    "BIGINT": st.integers(-(2**63), 2**63 - 1),
-    "FLOAT": st.floats(width=32),
-    "DOUBLE": DOUBLES,
-    "DECIMAL(38,18)": st.decimals(-(10**20) + 1, 10**20 - 1, places=18),
-    "DECIMAL(5,2)": st.decimals(-999, 999, places=2),
-    "STRING": st.text(),
-    "BINARY": st.binary(),
-    "DATE": st.dates(),
-    "TIMESTAMP": INSTANTS,
-}
-"""Values of every type that a schema can declare."""
+from .typed_values import VALUES, bits
 
 
 def column(kind, found, timestamp_format="iso"):
@@ -42,11 +25,6 @@ def column(kind, found, timestamp_format="iso"):
 
 def converted(kind, values, timestamp_format="iso"):
     return column(kind, values.type, timestamp_format).convert(values).to_pylist()
-
-
-def bits(value):
-    """A value by which NaN equals itself, and -0.0 differs from 0.0."""
-    return float(value).hex() if isinstance(value, float) else value
 
 
 @given(st.data())
