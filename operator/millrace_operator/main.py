@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -19,6 +20,9 @@ _SWITCH_SECONDS = 0.0005
 A step of a query has about ten requests and waits several times in each, so that Python's 5 ms would add up to seconds
 while a query of another namespace is checked.
 """
+
+_ASK_SECONDS = 2.0
+"""Time between two questions whether the API server answers, while the operator starts without it."""
 
 
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
@@ -38,6 +42,13 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
         memo.operator = Operator(OperatorOptions())
     patch_watches(memo.operator.watches, memo.operator.on_event, memo.operator.on_list, begin_afresh)
     memo.operator.start()
+
+
+@kopf.on.startup()
+async def await_api_server(memo: Any, **_: Any) -> None:
+    """Hold kopf back until the API server answers: in an outage it would end the operator after a minute."""
+    while not await asyncio.to_thread(memo.operator.api_answers):
+        await asyncio.sleep(_ASK_SECONDS)
 
 
 @kopf.on.cleanup()

@@ -35,8 +35,8 @@ KINDS = ("sts", "svc", "cm", "pdb", "netpol", "role", "rolebinding", "sa", "pod"
 OBJECTS = 10
 """That each query has, with the driver's pod."""
 
-OUTAGE = 60.0
-"""Seconds."""
+OUTAGE = 75.0
+"""Seconds: longer than kopf tries again, also from the start of an operator that has lost its lease in the outage."""
 
 IMAGE, OTHER_IMAGE = "example.org/jobs:1", "example.org/jobs:2"
 

@@ -101,6 +101,7 @@ class Operator:
         client = Client(self._metrics, self._leader.require) if self._leader else Client(self._metrics)
         objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kinds(options.namespaces)
+        self._queries, self._namespaces = queries, options.namespaces
         name = canary_of(options.lease_name, self._shard)
         self._canary = Canary(
             name,
@@ -160,6 +161,10 @@ class Operator:
             self._on_lead()
         else:
             self._leader.start()
+
+    def api_answers(self) -> bool:
+        """Return whether the API server answers now."""
+        return self._queries.answers(self._namespaces)
 
     def stop(self) -> None:
         """Finish the steps in progress and release the lease."""
