@@ -35,11 +35,12 @@ from millrace_jobs.queries.reading import RunContext
 from millrace_jobs.queries.results import ClosingWindows
 from millrace_jobs.queries.sql_scope import sql_problem
 from millrace_jobs.queries.tables.stages import announce
+from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
 from millrace_jobs.run.replicas import ReplicaControl
-from millrace_jobs.run.steering import BatchSettings, Steering
+from millrace_jobs.run.steering import Steering
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.run.wall_clock import WallClock
 from millrace_jobs.session import COUNTS_ROWS
