@@ -37,6 +37,7 @@ from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.results import lookup_columns, require_partitions, result_keys
 from millrace_jobs.queries.state_layout import continue_from, spec_to_continue
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
@@ -318,21 +319,13 @@ class Job:
         replicas = ReplicaControl(self.query, prepared.compiled, opened.sources, opened.processes)
         self._stack.callback(replicas.close)
         self._run = QueryRun(
-            spark=spark,
-            name=self.query.name,
-            spec=self._spec,
-            query=prepared.compiled,
-            sources=opened.sources,
-            sink=prepared.sink,
-            checkpoint=checkpoint,
+            RunQuery(self.query.name, self._spec, prepared.compiled, prepared.sink),
+            RunInputs(opened.sources, tables or None, replicas),
+            Engine(spark, checkpoint, self._workspace, lambda: self.platform.cores(spark)),
             plans=plans,
-            replicas=replicas,
             watcher=observer,
-            workspace=self._workspace,
             once=self.once,
             leaves_open=self.leaves_open,
-            tables=tables or None,
-            cores=lambda: self.platform.cores(spark),
             accepted=partial(self._display.started, facts),
         )
         return self._run, observer
@@ -353,14 +346,14 @@ class Job:
         reports = opened.reports
         observer.health.running()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
-        reports.started(self._spec, opened.sources, run.query.result, run)
+        reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()
-        before, closed = run.checkpoint.committed(), closed_until(run.checkpoint)
+        before, closed = run.engine.checkpoint.committed(), closed_until(run.engine.checkpoint)
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
-            if unread and (note := unread_note(self.query.spec, opened.sources, run.checkpoint, before)):
+            if unread and (note := unread_note(self.query.spec, opened.sources, run.engine.checkpoint, before)):
                 observer.message(note)
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
@@ -383,7 +376,7 @@ class Job:
                         results=run.results,
                         seconds=seconds,
                         plan_changes=run.plan_changes,
-                        output=run.sink.place,
+                        output=run.query.sink.place,
                     )
                 )
 

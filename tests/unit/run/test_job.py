@@ -48,7 +48,7 @@ class Start:
             "compile_query": self._step("planned", CompiledQuery(DISTINCT, StructType(), True)),
             "result_keys": lambda *_: None,
             "open_sinks": self._step("sink", sink),
-            "QueryRun": lambda **_: SimpleNamespace(drain=lambda: None),
+            "QueryRun": lambda *_, **__: SimpleNamespace(drain=lambda: None),
         }
         for name, act in acted.items():
             monkeypatch.setattr(module, name, act)
