@@ -88,13 +88,12 @@ def chosen(asked: StreamQuery) -> object:
         Aggregation("trips", "", (), None, (), (), ""),
     )
     with Job(asked) as job:
-        job._given = None
-        job._display = SimpleNamespace(message=lambda _: None)
+        setup = SimpleNamespace(given=None, display=SimpleNamespace(message=lambda _: None))
         opened = SimpleNamespace(
             checkpoint=SimpleNamespace(last_pin=lambda: None, state_partitions=4),
             spark=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)),
         )
-        plans = job._plans(opened, CompiledQuery(routed, None, True))
+        plans = job._plans(setup, opened, CompiledQuery(routed, None, True))
         current = plans.current()
     assert current is not None
     first = current.algorithm.value
