@@ -20,7 +20,7 @@ from tools.docs_pages import replace_between
 
 from bench.key_streams import hashed, zipf_shares
 from millrace_jobs.partitioners.base import Hashes, Workers
-from millrace_jobs.partitioners.metrics import PlacementCost
+from millrace_jobs.partitioners.placement_cost import PlacementCost
 from millrace_jobs.partitioners.registry import initial_states, make
 from millrace_jobs.plan.policies import state_text
 from millrace_research.comparison.replaying import PlacedStream, key_codes

@@ -36,9 +36,9 @@ from millrace_jobs.run.inputs import (
     user_schemas,
     waiting_note,
 )
+from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.late_records import closed_until, why_late
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.plans import AutoPlans, first_plan, followed_plans, given_plans

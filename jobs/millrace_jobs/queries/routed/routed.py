@@ -46,7 +46,7 @@ from millrace_jobs.queries.routed.merge import (
     window_from_start,
 )
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
-from millrace_jobs.queries.tables.operators.operator import BUCKETS
+from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.selection.costs import Prior, Resources, python_prior, sql_prior
 from millrace_jobs.selection.forecast import Forecaster, starting_algorithm

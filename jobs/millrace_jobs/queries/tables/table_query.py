@@ -27,8 +27,8 @@ from millrace_jobs.queries.results import window_in_key
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
 from millrace_jobs.queries.tables.build import RelationBuilder
 from millrace_jobs.queries.tables.needs import timed_sources
+from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.operators.operator import BUCKETS
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.queries.tables.relations import (
     WINDOW,

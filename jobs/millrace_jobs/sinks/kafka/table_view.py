@@ -333,10 +333,10 @@ class ReadChanges:
 def _ends_of(topic: TargetTopic) -> dict[Partition, int]:
     admin = AdminClient(topic.connection.settings())
     numbers = admin.list_topics(topic.name, timeout=_MARK_SECONDS).topics[topic.name].partitions
-    asked = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in numbers}
+    newest = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in numbers}
     # a commit's markers may still be on their way: the last stable offset would be too small
     level = IsolationLevel.READ_UNCOMMITTED
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_MARK_SECONDS)
+    answers = admin.list_offsets(newest, isolation_level=level, request_timeout=_MARK_SECONDS)
     return {Partition(topic.name, place.partition): answer.result(_MARK_SECONDS).offset
             for place, answer in answers.items()}  # fmt: skip
 
