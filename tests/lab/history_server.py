@@ -11,7 +11,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from millrace_jobs.jvm import spark_home
+from millrace_jobs.process.jvm import spark_home
 
 from .ports import free_port
 from .processes import Process

@@ -19,9 +19,9 @@ def query_for_spark(
     file: Path, name: str | None, connections: list[Path] | None, *, debug: bool, in_pod: bool = False
 ) -> StreamQuery:
     """Read a query, fetch its own code, and start Spark's JVM early: it starts more slowly than the later imports."""
-    from millrace_jobs import jvm
     from millrace_jobs.checkpoint.spark_settings import settings_of
     from millrace_jobs.own_code import own_code
+    from millrace_jobs.process import jvm
     from millrace_jobs.run.query_file import errors_located_in, query_of
     from millrace_jobs.stores.spark import use
 

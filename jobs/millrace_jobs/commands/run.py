@@ -122,9 +122,9 @@ def partitioner(
 
 def _run(create_job: Callable[[], Job], grace: float) -> None:
     """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
-    from millrace_jobs import jvm
+    from millrace_jobs.process import jvm
+    from millrace_jobs.process.signals import GracefulShutdown
     from millrace_jobs.run.failures import write_report
-    from millrace_jobs.signals import GracefulShutdown
 
     try:
         job = create_job()

@@ -16,7 +16,7 @@ import yaml
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.signals import start_child
+from millrace_jobs.process.signals import start_child
 from millrace_support.backoff import Backoff
 
 _FAILURES = 5

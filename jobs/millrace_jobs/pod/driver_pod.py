@@ -18,7 +18,6 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
-from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.processes import PodReplicas, ReplicaProcesses
@@ -28,6 +27,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
+from millrace_jobs.process import jvm
 from millrace_jobs.session import ExecutorState, authenticated, pod_session, silence
 
 

@@ -21,10 +21,10 @@ from rich.console import Console
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
-from millrace_jobs import jvm
 from millrace_jobs.display.display import Outcome, display_for
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
+from millrace_jobs.process import jvm
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.results import require_partitions

@@ -23,10 +23,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.status import FailureClass
-from millrace_jobs import jvm
 from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
 from millrace_jobs.pipeline.refreshed_tables import announce_contents
 from millrace_jobs.plan.plan_source import PlanSource
+from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import RoutingMode
 from millrace_jobs.queries.reading import RunContext
 from millrace_jobs.queries.results import ClosingWindows

@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs import jvm
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.run import loop as run_module

@@ -11,8 +11,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from millrace_jobs.signals import start_child
-from millrace_jobs.zygote_client import ADDRESS
+from millrace_jobs.process.signals import start_child
+from millrace_jobs.process.zygote_client import ADDRESS
 
 _SETTINGS = {
     "OMP_NUM_THREADS": "1",  # a process with threads must not fork; Spark sets this for tasks as well
@@ -46,7 +46,7 @@ class Zygote:
             listener.listen(128)
             listener.set_inheritable(True)
             self._process = start_child(
-                [sys.executable, "-m", "millrace_jobs.zygote_server", str(listener.fileno()), folder],
+                [sys.executable, "-m", "millrace_jobs.process.zygote_server", str(listener.fileno()), folder],
                 {"PYTHONHASHSEED": "0"} | os.environ | _SETTINGS,  # as Spark sets it, so that tasks hash alike
                 quiet=quiet,
                 pass_fds=[listener.fileno()],

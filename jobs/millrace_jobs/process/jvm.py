@@ -24,8 +24,8 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.disk import cache_folder, process_folder
-from millrace_jobs.signals import start_child
-from millrace_jobs.zygote import Zygote
+from millrace_jobs.process.signals import start_child
+from millrace_jobs.process.zygote import Zygote
 
 _POLL_SECONDS = 0.02
 _TIMEOUT_SECONDS = 300.0

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace_jobs import python_daemon
+from millrace_jobs.process import python_daemon
 
 _MODULES = (
     "millrace_jobs.sources.kafka.source",
