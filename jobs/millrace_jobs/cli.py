@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points, version
 from importlib.util import find_spec
@@ -27,7 +28,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for command in (produce, run, driver, partitioner, validate, explain, get):  # in the order of the help
+COMMANDS: tuple[Callable[..., None], ...] = (produce, run, driver, partitioner, validate, explain, get)
+"""In the order of the help."""
+
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(state, name="state")
 app.add_typer(checkpoint, name="checkpoint")

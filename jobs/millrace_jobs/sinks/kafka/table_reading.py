@@ -82,7 +82,8 @@ def _polled(
     latest_error = KafkaError(KafkaError._TIMED_OUT)
     last_progress = time.monotonic()
     while unread:
-        messages, has_progressed = [], False
+        messages: list[Message] = []
+        has_progressed = False
         for message in consume(consumer, _CHUNK, poll_seconds):
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
