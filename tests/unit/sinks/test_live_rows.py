@@ -51,3 +51,12 @@ def test_a_broker_that_only_complains_is_not_waited_for_longer_than_a_silent_one
         read(Script([end(0)], [away]), 0.05)
     with pytest.raises(TransientError, match=r"did not answer in time .*while reading the table in topic results"):
         read(Script([]), 0.05)
+
+
+def test_a_reader_with_marks_stops_there_and_says_where_it_is():
+    messages = [Message("results", 0, offset, b"k", b"{}") for offset in range(5)]
+    last = Message("results", 1, 7, error=KafkaError(KafkaError._PARTITION_EOF))  # a transaction's marker is before it
+    positions, marks = {PARTITIONS[0]: 1}, {PARTITIONS[0]: 3, PARTITIONS[1]: 7}
+    polls = _polled(Script(messages[1:], [last]), TOPIC, PARTITIONS, positions, marks, READING, 1.0, 60.0)
+    assert [[message.offset() for message in poll] for poll in polls] == [[1, 2], []]
+    assert positions == {PARTITIONS[0]: 3, PARTITIONS[1]: 7}
