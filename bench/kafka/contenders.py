@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from tests.lab.kafka import Broker
 
 from bench.kafka import plain
 from bench.kafka.queries import DELAY, query, stream_query
@@ -19,6 +18,7 @@ from bench.kafka.report import PLAIN
 from bench.kafka.topics import create
 from bench.processor_time import own_seconds
 from bench.recorded_queries import NoSink
+from lab.kafka import Broker
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root

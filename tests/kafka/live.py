@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.progress import BatchReport
@@ -26,8 +27,6 @@ from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
 from spark.streams import Placing, plan
-
-from .topics import PATIENCE
 
 
 class LiveQuery:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bench.control_groups import accounting_folder
 from bench.processes import running
 from bench.processor_time import seconds_of

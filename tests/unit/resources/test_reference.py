@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.reference import docstrings, reference
 
 from millrace_api import crd
 from millrace_api.model.status import ConditionType, FailureClass
@@ -18,6 +17,7 @@ from millrace_operator.lifecycle.scaling_status import LIMITS, ActiveReason, Lim
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
+from tools.reference import docstrings, reference
 
 FILE = Path(__file__).parents[3] / "docs" / "reference" / "streamquery.md"
 PAGE = reference()

@@ -84,6 +84,8 @@ class Containerd:
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as importing:
+            assert importing.stdin is not None
+            assert importing.stderr is not None
             _write_layout(image, known, importing.stdin)
             importing.stdin.close()
             said = importing.stderr.read().decode()

@@ -48,5 +48,5 @@ def pytest_fixture_setup(
     except Exception:  # neither of pytest's own, for a time limit or a skip
         _failed[fixturedef] += 1
         if fixturedef.scope != "function" and _failed[fixturedef] < _ATTEMPTS:
-            fixturedef.finish(request)
+            fixturedef.finish(request)  # type: ignore[arg-type]
         raise

@@ -162,7 +162,7 @@ class Cluster(ControlPlane):
             self.program(name).symlink_to(go_program("kubernetes"))
         for name in ("coredns", "helm"):
             self.program(name).symlink_to(go_program(name))
-        self.program("containerd").symlink_to(shutil.which("containerd"))
+        self.program("containerd").symlink_to(shutil.which("containerd") or "containerd")
 
     def _prepare_containerd(self, pause: Path) -> None:
         """Remove what ran on a node before, and load the image that every pod needs."""

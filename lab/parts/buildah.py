@@ -65,5 +65,5 @@ def export(name: str, identity: str, folder: Path) -> None:
 def buildah(*arguments: str | Path, each_line: Callable[[str], None] = lambda line: None) -> str:
     """Return what a command of buildah prints. Raises ``MissingError`` where it fails."""
     folder = state_folder("images")
-    store = ["--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "overlay"]
+    store: list[str | Path] = ["--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "overlay"]
     return run(["buildah", *store, *arguments], seconds=_SECONDS, each_line=each_line).strip()

@@ -40,7 +40,7 @@ class S3Server(StoreServer):
 
     def process(self) -> Process:
         """Start the process of the server."""
-        command = [S3_SERVER.find() / "versitygw", "--quiet", f"--port={self._host}:{self._port}"]
+        command: list[str | Path] = [S3_SERVER.find() / "versitygw", "--quiet", f"--port={self._host}:{self._port}"]
         login = {"ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
         return Process([*command, "posix", self.folder / "objects"], self.folder / "server.log", environment=login)
 

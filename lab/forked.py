@@ -56,7 +56,8 @@ class Forked(Process):
         changed = {**os.environ, **(environment or {})}
         variables = {name: value for name, value in changed.items() if value is not None}
         files = [str(log.absolute()), str((errors or log).absolute())]
-        self._process = _Child(_CONTEXT.Process(target=_run, args=(entry, list(arguments), files, folder, variables)))
+        child = _CONTEXT.Process(target=_run, args=(entry, list(arguments), files, folder, variables))
+        self._process = _Child(child)  # type: ignore[assignment]  # it has of a Popen what a Process uses
 
     def members(self) -> set[int]:
         """Return the process's id while it is alive."""

@@ -93,9 +93,9 @@ class Node:
 def _hierarchies() -> Iterator[Path]:
     """Yield where control groups are mounted: one place, or one for each kind of control in version 1."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        place, kind = re.match(r"(?:\S+ ){4}(\S+) .* - (\S+) ", line).groups()
-        if kind in ("cgroup", "cgroup2"):
-            yield Path(place)
+        mount = re.match(r"(?:\S+ ){4}(\S+) .* - (\S+) ", line)
+        if mount is not None and mount[2] in ("cgroup", "cgroup2"):
+            yield Path(mount[1])
 
 
 def _remove(group: Path) -> None:

@@ -67,7 +67,7 @@ class PostgresServer(DatabaseServer):
     def execute(self, command: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a command in a connection of its own, and return its rows, if it has any."""
         with self.connect() as connection:
-            cursor = connection.execute(command, values or None)  # type: ignore[arg-type]
+            cursor = connection.execute(command, values or None)
             return cursor.fetchall() if cursor.description is not None else []
 
     def use_tls(self, certificate: Path, key: Path) -> None:
@@ -84,7 +84,7 @@ class PostgresServer(DatabaseServer):
         password = self.folder / "password"
         password.write_text(PASSWORD, encoding="utf-8")
         give(password)
-        create = [
+        create: list[str | Path] = [
             *unprivileged(),
             POSTGRES_PACKAGES.programs() / "initdb",
             "-D",

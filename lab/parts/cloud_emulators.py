@@ -10,7 +10,7 @@ from .commands import run
 from .maven_jars import MavenJars
 from .part import FolderPart, Report, digest_of, retried
 
-_MILLRACE = Path(__file__).parents[3] / "jobs" / "millrace_jobs"
+_MILLRACE = Path(__file__).parents[2] / "jobs" / "millrace_jobs"
 _SILENCE = 120.0
 
 

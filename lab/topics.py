@@ -17,8 +17,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from lab.kafka import Broker
-from lab.waiting import wait_until
+from .kafka import Broker
+from .waiting import wait_until
 
 PATIENCE = 60.0
 """Seconds to wait for an answer of a broker on a busy machine."""
@@ -32,7 +32,7 @@ class Message(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: dict[str, bytes | None]
+    headers: dict[str, str | bytes | None]
     partition: int
     offset: int
 
@@ -66,10 +66,9 @@ def fill(
             refused.append(error)
 
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 5})
-    place = {} if partition is None else {"partition": partition}
     for number, record in enumerate(records):
         key = None if keys is None else keys[number]
-        _produce(producer, topic, _bytes(record), _bytes(key), delivered, place)
+        _produce(producer, topic, _bytes(record), _bytes(key), delivered, partition)
     assert producer.flush(PATIENCE) == 0, f"{topic} took not all records in {PATIENCE} s"
     assert not refused, f"{topic} refused {len(refused)} records, such as for: {refused[0]}"
 
@@ -164,11 +163,11 @@ def _produce(
     value: bytes | None,
     key: bytes | None,
     delivered: Callable[[KafkaError | None, object], None],
-    place: Mapping[str, int],
+    partition: int | None,
 ) -> None:
     while True:
         try:
-            producer.produce(topic, value, key, on_delivery=delivered, **place)
+            producer.produce(topic, value, key, -1 if partition is None else partition, on_delivery=delivered)
         except BufferError:
             producer.poll(1.0)  # until the broker has taken some
             continue

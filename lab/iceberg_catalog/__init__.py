@@ -27,8 +27,15 @@ def running_catalog(folder: Path, host: str = "127.0.0.1") -> Iterator[str]:
     require("java")
     port = free_port()
     url = f"http://{host}:{port}"
-    program = ["-cp", f"{ICEBERG_JARS.find()}/*", _PROGRAM, host, str(port), f"file://{folder}/tables"]
-    java = ["java", *_JVM, *program]
+    program: list[str | Path] = [
+        "-cp",
+        f"{ICEBERG_JARS.find()}/*",
+        _PROGRAM,
+        host,
+        str(port),
+        f"file://{folder}/tables",
+    ]
+    java: list[str | Path] = ["java", *_JVM, *program]
     process = Process(java, folder / "catalog.log")
 
     def answers() -> bool:

@@ -18,7 +18,7 @@ def enforced_policies(cluster: Cluster, folder: Path) -> Iterator[None]:
 
     A policy takes effect some time after it is made or its pods are there, so wait for what it forbids.
     """
-    command = [go_program("firewall"), f"-kubeconfig={cluster.kubeconfig}", f"-node={NODE}"]
+    command: list[str | Path] = [go_program("firewall"), f"-kubeconfig={cluster.kubeconfig}", f"-node={NODE}"]
     with cluster.inside():
         firewall = Process(command, folder / "firewall.log")
         try:

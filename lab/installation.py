@@ -149,7 +149,7 @@ class Installation:
     @property
     def revision(self) -> int:
         """The release's last revision."""
-        return json.loads(self.helm("history", "--output=json"))[-1]["revision"]
+        return int(json.loads(self.helm("history", "--output=json"))[-1]["revision"])
 
     def wait_for_operator(self) -> None:
         """Wait until the operator's pods are those of the release, and ready."""

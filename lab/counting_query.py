@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kafka import topics
-from lab.deployed import Deployed, document
-from lab.installation import Installation
-from lab.load import Load
-from lab.waiting import wait_until
+from . import topics
+from .deployed import Deployed, document
+from .installation import Installation
+from .load import Load
+from .waiting import wait_until
 
 SQL = "SELECT name, count(*) AS records FROM records GROUP BY name"
 

@@ -15,7 +15,7 @@ import yaml
 
 from .prometheus import PrometheusServer
 
-RULES = Path(__file__).parents[2] / "monitoring" / "rules"
+RULES = Path(__file__).parents[1] / "monitoring" / "rules"
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RANGE = re.compile(r"\[[^\]]+\]|\boffset\s+\w+")

@@ -44,7 +44,7 @@ class MavenJars(FolderPart):
             fetched += line.startswith("[INFO] Downloaded ")
             report.progress(f"{fetched} files fetched")
 
-        options = ["--batch-mode", "--strict-checksums", "--file", self._pom]
+        options: list[str | Path] = ["--batch-mode", "--strict-checksums", "--file", self._pom]
         copy = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
         run(["mvn", *options, *copy], folder=folder, silence=_SILENCE, each_line=count)
 
@@ -55,5 +55,5 @@ KAFKA_JARS = MavenJars("Kafka's jars", "kafka", _KAFKA, ("kafka.tools.StorageToo
 _ICEBERG = Path(__file__).with_name("iceberg.pom.xml")
 ICEBERG_JARS = MavenJars("the jars of Iceberg's REST catalog", "iceberg", _ICEBERG)
 
-_S3 = Path(__file__).parents[3] / "jobs" / "millrace_jobs" / "stores" / "s3.pom.xml"
+_S3 = Path(__file__).parents[2] / "jobs" / "millrace_jobs" / "stores" / "s3.pom.xml"
 S3_JARS = MavenJars("Spark's client for S3", "s3-client", _S3)

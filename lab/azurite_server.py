@@ -88,8 +88,16 @@ class AzuriteServer(StoreServer):
         assert answer.status in (201, 409), text
 
     def _make_trust(self) -> None:
-        command = ["keytool", "-importcert", "-noprompt", "-alias", "lab", "-file", self.folder / "ca.pem"]
-        store = ["-keystore", self._trust, "-storetype", "PKCS12", "-storepass", _TRUST_PASSWORD]
+        command: list[str | Path] = [
+            "keytool",
+            "-importcert",
+            "-noprompt",
+            "-alias",
+            "lab",
+            "-file",
+            self.folder / "ca.pem",
+        ]
+        store: list[str | Path] = ["-keystore", self._trust, "-storetype", "PKCS12", "-storepass", _TRUST_PASSWORD]
         subprocess.run([*command, *store], check=True, capture_output=True, timeout=60)
 
 

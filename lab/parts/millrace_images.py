@@ -15,7 +15,7 @@ from .buildah import build, buildah, export
 from .part import FolderPart, Report, digest_of, retried
 from .pip_settings import pip_settings
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "cluster"
 OPERATOR_IMAGE, JOBS_IMAGE = "millrace.local/operator", "millrace.local/jobs"
 TAG = "1"
