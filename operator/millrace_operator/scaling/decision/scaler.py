@@ -1,7 +1,8 @@
 """Decisions about the size of a job: zones say when, the model says how much, guards say whether.
 
-A decision passes ``answers`` (what the metrics say), ``learned`` (what is known of the job), ``steps`` (what the case
-calls for, over candidates from ``search``), and ``guards`` (whether it is held back), in this order.
+A decision passes ``answers`` (what the metrics say), ``learned`` (what is known of the job), ``limits`` (which plans
+the guards allow), ``steps`` (what the case calls for, over candidates from ``search``), and ``decision`` (whether it is
+held back, and its words), in this order.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ..observation import OF_PODS, Answer, NoAnswer, Observation
 from ..shape import Bounds, Shape
 from ..zones import Zone
 from .changes import Change, Line
-from .decision import Decision, Inputs, Reason, Situation, sentence
-from .guards import held, limits
+from .decision import Decision, Inputs, Reason, Situation, held, sentence
 from .learned import Learned
+from .limits import limits
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
 from .steps import Case, careful, make_do, scale_in, scale_out, undo
