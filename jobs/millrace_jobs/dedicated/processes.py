@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +31,8 @@ _END_SECONDS = 10.0
 _COMMAND = (sys.executable, "-c", "from millrace_jobs.cli import main; main()", "partitioner")
 
 
-class ReplicaProcesses:
-    """The processes of a query's replicas: these are an operator's, in pods of their own, and work for any driver.
+class ReplicaProcesses(ABC):
+    """The processes of a query's replicas, as their driver sees them.
 
     Attributes:
         driver: id of the driver that they are run for.
@@ -40,14 +41,30 @@ class ReplicaProcesses:
     def __init__(self) -> None:
         self.driver = uuid.uuid4().hex[:12]
 
+    @abstractmethod
     def scale(self, replicas: int) -> None:
-        """Have this many run, with the numbers from 0 on: the operator follows the same plan."""
+        """Have this many run, with the numbers from 0 on."""
+
+    @abstractmethod
+    def require_running(self) -> None:
+        """Replace what has ended. Raises MillraceError if a replica ends again and again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End those that end with the driver."""
+
+
+class OperatedReplicas(ReplicaProcesses):
+    """An operator's replicas, in pods of their own, which work for any driver and outlive each."""
+
+    def scale(self, replicas: int) -> None:
+        """Do nothing: the operator follows the same plan."""
 
     def require_running(self) -> None:
-        """Replace what has ended, as Kubernetes does. Raises MillraceError if a replica ends again and again."""
+        """Do nothing: Kubernetes replaces what has ended."""
 
     def close(self) -> None:
-        """End those that end with the driver; an operator's outlive it."""
+        """Do nothing: they go on for the next driver."""
 
 
 @dataclass

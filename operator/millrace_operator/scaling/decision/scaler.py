@@ -87,6 +87,7 @@ class Scaler:
         keeping_up, memory = learned.keeping_up, learned.memory
         delay = settings.scale_in_delay if Guard.SCALE_IN_DELAYED in settings.guards else 0.0
         largest = demand.largest(situation.now, delay)
+        before = None if memory.change is None else memory.change.rate
         return Case(
             settings=settings,
             bounds=self.bounds,
@@ -98,7 +99,7 @@ class Scaler:
                 at_arrival=keeping_up.at_arrival,
                 batches_at_arrival=keeping_up.batches_at_arrival,
                 arrival=demand.level,
-                growth=_growth(demand.level, memory.change),
+                growth=demand.level / before - 1 if before else None,
                 lag=seen.lag,
                 demand=required,
                 keys=seen.keys,
@@ -177,10 +178,6 @@ class Scaler:
             raise ValueError("the replicas of the job had another placement")
         self._reading.restore(saved["reading"])
         self._learned.restore(saved)
-
-
-def _growth(rate: float, change: Change | None) -> float | None:
-    return rate / change.rate - 1 if change is not None and change.rate else None
 
 
 def _line(model: BatchModel, shape: Shape, rows: float, interval: float) -> Line:
